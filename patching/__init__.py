@@ -55,6 +55,7 @@ from patching._overlap import Footprint, displaced, overlap
 from ._apply import apply, apply_within
 from ._apply_extended import Extended, apply_extended
 from ._contested import CONFLICTS, Conflict, Contested, OwnedByOthers
+from ._decoding import decoded, has_many_exponents
 from ._extended import (
     EXTENDED_OPERATIONS,
     ExtendedPatch,
@@ -117,11 +118,13 @@ __all__ = [
     "canonical",
     "change_between",
     "changed_owners",
+    "decoded",
     "diff",
     "digest",
     "displaced",
     "equal",
     "footprint",
+    "has_many_exponents",
     "is_conditional",
     "is_extended",
     "is_within",

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "conflict": "model patching",
     "errors": "conflict model patching",
     "cpu": "errors",
-    "store": "model patching",
+    "store": "cpu model patching",
     "access": "errors model patching",
     "memory": "access errors limits runtime",
     "decide": "access conflict cpu errors limits model patching",

@@ -184,6 +184,15 @@ def large_numbers(worker: Worker) -> Answered:
     return worker.send("PUT", "/v1/catalogs/d/documents/k", f'{{"s":[{members}]}}'.encode(), JSON)
 
 
+def stored_numbers(worker: Worker) -> Answered:
+    """Numbers that take long to decode, in a commit that is read again."""
+    body = b"[" + b"1e300," * 500_000 + b"1]"
+    assert worker.send("PUT", "/v1/catalogs/n/documents/k", body, JSON).status == 201
+    for where in ("commits", "differences?from=0", "documents?select=digest"):
+        answered = worker.send("GET", f"/v1/catalogs/n/{where}")
+    return answered
+
+
 ATTACKS: dict[Callable[[Worker], Answered], tuple[int, ...]] = {
     blank_lines: (0, 200),
     small_chunks: (400,),
@@ -195,6 +204,7 @@ ATTACKS: dict[Callable[[Worker], Answered], tuple[int, ...]] = {
     keyed_rules: (404, 409, 413, 422),
     removals: (200, 413, 422),
     large_numbers: (201, 422),
+    stored_numbers: (200,),
 }
 
 

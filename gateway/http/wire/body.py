@@ -38,7 +38,7 @@ from gateway.http.wire import storable
 from gateway.http.wire.answers import encode
 from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
-from patching import Json, Limits, join_pointer, repeated_member
+from patching import Json, Limits, has_many_exponents, join_pointer, repeated_member
 
 _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
@@ -52,9 +52,6 @@ _POINTER_CHARACTERS_MAX = 1000
 # Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
 _DIGITS_ALONE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 32 for byte in range(256))
 _LONG_RUN = b"0" * 19
-# msgspec takes up to 7 µs for a number like 1e300, which no signal interrupts.
-_EXPONENTS_MAX = 4000
-_exponents = re.compile(rb"[0-9][eE][+-]?[0-9]").findall
 _strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
 
 
@@ -266,7 +263,7 @@ def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueErro
 
 def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
     """The value, and whether it must be searched: false, true, or why msgspec refused it."""
-    if _has_many_exponents(raw):
+    if has_many_exponents(raw):
         return _decoded_leniently(raw), True
     try:
         value = _decode(raw)
@@ -275,11 +272,6 @@ def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
     except ValueError as error:
         return _decoded_leniently(raw), error
     return value, b"\\u0000" in raw or _LONG_RUN in raw.translate(_DIGITS_ALONE)
-
-
-def _has_many_exponents(raw: bytes) -> bool:
-    marks = raw.count(b"e") + raw.count(b"E")
-    return marks > _EXPONENTS_MAX and len(_exponents(raw)) > _EXPONENTS_MAX
 
 
 def _decoded_leniently(raw: bytes) -> Json:

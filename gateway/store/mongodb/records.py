@@ -34,6 +34,7 @@ from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
+from gateway.cpu import interruptible
 from gateway.model import (
     WITHHELD,
     Action,
@@ -57,7 +58,7 @@ from gateway.store.mongodb.verdict_records import (
     verdict_fields,
     verdict_of,
 )
-from patching import ABSENT, Json, Owners, OwnersChange, digest, owned_digests
+from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
 
 Record = dict[str, Any]
 _Reply = TypeVar("_Reply", Commit, Verdict)
@@ -283,6 +284,11 @@ def _commit_fields(commit: Commit) -> Record:
     return fields
 
 
+def _listed(text: str | bytes) -> list[Record]:
+    return cast(list[Record], decoded(text))
+
+
+@interruptible
 def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
     asked = record.get("idempotency")
     return Commit(
@@ -294,7 +300,7 @@ def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
         message=record.get("message"),
         idempotency=None if asked is None else Idempotency(**asked),
         attempts=record["attempts"],
-        changes=tuple(_change_from(fields) for fields in msgspec.json.decode(record["changes"])),
+        changes=tuple(_change_from(fields) for fields in _listed(record["changes"])),
         succeeded=record.get("succeeded", True),
         rebased_from=record.get("rebased_from"),
         deletes_catalog=record.get("deletes_catalog", False),
@@ -393,6 +399,7 @@ def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
     return owned_digests(document.content, owners)
 
 
+@interruptible
 def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
     """(catalog, document) from a record of ``documents``."""
     record = _decoded(raw)
