@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from flask import Flask
 
 from gateway.access.limits import PrincipalLimits, Rate
-from gateway.commit.turn_waits import Turns
+from gateway.commit.messages import ByMessages, answered
 from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
@@ -45,14 +48,16 @@ def create_application(settings: Settings) -> Flask:
     limits = limits_of(settings)
     path = turns_path(settings.mongodb_uri, settings.database)
     turns = _turns(path)
-    neighbours = None if turns is None else Neighbours(_group(path, limits.service))
-    gateway = Gateway(store, runtime, limits.service, turns, watched.meters, remembered, neighbours)
+    neighbours = None if turns is None else _neighbours(path, limits.service, turns)
+    handed_to = None if neighbours is None else ByMessages(neighbours)
+    gateway = Gateway(store, runtime, limits.service, turns, watched.meters, remembered, handed_to)
     if neighbours is not None:
         _listen(neighbours, gateway)
     gateway.retention.compactor.start()
     gateway.janitor.start()
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
+    _return_large_blocks()
     app = create_app(
         gateway,
         limits.requests,
@@ -105,7 +110,22 @@ def _collect_less_often() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _turns(path: Path) -> Turns | None:
+# Of glibc's mallopt: from which size on a block is mapped by itself.
+_MMAP_THRESHOLD: Final = -3
+_LARGE_BLOCK_BYTES: Final = 512 * 1024
+
+
+def _return_large_blocks() -> None:
+    """Have each large block given back to the system as soon as it is free.
+
+    Bodies, answers and replies of the database are such blocks. By its own rule the C library keeps
+    more and more of them on its heap, where what is small and stays keeps what is large and gone.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+
+
+def _turns(path: Path) -> MachineTurns | None:
     try:
         turns = MachineTurns(path)
         remove_left_over(path)
@@ -117,14 +137,15 @@ def _turns(path: Path) -> Turns | None:
         return None
 
 
-def _group(path: Path, limits: ServiceLimits) -> str:
-    """What workers have in common that decide alike, and read each other's messages."""
-    return f"{path} {Path(__file__).parent} {package_version()} {limits}"
+def _neighbours(path: Path, limits: ServiceLimits, turns: MachineTurns) -> Neighbours:
+    # What workers have in common that decide alike, and read each other's messages.
+    group = f"{path} {Path(__file__).parent} {package_version()} {limits}"
+    return Neighbours(group, turns.secret, turns.others)
 
 
 def _listen(neighbours: Neighbours, gateway: Gateway) -> None:
     try:
-        neighbours.listen(gateway.commit_for)
+        neighbours.listen(answered(gateway.commit_for))
         atexit.register(neighbours.close)
     except OSError as error:
         _log.warning("workers of this machine can't hand writes over to this one: %s", error)

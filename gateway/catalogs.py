@@ -14,20 +14,20 @@ from gateway.decide.conditions import ANY, NO_CONDITIONS
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.guards import require_revision
 from gateway.decide.lists import BROKEN_MAX, broken
+from gateway.decide.ranges import RangeDeletion
 from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked, OvertakenLook
 from gateway.decide.request import Outcome, Refused, Request, Written
 from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.errors import (
     CatalogNotFound,
     DeadlineExceeded,
-    OverLimit,
     PreconditionFailed,
     RevisionCompacted,
 )
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
 from gateway.read.history import History
-from gateway.read.listing import DocumentPage, Listing, not_overtaken, whole
+from gateway.read.listing import Listing, not_overtaken, whole
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 
@@ -35,7 +35,7 @@ _COMMITS = 1_000
 # Documents read at once: as many as may be of the largest size.
 _DOCUMENTS = 4
 
-_UNDELETED: Final = "the catalog was written or compacted all the time; nothing was deleted"
+_UNDELETED: Final = "the catalog was deleted and made again all the time; nothing was deleted"
 _UNCHECKED: Final = (
     "there was no time to look at all documents for items with one key, or without; nothing was"
     " changed. With check_documents=false, lists are declared without a look at what is there"
@@ -69,7 +69,6 @@ class Catalogs:
         self._commit = commit
         self._runtime = runtime
         self._keys_max = limits.catalog_deletion_keys_max
-        self._page_documents = limits.listing_page_documents
 
     def read(self, catalog: str) -> CatalogState:
         """The catalog at one revision, now. Raises CatalogNotFound, also where it was deleted."""
@@ -114,21 +113,17 @@ class Catalogs:
     def delete(self, request: Request) -> Written:
         """Delete every document, the settings and the applications, in one commit.
 
-        ``request`` has no edits yet. What is there is listed, and deleted if the catalog is still
-        at the revision that was listed; else it is listed again, until the request's deadline.
-        Its idempotency key decides once here, too: also that there is no catalog, and so nothing
-        to do. Raises DeadlineExceeded, and what ``commit`` raises; without a key CatalogNotFound,
-        PreconditionFailed and OverLimit, too.
+        ``request`` has no edits yet. Its idempotency key decides once here, too: also that there is
+        no catalog, and so nothing to do. Raises DeadlineExceeded where the catalog is made and
+        deleted by others all the time, and what ``commit`` raises; without a key CatalogNotFound
+        and PreconditionFailed, too.
         """
         while True:
             try:
                 deletion = self.deletion_of(request)
-            except RevisionCompacted:
-                self._require_time(request)
-                continue
             except CatalogNotFound as error:
                 deletion = _deletion_of_none(request, error)
-            except (PreconditionFailed, OverLimit) as error:
+            except PreconditionFailed as error:
                 if request.idempotency is None:
                     raise
                 deletion = replace(request, refusal=error)
@@ -142,39 +137,19 @@ class Catalogs:
             raise DeadlineExceeded(detail)
 
     def deletion_of(self, request: Request) -> Request:
-        """``request`` with its edits, right at the one revision that was listed.
+        """``request`` with its edits. What there is to delete is found when it is decided, as for a
+        range: so it takes no more races than any other write.
 
-        Raises CatalogNotFound; PreconditionFailed where that isn't the revision that the request
-        wants; OverLimit; and RevisionCompacted where it was compacted while it was listed.
+        Raises CatalogNotFound; PreconditionFailed where the catalog isn't at the revision that the
+        request wants.
         """
-        page = self._page(request.catalog, "", None)
-        # Looked at afterwards: so it isn't the deletion of somebody else that was listed.
-        self._listing.head(request.catalog)
-        require_revision(request, page.revision)
-        keys = [*page.documents]
-        while page.next_after is not None:
-            self._require_few(len(keys))
-            page = self._page(request.catalog, page.next_after, page.revision)
-            keys += page.documents
-        self._require_few(len(keys))
-        edits = tuple(KeyEdit(key, Delete()) for key in (SETTINGS_KEY, APPLICATIONS_KEY, *keys))
-        return replace(request, edits=edits, as_of=page.revision, deletes_catalog=True)
-
-    def _page(self, catalog: str, after: str, revision: int | None) -> DocumentPage[str]:
-        limit = self._page_documents
-        return self._listing.page(
-            catalog, _key, prefix="", after=after, limit=limit, revision=revision
+        require_revision(request, self._listing.head(request.catalog).revision)
+        edits = (
+            KeyEdit(SETTINGS_KEY, Delete()),
+            KeyEdit(APPLICATIONS_KEY, Delete()),
+            KeyEdit(SETTINGS_KEY, RangeDeletion("", self._keys_max, "catalog_deletion_keys_max")),
         )
-
-    def _require_few(self, keys: int) -> None:
-        if keys > self._keys_max:
-            raise OverLimit(
-                f"the catalog has {keys} documents or more, {self._keys_max} can be deleted at"
-                " once; delete some of them first",
-                limit="catalog_deletion_keys_max",
-                maximum=self._keys_max,
-                actual=keys,
-            )
+        return replace(request, edits=edits, deletes_catalog=True)
 
 
 def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
@@ -191,10 +166,6 @@ def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
 
 def _is_overtaken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
-
-
-def _key(document: Document) -> str:
-    return document.key
 
 
 # What a document breaks, None: nothing.

@@ -42,6 +42,8 @@ _SMALL_BYTES: Final = 64 * 1024
 # Others have their turn after so much was parsed or encoded: about 10 ms.
 _TURN_BYTES: Final = 512 * 1024
 _LOOK_S: Final = 1.0
+# An answer that has begun can only be broken off: it waits longer.
+_BEGUN_PATIENCE_S: Final = 60.0
 
 _NOTHING: Final = nullcontext()
 
@@ -146,7 +148,8 @@ class Memory:
             self._held.take(holder, account.held)
 
     def _wait(self, waiter: _Waiter) -> None:
-        until = self._runtime.monotonic() + self.limits.patience_s
+        patience_s = _BEGUN_PATIENCE_S if waiter.account.has_begun else self.limits.patience_s
+        until = self._runtime.monotonic() + patience_s
         while not waiter.passes.wait(min(_LOOK_S, max(0.0, until - self._runtime.monotonic()))):
             if self._runtime.monotonic() >= until:
                 break
@@ -218,7 +221,7 @@ class Memory:
 class Account:
     """What one request holds; by one thread at a time."""
 
-    __slots__ = ("_memory", "_since_turn", "held", "holder", "is_sent")
+    __slots__ = ("_memory", "_since_turn", "has_begun", "held", "holder", "is_sent")
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -226,6 +229,7 @@ class Account:
         self.held = 0
         self.holder: str | None = None
         self.is_sent = False
+        self.has_begun = False
 
     def take(self, size: int) -> None:
         """Take so many bytes, maybe after a wait.
@@ -270,6 +274,7 @@ class Account:
 
     def keep(self, size: int) -> None:
         """Give all back but an answer of that size, which is there and only has to be sent."""
+        self.has_begun = True
         if self.held or size > _SMALL_BYTES:
             self._memory.keep(self, size if size > _SMALL_BYTES else 0)
 

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.decide.request import Applied, Outcome, Refused, Unknown
 from gateway.errors import OutcomeUnknown, code_of
+from gateway.memory import MemoryReadings
 
 RoundOutcome = Literal["finished", "failed"]
 
@@ -134,6 +135,7 @@ class Readings:
     queue_bytes: int
     cache: CacheReadings
     feed: FeedReadings
+    memory: MemoryReadings
 
 
 def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:

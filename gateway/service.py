@@ -83,11 +83,10 @@ class Gateway:
         self._feeds: list[Feed] = []
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
-        behind = self._hand_over.behind
-        self._queue = queue = Queue(runtime, limits, turns, self._may_move, behind)
+        queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
+        self._queue = queue
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
         self._cache.when_back(self._write_out.forget)
-        settings = CompiledSettings(runtime.lock())
         observer = Observer(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
         self._documents = Documents(
@@ -99,6 +98,7 @@ class Gateway:
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
         kept = replace(limits.retention, idempotency_s=kept_s)
+        settings = CompiledSettings(runtime.lock())
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self.digests = DigestListing(store, self.listing)
@@ -107,8 +107,7 @@ class Gateway:
         self.reverts = Reverts(store, self._history, self.differences)
         self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
-        # Commits what another worker of this machine hands over.
-        self.commit_for = self._loop.commit_for
+        self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
         self.uploads = Uploads(store.uploads(), self, runtime, limits)
         self.catalogs = Catalogs(settler, self.listing, self._history, self.commit, runtime, limits)
 
@@ -215,9 +214,9 @@ class Gateway:
             )
         )
 
-    def read_commit(self, catalog: str, revision: int) -> Commit:
-        """The commit at ``revision``; errors: ``History.commit``."""
-        return _as_unavailable(lambda: self._history.commit(catalog, revision))
+    def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Answer]) -> _Answer:
+        """What is told of the commit at ``revision``; errors: ``History.told_commit``."""
+        return _as_unavailable(lambda: self._history.told_commit(catalog, revision, tell))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """What an idempotency key decided; None proves that it decided nothing so far."""
@@ -252,7 +251,8 @@ class Gateway:
         feeds = [feed.readings() for feed in self._feeds]
         watchers = sum(each.watchers for each in feeds)
         lag = max((each.lag_commits for each in feeds), default=0)
-        return Readings(requests, size, self._cache.readings(), FeedReadings(watchers, lag))
+        feed = FeedReadings(watchers, lag)
+        return Readings(requests, size, self._cache.readings(), feed, self.memory.readings())
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""

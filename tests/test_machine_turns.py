@@ -19,7 +19,12 @@ def serve(path: Path, calls: Connection) -> None:
     turns = MachineTurns(path)
     while True:
         name, catalog = calls.recv()
-        calls.send(turns.close() if name == "close" else getattr(turns, name)(catalog))
+        if name == "secret":
+            calls.send(turns.secret)
+        elif name in ("close", "others"):
+            calls.send(getattr(turns, name)())
+        else:
+            calls.send(getattr(turns, name)(catalog))
 
 
 class Worker:
@@ -110,3 +115,42 @@ def test_the_file_is_the_same_for_the_same_database_only() -> None:
     assert turns_path("mongodb://a", "x") == turns_path("mongodb://a", "x")
     assert turns_path("mongodb://a", "x") != turns_path("mongodb://a", "y")
     assert "secret" not in str(turns_path("mongodb://user:secret@a", "x"))
+
+
+def test_workers_know_who_else_is_there(tmp_path: Path, eventually: Callable[..., Any]) -> None:
+    made = [Worker(tmp_path / "turns") for _ in range(4)]
+    for worker in made:
+        worker.take("c")  # it is there by then
+    pids = [worker.process.pid for worker in made]
+    for worker in made:
+        assert worker.others("") == sorted(p for p in pids if p != worker.process.pid)
+    os.kill(pids[1] or 0, signal.SIGKILL)
+    eventually(lambda: made[0].others("") == sorted([pids[2], pids[3]]))
+    made[2].close("")
+    assert made[0].others("") == [pids[3]]
+    for worker in made:
+        worker.process.kill()
+
+
+def test_the_workers_of_a_file_share_a_secret_that_nobody_else_can_read(
+    workers: list[Worker], tmp_path: Path
+) -> None:
+    a, b = workers
+    assert a.secret("") == b.secret("")
+    assert len(a.secret("")) == 32
+    assert (tmp_path / "turns").stat().st_mode & 0o777 == 0o600
+    assert MachineTurns(tmp_path / "another").secret != a.secret("")
+
+
+def test_a_file_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "turns").touch(0o644)
+    with pytest.raises(PermissionError, match="remove it"):
+        MachineTurns(tmp_path / "turns")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_a_file_that_somebody_else_made_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "turns").touch(0o600)
+    os.chown(tmp_path / "turns", 65534, 65534)
+    with pytest.raises(PermissionError):
+        MachineTurns(tmp_path / "turns")

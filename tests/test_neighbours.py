@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 from uuid import uuid4
@@ -16,43 +18,35 @@ import pytest
 
 from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours
+from tests.asking import wait_until
 from tests.patience import WAIT_S
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(__import__("socket"), "SO_PEERCRED"), reason="only Linux has such sockets"
+    not hasattr(socket, "SO_PEERCRED"), reason="only Linux has such sockets"
 )
 
 
-class Unreadable:
-    """It can't be unpickled by the process ``not_by``; 0: by none."""
-
-    def __init__(self, not_by: int) -> None:
-        self.not_by = not_by
-
-    def __reduce__(self) -> Any:
-        return unpickled, (self.not_by,)
+SECRET = b"s" * 32
 
 
-def unpickled(not_by: int) -> Unreadable:
-    if not_by in (0, os.getpid()):
-        raise TypeError
-    return Unreadable(not_by)
-
-
-def answer(question: Any, worker: int) -> Any:
-    if question == "die":
+def answer(question: bytes, worker: int) -> bytes:
+    if question == b"die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if question == "fail":
+    if question == b"fail":
         raise ValueError
-    if question == "slow":
+    if question == b"slow":
         time.sleep(0.5)
-    return question, worker, os.getpid()
+    return answer_to(question, worker, os.getpid())
 
 
-def serve(group: str, user: int | None, calls: Connection) -> None:
+def answer_to(question: bytes, worker: int, other: int) -> bytes:
+    return b"%b %d %d" % (question, worker, other)
+
+
+def serve(group: str, secret: bytes, user: int | None, calls: Connection) -> None:
     if user is not None:
         os.setuid(user)
-    neighbours = Neighbours(group)
+    neighbours = Neighbours(group, secret)
     if user is not None:
         neighbours._prefix = neighbours._prefix.replace(f"-{user}-", "-0-")
     neighbours.listen(answer)
@@ -63,10 +57,12 @@ def serve(group: str, user: int | None, calls: Connection) -> None:
 
 
 class Other:
-    def __init__(self, group: str, user: int | None = None) -> None:
+    def __init__(self, group: str, user: int | None = None, secret: bytes = SECRET) -> None:
         context = multiprocessing.get_context("spawn")
         self.calls, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(group, user, theirs), daemon=True)
+        self.process = context.Process(
+            target=serve, args=(group, secret, user, theirs), daemon=True
+        )
         self.process.start()
         assert self.calls.recv() == "ready"
         self.pid = self.process.pid or 0
@@ -88,90 +84,121 @@ def until() -> float:
     return time.monotonic() + WAIT_S
 
 
+def connected(group: str, *others: int, to: tuple[int, ...] = ()) -> Neighbours:
+    """With connections to ``others`` and ``to``; it knows of ``others`` that they are there."""
+    ours = Neighbours(group, SECRET, lambda: others)
+    for other in (*others, *to):
+        wait_until(lambda: ours.ask(other, b"hello", until()) is not None)  # noqa: B023
+    return ours
+
+
 def test_questions_are_answered_side_by_side(group: str, other: Other) -> None:
-    ours = Neighbours(group)
+    ours = connected(group, other.pid)
     answers: list[Any] = []
 
-    def ask(question: object) -> None:
+    def ask(question: bytes) -> None:
         answers.append(ours.ask(other.pid, question, until()))
 
-    threads = [threading.Thread(target=ask, args=(q,)) for q in ("slow", {"n": 1}, "x" * 1_000_000)]
+    threads = [threading.Thread(target=ask, args=(q,)) for q in (b"slow", b"", b"x" * 1_000_000)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(WAIT_S)
-    assert answers[-1] == ("slow", os.getpid(), other.pid)
+    assert answers[-1] == answer_to(b"slow", os.getpid(), other.pid)
     assert len(answers) == 3
 
 
 def test_a_worker_that_is_not_there_takes_nothing(group: str, other: Other) -> None:
-    ours = Neighbours(group)
-    assert ours.ask(os.getpid(), "x", until()) is None
-    assert Neighbours("of others").ask(other.pid, "x", until()) is None
+    others = Neighbours("of others", SECRET)
+    for ours, worker in ((others, other.pid), (Neighbours(group, SECRET), os.getpid())):
+        assert ours.ask(worker, b"x", until()) is None
+        wait_until(lambda: ours._places[worker].failed)  # noqa: B023
+        assert ours.ask(worker, b"x", until()) is None
 
 
-def test_what_a_worker_dies_with_is_an_error(
-    group: str, other: Other, eventually: Callable[..., Any]
-) -> None:
-    ours = Neighbours(group)
+def test_what_a_worker_dies_with_is_an_error(group: str, other: Other) -> None:
+    ours = connected(group, other.pid)
     with pytest.raises(ConnectionResetError):
-        ours.ask(other.pid, "die", until())
-    eventually(lambda: ours.ask(other.pid, "x", until()) is None)
+        ours.ask(other.pid, b"die", until())
+    wait_until(lambda: ours.ask(other.pid, b"x", until()) is None and ours.others() == [])
 
 
 def test_a_question_that_can_not_be_answered_is_an_error(group: str, other: Other) -> None:
-    ours = Neighbours(group)
+    """Whoever waits has an error at once, and the next connection is as good."""
+    ours = connected(group, other.pid)
     with pytest.raises(ConnectionResetError):
-        ours.ask(other.pid, "fail", until())
-    assert ours.ask(other.pid, "x", until())
+        ours.ask(other.pid, b"fail", until())
+    wait_until(lambda: ours.ask(other.pid, b"x", until()) is not None)
 
 
-@pytest.mark.parametrize("way", ["there", "back"])
-def test_a_message_that_cant_be_read_ends_the_connection_and_not_the_worker(
-    group: str, other: Other, way: str
-) -> None:
-    """Whoever waits for an answer has an error at once, and the next connection is as good."""
-    ours = Neighbours(group)
-    with pytest.raises(ConnectionResetError):
-        ours.ask(other.pid, Unreadable(os.getpid() if way == "back" else 0), until())
-    assert ours.ask(other.pid, 1, until())[0] == 1
-
-
-def test_a_worker_that_stands_still_is_asked_once(
-    group: str, other: Other, eventually: Callable[..., Any]
-) -> None:
-    ours = Neighbours(group)
-    assert ours.ask(other.pid, "x", until())
+def test_a_worker_that_stands_still_is_asked_once(group: str, other: Other) -> None:
+    ours = connected(group, other.pid)
     os.kill(other.pid, signal.SIGSTOP)
     with pytest.raises(TimeoutError):
-        ours.ask(other.pid, "first", time.monotonic() + 0.1)
-    eventually(lambda: ours._links[other.pid].takes_questions() is False)
-    assert ours.ask(other.pid, "second", until()) is None
+        ours.ask(other.pid, b"first", time.monotonic() + 0.1)
+    wait_until(lambda: ours.others() == [])
+    assert ours.ask(other.pid, b"second", until()) is None
     os.kill(other.pid, signal.SIGCONT)
-    eventually(lambda: ours.ask(other.pid, "third", until()) is not None)
+    wait_until(lambda: ours.others() == [other.pid])
+    assert ours.ask(other.pid, b"third", until()) is not None
 
 
-def test_who_ends_answers_what_is_under_way_and_takes_no_more(
-    group: str, other: Other, eventually: Callable[..., Any]
+def test_nobody_waits_for_a_worker_that_stands_still_from_the_beginning(
+    group: str, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = Neighbours(group)
-    assert ours.ask(other.pid, "x", until())
+    """Each caller waited a second for it to answer, one after the other; links to other workers
+    waited, too."""
+    monkeypatch.setattr(neighbours, "SILENT_S", WAIT_S)
+    another = Other(group)
+    os.kill(other.pid, signal.SIGSTOP)
+    ours = Neighbours(group, SECRET, lambda: (other.pid, another.pid))
+    for _ in range(8):
+        assert ours.ask(other.pid, b"x", until()) is None
+    assert ours._places[other.pid].connecting, "it is still being tried, once"
+    wait_until(lambda: ours.ask(another.pid, b"x", until()) is not None)
+    another.process.kill()
+    os.kill(other.pid, signal.SIGCONT)
+    wait_until(lambda: ours.ask(other.pid, b"x", until()) is not None)
+
+
+def test_a_worker_that_could_not_be_connected_to_is_left_alone_for_a_while(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+    ours = Neighbours(group, SECRET, lambda: (1,))
+    monkeypatch.setattr(ours, "_connected", tries.append)
+    monkeypatch.setattr(neighbours, "_AGAIN_S", WAIT_S)
+    assert ours.others() == [1], "nothing is known to the contrary"
+    assert ours.ask(1, b"x", until()) is None
+    wait_until(lambda: ours.others() == [])
+    for _ in range(8):
+        assert ours.ask(1, b"x", until()) is None
+    assert tries == [1]
+    ours._places[1].not_before = 0.0
+    assert ours.others() == [1], "it may be there by now"
+
+
+def test_who_ends_answers_what_is_under_way_and_takes_no_more(group: str, other: Other) -> None:
+    ours = connected(group, other.pid)
     answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(ours.ask(other.pid, "slow", until())))
+    thread = threading.Thread(target=lambda: answers.append(ours.ask(other.pid, b"slow", until())))
     thread.start()
-    eventually(lambda: ours._links[other.pid]._questions or answers)
+    link = ours._places[other.pid].link
+    assert link is not None
+    wait_until(lambda: bool(link._questions or answers))
     other.calls.send("close")
     thread.join(WAIT_S)
-    assert answers in ([("slow", os.getpid(), other.pid)], [None]), "None: it was closed before"
+    slow = answer_to(b"slow", os.getpid(), other.pid)
+    assert answers in ([slow], [None]), "None: it was closed before"
     assert other.calls.recv() == "closed"
-    eventually(lambda: ours.ask(other.pid, "x", until()) is None)
+    wait_until(lambda: ours.ask(other.pid, b"x", until()) is None and ours.others() == [])
 
 
 def test_who_ends_knows_of_a_connection_that_is_just_taken(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question that came by it would be lost, with its outcome unknown."""
-    made = neighbours._Answering
+    made = neighbours.Answering
     go_on = threading.Event()
 
     def slowly(*given: Any) -> Any:
@@ -179,10 +206,10 @@ def test_who_ends_knows_of_a_connection_that_is_just_taken(
         assert go_on.wait(WAIT_S)
         return taken
 
-    monkeypatch.setattr(neighbours, "_Answering", slowly)
-    ours, theirs = Neighbours(group), Neighbours(group)
+    monkeypatch.setattr(neighbours, "Answering", slowly)
+    theirs = Neighbours(group, SECRET)
     theirs.listen(answer)
-    assert ours.ask(os.getpid(), "x", until())
+    ours = connected(group, to=(os.getpid(),))
     ending = threading.Thread(target=theirs.close)
     ending.start()
     ending.join(0.2)
@@ -190,7 +217,7 @@ def test_who_ends_knows_of_a_connection_that_is_just_taken(
     go_on.set()
     ending.join(WAIT_S)
     assert not ending.is_alive()
-    assert ours.ask(os.getpid(), "x", until()) is None
+    assert ours.ask(os.getpid(), b"x", until()) is None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
@@ -198,6 +225,66 @@ def test_another_users_process_is_not_talked_to(group: str) -> None:
     """Under the very name of one of ours."""
     stranger = Other(group, user=65534)
     try:
-        assert Neighbours(group).ask(stranger.pid, "x", until()) is None
+        refused(Neighbours(group, SECRET), stranger.pid)
     finally:
         stranger.process.kill()
+
+
+def refused(ours: Neighbours, worker: int) -> None:
+    assert ours.ask(worker, b"x", until()) is None
+    wait_until(lambda: ours._places[worker].failed)
+    assert ours._places[worker].link is None
+
+
+@pytest.mark.parametrize("knows", ["who asks", "who answers", "both"])
+def test_who_does_not_know_the_secret_is_not_talked_to(group: str, knows: str) -> None:
+    """A process of the same user in another container of the network, for example."""
+    wrong = b"w" * 32
+    other = Other(group, secret=wrong if knows == "who asks" else SECRET)
+    try:
+        ours = Neighbours(group, wrong if knows == "who answers" else SECRET)
+        if knows == "both":
+            wait_until(lambda: ours.ask(other.pid, b"x", until()) is not None)
+        else:
+            refused(ours, other.pid)
+    finally:
+        other.process.kill()
+
+
+def raw_connection(group: str, worker: int) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(WAIT_S)
+    connection.connect(f"{Neighbours(group, SECRET)._prefix}{worker}")
+    return connection
+
+
+@pytest.mark.parametrize("sent", [b"", b"x" * 63, b"x" * 64, b"x" * 10_000])
+def test_nothing_of_a_stranger_is_read(group: str, other: Other, sent: bytes) -> None:
+    """Not even by whoever repeats what another connection proved: each has its own challenge."""
+    with raw_connection(group, other.pid) as stranger:
+        assert len(stranger.recv(100)) == 32, "the challenge"
+        stranger.sendall(sent)
+        stranger.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+    connected(group, other.pid)
+
+
+def test_a_proof_is_good_for_one_connection(group: str, other: Other) -> None:
+    ours, sent = Neighbours(group, SECRET), []
+
+    class Tapped:
+        def __init__(self, connection: socket.socket) -> None:
+            self.recv = connection.recv
+            self._connection = connection
+
+        def sendall(self, data: bytes) -> None:
+            sent.append(data)
+            self._connection.sendall(data)
+
+    with raw_connection(group, other.pid) as first:
+        assert ours._proves_itself(Tapped(first))  # type: ignore[arg-type]
+    with raw_connection(group, other.pid) as second:
+        assert len(second.recv(100)) == 32
+        second.sendall(sent[0])
+        assert second.recv(100) == b""

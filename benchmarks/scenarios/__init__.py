@@ -22,6 +22,7 @@ from benchmarks.scenarios import (
     patch_apply,
     reads,
     replica_set,
+    sick_catalog,
     spark_memory,
     spark_sink,
     spark_sync,
@@ -52,6 +53,7 @@ SCENARIOS: dict[str, Scenario] = {
     "lag": lag.run,
     "watchers": watchers.run,
     "compaction": compaction.run,
+    "sick-catalog": sick_catalog.run,
     "overload": overload.run,
     "cost": cost.run,
     "spark-sink": spark_sink.run,
@@ -63,6 +65,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 ONLY_BY_NAME = frozenset(
     {
+        "sick-catalog",
         "overload",
         "cost",
         "spark-sink",

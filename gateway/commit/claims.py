@@ -1,15 +1,16 @@
 """The line of the workers that write one catalog and can't see each other.
 
-A worker that has lost two races in a row for a head claims the next move of it, by one update
-whose answer is the head to decide on. While somebody's claim comes first, the moves of others are
-lost; so the first in line wins its race, however far from the database it is. Its move takes the
-claim away. A worker that finds its catalog unmoved by others claims nothing any more.
+A worker that has lost two races in a row for a head claims the next move of it, and decides on the
+head that it reads then: one update for all the catalogs of a round, one look. While somebody's
+claim comes first, the moves of others are lost; so the first in line wins its race, however far
+from the database it is. Its move takes the claim away. A worker that finds its catalog unmoved by
+others claims nothing any more.
 
 A worked example. Worker near moves the head every 2 ms; far needs 40 ms to the database and back.
 Far decides on revision 7, and its move arrives when the head is at 27: lost. It decides on 47, and
 arrives at 67: lost. Its claim arrives at 87. Near's next move is lost, and the one after it; then
-near stands behind far, and looks at the head every few milliseconds. Far's move arrives, still on
-87, and wins; near goes on.
+near stands behind far, and looks at the head every few milliseconds. Far reads the head, still at
+87; its move arrives, still on 87, and wins; near goes on.
 
 Claims are hints. Whoever has waited for the first in line for as long as that claim asks moves past
 it: a worker that died delays the others once. The conditional write decides in any case.
@@ -38,7 +39,7 @@ _WAIT_SHARE: Final = 0.25
 _LOOKS: Final = 10
 _LOOK_S: Final = (0.002, 0.02)
 _CATALOGS_MAX: Final = 10_000
-# A claim is a call of the database for each catalog, and most races are lost but once.
+# A claim is one more call of the database, and most races are lost but once.
 _RACES: Final = 2
 _UNKNOWN: Final = -1
 
@@ -66,22 +67,25 @@ class Claims:
         # their next moves are to be claimed. Nothing here is called for any other catalog.
         self.shared: dict[str, int] = {}
         self._held: set[str] = set()
+        self._left: set[str] = set()  # of which others need not know yet: see ``leave``
         self._waits: dict[str, _Wait] = {}
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        """The heads with their tails, read while their next moves are claimed. Raises
+        """The heads with their tails, read once their next moves are claimed. Raises
         Unreachable."""
-        claimed = {c: head for c in catalogs if c not in self._held if (head := self._claimed(c))}
-        left = [catalog for catalog in catalogs if catalog not in claimed]
-        return {**claimed, **self._store.tails(left)} if left else claimed
+        unclaimed = [catalog for catalog in catalogs if catalog not in self._held]
+        if unclaimed:
+            with suppress(Unreachable):  # whoever can't claim moves without
+                self._claim(unclaimed)
+        return self._store.tails(catalogs)
 
-    def _claimed(self, catalog: str) -> Head | None:
+    def _claim(self, catalogs: Collection[str]) -> None:
+        self._left.difference_update(catalogs)
         began = self._runtime.monotonic()
-        head = self._store.claim(catalog, Claim(self._by, self._hold_ms))
+        self._store.claim(catalogs, Claim(self._by, self._hold_ms))
         took_ms = int(1_000 * (self._runtime.monotonic() - began))
         self._hold_ms = min(max(_HOLD_CALLS * took_ms, _HOLD_MS[0]), _HOLD_MS[1])
-        self._held.add(catalog)
-        return head
+        self._held.update(catalogs)
 
     def pause_s(self, catalog: str, line: Sequence[Claim]) -> float:
         """How long to wait before the next look at the head; 0.0: nobody is to be waited for."""
@@ -119,20 +123,26 @@ class Claims:
         else:
             self.shared[catalog] = reached
 
-    def lost(self, catalog: str, races: int = _RACES) -> None:
-        """Another worker was first, in so many ``races`` in a row, or has moved the head while this
-        one decided."""
+    def lost(self, catalog: str, races: int) -> None:
+        """Another worker was first, or seemed to be, in so many ``races`` in a row."""
         if races < _RACES and catalog not in self.shared:
             return
         if len(self.shared) >= _CATALOGS_MAX:
-            for known in (self.shared, self._held, self._waits):
+            for known in (self.shared, self._held, self._left, self._waits):
                 known.clear()
         self.shared[catalog] = _UNKNOWN
 
     def give_up(self, catalog: str) -> None:
-        """There is nothing left to move the head by."""
+        """There is nothing left to move the head by: this worker leaves the line with the next
+        ``leave``."""
         self._waits.pop(catalog, None)
         if catalog in self._held:
             self._held.discard(catalog)
-            with suppress(Unreachable):  # then the claim is passed when its time is over
-                self._store.drop_claim(catalog, self._by)
+            self._left.add(catalog)
+
+    def leave(self) -> None:
+        """Leave the lines of all catalogs that were given up."""
+        if self._left:
+            left, self._left = self._left, set()
+            with suppress(Unreachable):  # then the claims are passed when their time is over
+                self._store.drop_claims(left, self._by)

@@ -1,13 +1,18 @@
 """Handing writes over: of the workers of one machine, one writes what several are asked to write.
 
 Where two workers write one catalog, each move waits for the other worker's, has a tail to read
-first, and carries half of the requests. So a worker whose turn didn't come (``Queue``) hands its
-next requests to the one that had it, which decides them in its own batches and writes alone.
+first, and carries half of the requests. So a worker whose turn didn't come at once (``Queue``)
+hands its next requests to the catalog's owner, which decides them in its own batches and writes
+alone. The owner follows from the names of the catalog and of the workers that answer: all of them
+find the same one, and the catalogs are spread over the workers.
 
-A worked example. Workers 100 and 200 get requests for catalog c. 200 finds that it is the turn of
-100, and sends it what comes next; 100, when it finds that it is the turn of 200, waits: requests go
-to the lower number alone, and never further. With each answer 100 says whether others than 200 ask
-for c. As soon as nobody else does, or 100 is silent, 200 writes c itself.
+A worked example. Workers 100 and 200 get requests for catalog c, whose owner is 300. 200 finds that
+it is the turn of another, and sends 300 what comes next; 100, which waits for 300 now, does, too.
+Requests go to the owner alone, and never further. With each answer 300 says whether others than
+the one it answers ask for c. As soon as nobody else does, or 300 is silent, 200 writes c itself.
+
+All of it is a hint: workers that don't agree on an owner take turns, and the conditional write
+decides in any case.
 
 The worker that hands a request over is a client of the other: whoever asked it is told what the
 other found out, or, where that dies with the request, that the outcome is unknown.
@@ -15,12 +20,12 @@ other found out, or, where that dies with the request, that the outcome is unkno
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from hashlib import blake2b
 from typing import Final, Protocol
 
-import msgspec
-
+from gateway.commit.messages import Handed
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
-from gateway.errors import QueueFull
 from gateway.runtime import Runtime
 
 # What one request says, or leaves, beyond this size takes longer to hand over than a turn takes.
@@ -33,27 +38,34 @@ _GRACE_S: Final = 2.0
 OWN: Final = 0
 
 
-class Handed(msgspec.Struct, frozen=True):
-    """What became of a request that was handed over; ``error`` in the place of an outcome.
-
-    ``attempts`` as ``Written`` has them. ``goes_on``: the next request for its catalog is to be
-    handed over, too.
-    """
-
-    outcome: Outcome | None
-    attempts: int
-    goes_on: bool
-    error: QueueFull | None = None
-
-
 class Neighbours(Protocol):
-    """The other workers of this machine, by number."""
+    """The workers of this machine, by number."""
+
+    @property
+    def own(self) -> int:
+        """This worker."""
+
+    def others(self) -> Collection[int]:
+        """Those that answer, as far as is known."""
 
     def ask(self, worker: int, request: Request, until: float) -> Handed | None:
         """Hand a request over and wait; None where it wasn't taken, and nothing was tried.
 
         Raises OSError where it was sent and no answer came ``until`` then, in monotonic seconds.
         """
+
+
+def owner_of(catalog: str, workers: Collection[int]) -> int:
+    """The one of ``workers`` that writes the catalog, where several are asked to.
+
+    By rendezvous hashing: each worker has as many catalogs as another, and where one comes or goes,
+    only catalogs that it gets, or had, have another owner.
+    """
+
+    def weight(worker: int) -> bytes:
+        return blake2b(f"{worker} {catalog}".encode(), digest_size=8).digest()
+
+    return max(workers, key=weight)
 
 
 class HandOver:
@@ -69,13 +81,17 @@ class HandOver:
         # By catalog that was handed over to this worker, when each worker last asked for it.
         self._asked: dict[str, dict[int, float]] = {}
 
-    def behind(self, catalog: str, worker: int | None) -> None:
-        """This worker waits for its turn behind ``worker``; None: behind one that takes nothing."""
-        if worker is not None and self._neighbours is not None:
+    def behind(self, catalog: str) -> None:
+        """This worker waits for its turn behind another one."""
+        if self._neighbours is None:
+            return
+        own = self._neighbours.own
+        owner = owner_of(catalog, (own, *self._neighbours.others()))
+        if owner != own:
             if len(self._to) >= _CATALOGS_MAX:
                 self._to.clear()
             self.is_used = True
-            self._to[catalog] = worker, self._runtime.monotonic() + _LASTS_S
+            self._to[catalog] = owner, self._runtime.monotonic() + _LASTS_S
 
     def handed(self, request: Request) -> tuple[Outcome, int] | None:
         """What another worker made of the request, in how many attempts; None: it is for this one.
@@ -117,7 +133,7 @@ class HandOver:
             if len(self._asked) >= _CATALOGS_MAX:
                 self._asked.clear()
             self.is_used = True
-            # That it was this worker's turn says that it has clients of its own.
+            # That it is handed over says that yet another worker is asked for it.
             known = self._asked[catalog] = {OWN: self._runtime.monotonic()}
         known[by] = self._runtime.monotonic()
 

@@ -60,6 +60,7 @@ def read_views(
             verdicts=seen.verdicts,
             last=seen.last,
             last_verdict=seen.last_verdict,
+            deleted=seen.deleted,
             changed_since=since,
             changed=changed,
         )

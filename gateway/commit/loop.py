@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from gateway.commit.callers import Callers
-from gateway.commit.handover import Handed, HandOver
+from gateway.commit.handover import HandOver
+from gateway.commit.messages import Handed
 from gateway.commit.parts import RoundParts
 from gateway.commit.pending import Pending, too_late
 from gateway.commit.round import Round
@@ -189,12 +190,20 @@ class CommitLoop:
                 self._run(Round(self._parts, self._guesses, taken))
             else:
                 taken()
+                self._leave_lines()
 
     def _run(self, current: Round) -> None:
         try:
             current.run()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
             current.abandon(error)
+        self._leave_lines()
+
+    def _leave_lines(self) -> None:
+        try:
+            self._parts.claims.leave()
+        except Exception:  # noqa: BLE001 - it is a hint, and a leader must outlive any defect
+            _log.exception("claims can't be given up")
 
 
 def _answer(pending: Pending) -> tuple[Outcome, int]:

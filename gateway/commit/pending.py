@@ -14,7 +14,8 @@ from gateway.runtime import Event
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request from the queue to its answer. ``attempts`` counts the races it has lost.
+    """A request from the queue to its answer. ``attempts`` counts the races it has lost, ``looks``
+    the heads that were read for it in vain.
 
     ``done`` is set at each answer to one of those that share it. ``after`` is the one before it,
     of those that came together, on the same document.
@@ -32,6 +33,7 @@ class Pending:
     taken: float | None = None
     times: RoundTimes | None = None
     attempts: int = 0
+    looks: int = 0
     unreachable: bool = False  # its last try failed because the database was out of reach
     deciding: float | None = None  # when the decision of its batch began
     held: bool = False  # its commit is being sent: it can't leave any more
@@ -42,6 +44,11 @@ class Pending:
     @property
     def deadline(self) -> float:
         return self.request.deadline + self.waited_s
+
+    @property
+    def races(self) -> int:
+        """How often another worker was first, or seemed to be."""
+        return self.attempts + self.looks
 
     def answer(self, outcome: Outcome) -> None:
         """The first answer stays: a caller that was told "unknown" is told nothing else later."""

@@ -57,12 +57,12 @@ class Queue:
         limits: ServiceLimits,
         turns: Turns | None = None,
         may_move: Callable[[str, bool], bool] = lambda *_: True,
-        behind: Callable[[str, int | None], object] = lambda *_: None,
+        behind: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``may_move`` tells of a catalog, and of whether its next batch is large, whether its head
         may move on; ``look_again`` is called when one may that it refused.
 
-        ``behind`` is told of each catalog whose turn is another worker's, and of whose.
+        ``behind`` is told of each catalog whose turn is another worker's.
         """
         self._runtime = runtime
         self._may_move = may_move
@@ -368,7 +368,7 @@ class Queue:
         if lane.waits_since is None:
             lane.waits_since = now
             lane.not_before = now + self._turn_waits.first_look_s
-            self._behind(catalog, self._turns.ahead(catalog))
+            self._behind(catalog)
             return False
         if now - lane.waits_since < self._turn_waits.patience_s:
             lane.not_before = now + self._turn_waits.next_look_s

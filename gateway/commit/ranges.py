@@ -104,7 +104,9 @@ def _read(
     keys = {key for request in requests[:count] for key in request.keys}
     keys.update(_changed_keys(view.tail))
     listed: dict[str, Listed] = {}
-    room = _LISTED_MAX
+    # A whole catalog may be larger.
+    whole = [look.most for look in asked if isinstance(look, RangeListed) and look.most]
+    room = max(_LISTED_MAX, *whole) + 1 if whole else _LISTED_MAX
     for prefix, needed in wanted.items():
         # Each of these may take one away of what is listed.
         limit = needed + sum(is_under(key, prefix) for key in keys)

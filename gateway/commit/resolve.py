@@ -33,9 +33,9 @@ def moved_once_more(store: Store, move: Move) -> Moved | None:
 
     A refusal says nothing of the copy that was sent before. Raises Unreachable.
     """
-    # What was sent may yet win when another worker leaves the line: a move that is sent again looks
-    # at no claim, so that it is lost only where the head is elsewhere.
-    result = store.move_heads([replace(move, past=None)]).get(move.catalog)
+    # What was sent may yet win when another worker leaves the line: a move that is sent again
+    # passes all claims, so that it is lost only where the head is elsewhere.
+    result = store.move_heads([replace(move, passes_all=True)]).get(move.catalog)
     if result is Moved.LOST:
         return whose(store, move)
     return result if result is Moved.WON else None

@@ -199,9 +199,8 @@ class Round:
             # Behind a slow reader's back an entry can be dropped and begun at an older revision.
             if view is None or view.revision < seen.get(catalog, 0):
                 self._guesses.lost(catalog)
-                self._parts.claims.lost(catalog)
                 if catalog not in guessed:
-                    self._end(catalog, self._batches[catalog])
+                    self._look_again(catalog)
                 continue
             batch = self._batches[catalog]
             decisions[catalog] = decide(
@@ -228,6 +227,15 @@ class Round:
                 del standings[catalog]
                 self._end(catalog, self._batches[catalog], pause_s=pause_s)
         return {catalog: standing.revision for catalog, standing in standings.items()}
+
+    def _look_again(self, catalog: str) -> None:
+        """The batch goes back: there is nothing that it could be decided on. Others may have moved
+        the head meanwhile; or the cache had no room."""
+        batch = self._batches[catalog]
+        for pending in batch:
+            pending.looks += 1
+        self._parts.claims.lost(catalog, max(each.races for each in batch))
+        self._end(catalog, batch)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
         """Move the heads, answer, have what won written out; what lost goes back."""
@@ -282,7 +290,7 @@ class Round:
         self._guesses.lost(catalog)
         for pending in batch:
             pending.attempts += 1
-        self._parts.claims.lost(catalog, max(each.attempts for each in batch))
+        self._parts.claims.lost(catalog, max(each.races for each in batch))
         self._end(catalog, batch, lost=True)
 
     def _rejected(self, catalog: str, rejected: Rejected) -> None:

@@ -35,9 +35,6 @@ class Turns(Protocol):
     def give_up(self, catalog: str) -> None:
         """No longer wait for the turn."""
 
-    def ahead(self, catalog: str) -> int | None:
-        """The worker that has the turn, where its number is lower than this one's; else None."""
-
     def end(self, catalog: str) -> bool:
         """End a turn that was taken; whether another worker is waiting for it."""
 

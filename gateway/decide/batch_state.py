@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from gateway.decide.compares import ITEM_BYTES
-from gateway.decide.ranges import Count, RangeState
+from gateway.decide.ranges import Count, RangeEdit, RangeState
 from gateway.decide.request import View
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Commit, Document, living
 
@@ -35,6 +35,11 @@ class BatchState:
     def revision(self) -> int:
         return self._view.revision + len(self.commits)
 
+    @property
+    def deleted(self) -> bool:
+        """Whether the catalog is, as the batch has left it."""
+        return self.commits[-1].deletes_catalog if self.commits else self._view.deleted
+
     def document(self, key: str) -> Document | None:
         return self.documents.get(key) or self._view.documents[key]
 
@@ -62,8 +67,8 @@ class BatchState:
         self.spend(len(self.documents) * ITEM_BYTES)
         return self._ranges.count(prefix)
 
-    def keys_under(self, prefix: str) -> list[str]:
-        keys = self._ranges.keys(prefix)
+    def keys_for(self, edit: RangeEdit) -> list[str]:
+        keys = self._ranges.keys(edit)
         self.spend((len(keys) + len(self.documents)) * ITEM_BYTES)
         return keys
 

@@ -16,6 +16,7 @@ from gateway.decide.ranges import (
     RangeAbsent,
     RangeCompare,
     RangeCount,
+    RangeEdit,
     RangeUnchanged,
     why_count_false,
 )
@@ -115,7 +116,7 @@ class State(Protocol):
     def count_under(self, prefix: str) -> Count:
         """See ``RangeState.count``."""
 
-    def keys_under(self, prefix: str) -> list[str]:
+    def keys_for(self, edit: RangeEdit) -> list[str]:
         """See ``RangeState.keys``."""
 
     def spend(self, work_bytes: int) -> None:

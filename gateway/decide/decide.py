@@ -193,7 +193,7 @@ class Deciding(BatchState):
             edit = stepped(request.step, request.commit_id, request.by, records, self._term)
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
-        require_unovertaken(request, self.revision)
+        require_unovertaken(request, self.revision, deleted=self.deleted)
         require_precondition(request, self._settings)
         require_revision(request, self.revision, self._edited(request))
         rebased_from = checked_conditions(request, self, self._settings.lists)

@@ -133,11 +133,14 @@ def _is_guarded(each: KeyEdit) -> bool:
     return isinstance(edit, Get | Touch | Revert) or each.key == SETTINGS_KEY
 
 
-def require_unovertaken(request: Request, revision: int) -> None:
+def require_unovertaken(request: Request, revision: int, *, deleted: bool) -> None:
     """Raise OvertakenLook where the catalog isn't where it was looked at for the request, and what
-    the look found to refuse it with."""
+    the look found to refuse it with. ``deleted``: it is deleted, which a deletion overtakes, too.
+    """
     if request.as_of is not None and request.as_of != revision:
         raise OvertakenLook(request.as_of, revision)
+    if request.deletes_catalog and (deleted or not revision):
+        raise OvertakenLook(None, revision)
     if request.refusal is not None:
         raise request.refusal
 

@@ -62,7 +62,7 @@ def _edit_range(edit: RangeEdit, drafts: Drafts, state: State) -> None:
     prefix = edit.prefix
     put = edit.documents if isinstance(edit, RangeReplacement) else ()
     kept = {key for key, _, _ in put}
-    for key in sorted({*state.keys_under(prefix), *drafts.drafted_under(prefix)}):
+    for key in sorted({*state.keys_for(edit), *drafts.drafted_under(prefix)}):
         if key not in kept and drafts.exists(key):
             try:
                 drafts.perform(KeyEdit(key, Delete()))
@@ -116,8 +116,8 @@ class _DraftState:
             least += (draft.content is not ABSENT) - was_there
         return Count(least, is_exact)
 
-    def keys_under(self, prefix: str) -> list[str]:
-        return self._state.keys_under(prefix)
+    def keys_for(self, edit: RangeEdit) -> list[str]:
+        return self._state.keys_for(edit)
 
     def spend(self, work_bytes: int) -> None:
         self._state.spend(work_bytes)

@@ -81,9 +81,12 @@ RangeCompare = RangeUnchanged | RangeAbsent | RangeCount
 
 @dataclass(frozen=True, slots=True)
 class RangeDeletion:
-    """Delete every document under ``prefix``."""
+    """Delete every document under ``prefix``: ``most`` of them, by the limit of that name; None:
+    DOCUMENTS_MAX."""
 
     prefix: str
+    most: int | None = None
+    limit: str = "range_documents_max"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,11 @@ RangeEdit = RangeDeletion | RangeReplacement
 
 @dataclass(frozen=True, slots=True)
 class RangeListed:
-    """All documents of a range are to be known."""
+    """All documents of a range are to be known, if there are no more than ``most``; None:
+    DOCUMENTS_MAX."""
 
     prefix: str
+    most: int | None = None
 
 
 RangeLook = RangeCompare | RangeListed
@@ -116,14 +121,19 @@ def listed_for(look: RangeLook) -> int:
         case RangeAbsent():
             return 1
         case RangeListed():
-            return DOCUMENTS_MAX + 1
+            return (look.most or DOCUMENTS_MAX) + 1
     return look.number + 1
 
 
 def looks_of(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tuple[RangeLook, ...]:
     """What has to be known of ranges. Where some are edited, the documents of others are listed
     whole, too: what the edits leave of them is counted."""
-    edited = tuple(RangeListed(each.prefix) for each in edits)
+    edited = tuple(
+        RangeListed(each.prefix, each.most)
+        if isinstance(each, RangeDeletion)
+        else RangeListed(each.prefix)
+        for each in edits
+    )
     if not edited:
         return tuple(compares)
     return (
@@ -211,16 +221,19 @@ class RangeState:
                 least += document.exists - (before is not None and before.exists)
         return Count(least, listed.is_whole)
 
-    def keys(self, prefix: str) -> list[str]:
+    def keys(self, edit: RangeEdit) -> list[str]:
         """Of the live documents of a range that was listed whole. Raises OverLimit for too many."""
+        prefix, most, limit = edit.prefix, DOCUMENTS_MAX, "range_documents_max"
+        if isinstance(edit, RangeDeletion):
+            most, limit = edit.most or most, edit.limit
         listed = self._ranges.listed[prefix]
         keys = list(dict.fromkeys(self._live(listed, prefix)))
-        if not listed.is_whole or len(keys) > DOCUMENTS_MAX:
+        if not listed.is_whole or len(keys) > most:
             raise OverLimit(
                 f"there are {len(keys)} documents under {prefix!r}, or more, and one request may"
-                f" be about {DOCUMENTS_MAX} of a range",
-                limit="range_documents_max",
-                maximum=DOCUMENTS_MAX,
+                f" be about {most} of a range",
+                limit=limit,
+                maximum=most,
                 actual=len(keys),
             )
         return keys

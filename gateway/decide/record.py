@@ -54,17 +54,14 @@ def recorded_change(
         create_revision, patches = found.create_revision, found.patches + 1
     whole = draft.action in ("put", "delete") or with_value
     begins = whole or found is None
-    base_revision, base_id = 0, ""
     attributes = draft.attributes
     if not begins and found is not None:
         same = found.attributes is draft.attributes or same_attributes(found, draft)
         attributes = None if same else draft.attributes or {}
-    if found is not None and draft.action not in ("put", "delete"):
-        # Beside a full value, too: whoever doubts that follows the patch.
-        base_revision, base_id = found.revision, found.commit_id
     owners_change = None
     if draft.owners is not found_owners:
         owners_change = change_between(found_owners, draft.owners, revision=stamp.revision)
+    base_revision, base_id = _base(found, draft)
     change = Change(
         key=key,
         action=draft.action or "put",
@@ -91,6 +88,14 @@ def recorded_change(
         owners=draft.owners,
     )
     return change, document
+
+
+def _base(found: Document | None, draft: Draft) -> tuple[int, str]:
+    """What the change is made from; beside a full value, too: whoever doubts that follows the
+    patch."""
+    if found is None or draft.action in ("put", "delete"):
+        return 0, ""
+    return found.revision, found.commit_id
 
 
 def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> int:

@@ -75,8 +75,9 @@ class ListsUnchecked(SettingsInvalid):
 class OvertakenLook(DeadlineExceeded):
     """The catalog has moved on since it was looked at: whoever looked looks again, in time."""
 
-    def __init__(self, looked_at: int, revision: int) -> None:
-        super().__init__(f"looked at revision {looked_at}, the catalog is at {revision}")
+    def __init__(self, looked_at: int | None, revision: int) -> None:
+        looked = "looked at" if looked_at is None else f"looked at revision {looked_at}"
+        super().__init__(f"{looked}, the catalog is at {revision}")
 
 
 def refusal_of(error: PatchError, catalog: str, key: str, document: Document | None) -> CommitError:

@@ -307,6 +307,7 @@ class View(msgspec.Struct, frozen=True):
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
     ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
     read for one request; then they aren't there, and it is refused.
+    ``deleted``: the catalog was, at ``revision``.
     """
 
     catalog: str
@@ -323,6 +324,7 @@ class View(msgspec.Struct, frozen=True):
     ranges: Ranges = NO_RANGES
     changed_since: int | None = None
     changed: frozenset[str] = frozenset()
+    deleted: bool = False
     last: str = ""
     last_verdict: str = ""
 

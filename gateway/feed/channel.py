@@ -43,8 +43,7 @@ class Channel:
     A ring is a shortcut: what it has dropped is read from the log. Nothing in here waits or locks;
     the hub does that. ``known_head`` is the newest revision heard of; ``due`` is when it may be
     read again; ``left_at`` is when the last watcher left, None while there are any.
-    Beyond ``finished_at`` all was found to be written out; beyond ``hole_at`` there is nothing all
-    the same.
+    Beyond ``finished_at`` all was found to be written out ``finished`` times, and nothing is there.
     """
 
     catalog: str
@@ -53,7 +52,7 @@ class Channel:
     due: float = 0.0
     left_at: float | None = None
     finished_at: int | None = None
-    hole_at: int | None = None
+    finished: int = 0
     watchers: int = 0
     waiting: dict[Waiting, None] = field(default_factory=dict)  # as they came
     bytes: int = 0

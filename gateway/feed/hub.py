@@ -37,6 +37,8 @@ _LOOK_EVERY_S = 1.0
 # The next look at a head whose batch isn't written out: its writer is busy with that, or has died.
 _LOOK_AGAIN_S = 0.15
 _RETRY_S = 0.5
+# A log that has nothing so many times, though all is written out, was edited by hand.
+_HOLE = 5
 # A channel that woke watchers rests so long for each, several times what the waking cost, and so
 # leaves the process to the writers. A channel that has been quiet is read at once.
 _SHARE_S = 0.002
@@ -374,22 +376,22 @@ class Hub:
             channel = self._channels.get(catalog)
             is_behind = channel is not None and head.revision > channel.position
         if channel is not None and is_behind and self._settler.finish(catalog, head.revision):
-            if channel.finished_at == channel.position:
-                self._pass_hole(channel, now)
+            again = channel.finished_at == channel.position
+            channel.finished = channel.finished + 1 if again else 1
             channel.finished_at = channel.position
+            if channel.finished > 1:
+                self._pause_before(channel, now)
             return  # the channel is still pending, and the log can be read now
         with self.lock:
             self._pending.discard(catalog)
             if channel is not None and channel.known_head > channel.position:
                 self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
 
-    def _pass_hole(self, channel: Channel, now: float) -> None:
-        """All is written out, and yet nothing is found: somebody has edited the log by hand."""
+    def _pause_before(self, channel: Channel, now: float) -> None:
+        """All is written out, and yet nothing was found, this time again."""
         with self.lock:
-            is_new = channel.hole_at != channel.position
-            channel.hole_at = channel.position
-            channel.due = now + _LOOK_EVERY_S
-        if is_new:
+            channel.due = now + (_LOOK_AGAIN_S if channel.finished < _HOLE else _LOOK_EVERY_S)
+        if channel.finished == _HOLE:
             text = "the log of %r has a hole above revision %d: its feed waits there"
             about = {"catalog": channel.catalog}
             _log.error(text, channel.catalog, channel.position, extra=about)

@@ -41,6 +41,7 @@ from gateway.http.routes.uploads import UploadRoutes
 from gateway.http.wire.answers import Answer
 from gateway.http.wire.problems import problem_answer
 from gateway.limits import AdmissionLimits, RequestLimits
+from gateway.memory import Memory
 from gateway.service import Gateway
 
 DEFAULT_LIMITS = RequestLimits()
@@ -66,11 +67,13 @@ class _Application(Flask):
     """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
 
     ``begin_stop`` is what the server calls when it stops: answers that wait for something end.
-    ``has_room_for`` it asks before it reads a request, of which it knows the first bytes.
+    ``has_room_for`` it asks before it reads a request, of which it knows the first bytes. It makes
+    room where ``memory`` is short.
     """
 
     begin_stop: Callable[[], None]
     has_room_for: Callable[[bytes], bool]
+    memory: Memory
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Nothing here is a coroutine; to find that out for each call takes longer than most."""
@@ -126,6 +129,7 @@ def create_app(
     app.register_error_handler(Exception, _answer_error)
     admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
+    app.memory = gateway.memory
     app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
     return app
 

@@ -46,6 +46,8 @@ class Sampler:
         self._lock = threading.Lock()
         self._hits = 0
         self._misses = 0
+        self._waited = 0
+        self._refused = 0
         self._cpu_s = 0.0
         self._counted: dict[str, int] = {}
         self._counters["gateway_worker_starts_total"].inc()
@@ -88,6 +90,12 @@ class Sampler:
         self._counters["gateway_cache_hits_total"].inc(now.cache.hits - self._hits)
         self._counters["gateway_cache_misses_total"].inc(now.cache.misses - self._misses)
         self._hits, self._misses = now.cache.hits, now.cache.misses
+        gauges["gateway_memory_held_bytes"].set(now.memory.held_bytes)
+        gauges["gateway_memory_unsent_bytes"].set(now.memory.unsent_bytes)
+        gauges["gateway_memory_waiting_requests"].set(now.memory.waiting)
+        self._counters["gateway_memory_waits_total"].inc(now.memory.waited - self._waited)
+        self._counters["gateway_memory_refusals_total"].inc(now.memory.refused - self._refused)
+        self._waited, self._refused = now.memory.waited, now.memory.refused
 
     def _sample_slices(self) -> None:
         self._gauges["gateway_longest_slice_seconds"].set(slices.longest_s)

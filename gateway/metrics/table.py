@@ -116,6 +116,20 @@ METRICS: Final = (
     Metric("gateway_cache_hits_total", "counter", "look-ups of documents that were cached"),
     Metric("gateway_cache_misses_total", "counter", "look-ups of documents that weren't cached"),
     Metric("gateway_cache_bytes", "gauge", "estimated memory of the cached documents"),
+    # Memory of requests
+    Metric(
+        "gateway_memory_held_bytes",
+        "gauge",
+        "estimated memory of what requests read and build, and of answers that wait to be sent",
+    ),
+    Metric("gateway_memory_unsent_bytes", "gauge", "of that, answers that wait to be sent"),
+    Metric("gateway_memory_waiting_requests", "gauge", "requests that wait for memory"),
+    Metric("gateway_memory_waits_total", "counter", "times that a request waited for memory"),
+    Metric(
+        "gateway_memory_refusals_total",
+        "counter",
+        "requests that waited for memory in vain, and were refused with `overloaded`",
+    ),
     # Feeds
     Metric("gateway_watchers", "gauge", "open feeds and long polls"),
     Metric(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, cast
 
+from gateway import memory
 from gateway.cpu import interruptible
 from gateway.model import SETTINGS_KEY, Digested, Document
 from gateway.read.listing import Listing
@@ -118,12 +119,13 @@ class DigestListing:
 
         def page(at: int) -> DigestPage:
             scan = _Scan(catalog, prefix, at, sight, manager)
-            if names.contain:
-                found = self._containing(scan, after, limit, names.contain.casefold())
-            elif names.delimiter:
-                found = self._in_folders(scan, after, limit, names.delimiter)
-            else:
-                found = self._page(scan, after, limit)
+            with memory.account().holding(memory.REPLY_BYTES):
+                if names.contain:
+                    found = self._containing(scan, after, limit, names.contain.casefold())
+                elif names.delimiter:
+                    found = self._in_folders(scan, after, limit, names.delimiter)
+                else:
+                    found = self._page(scan, after, limit)
             self._listing.require_above_floor(catalog, scan.at)
             return found
 
@@ -225,9 +227,14 @@ class DigestListing:
 
     def _visible(self, scan: _Scan, records: Sequence[Digested]) -> tuple[Sequence[KeyDigest], str]:
         """Of the first ``records`` those that were live and can be seen; the last one's key."""
+        records = _within_bounds(scan, records)
+        unknown_bytes = sum(each.size_bytes for each in records if not scan.is_known(each))
+        with memory.account().parsing(unknown_bytes):
+            return self._told(scan, records), records[-1].key
+
+    def _told(self, scan: _Scan, records: Sequence[Digested]) -> Sequence[KeyDigest]:
         sight = scan.sight
         found: list[KeyDigest] = []
-        records = _within_bounds(scan, records)
         contents = self._contents(scan, records)
         digested = self._digested(scan.catalog, scan.at, scan.manager) if contents else None
         for each in records:
@@ -241,7 +248,7 @@ class DigestListing:
                 and (sight is None or sight.sees_past(document, each))
             ):
                 found.append(digested(document))
-        return found, records[-1].key
+        return found
 
     def _contents(self, scan: _Scan, records: Sequence[Digested]) -> Mapping[str, Document]:
         """By key, the live documents of those records that don't tell the digest."""

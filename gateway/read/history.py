@@ -249,20 +249,20 @@ class History:
             return told, last
         return told, end + 1 if end > after else None
 
-    def commit(self, catalog: str, revision: int) -> Commit:
-        """The commit that made ``revision``."""
+    def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Told]) -> _Told:
+        """What is told of the commit that made ``revision``."""
         standing = self._settler.settle(catalog)
         if 0 < revision <= standing.floor:
             raise RevisionCompacted(revision, standing.floor)
         with memory.account().holding(memory.REPLY_BYTES):
-            found = self._store.commits({catalog: (revision - 1, revision)}).get(catalog, ())
-        memory.account().take_parsed(sum(each.size_bytes for each in found))
+            found = self._store.list_commits(catalog, revision - 1, revision, 1, None, 1)
+            told = [each for _, each in told_of_commits(found, tell)]
         floor = self._floor(catalog)
         if 0 < revision <= floor:
             raise RevisionCompacted(revision, floor)
-        if not found:
+        if not told:
             raise RevisionNotFound(f"there is no commit {revision}", standing.revision)
-        return found[0]
+        return told[0]
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """What the key decided; None proves that it decided nothing up to now."""

@@ -194,6 +194,7 @@ class Listing:
                     sizes.append(document.size_bytes)
                     _refuse_heavy(sizes)  # they may have been larger then
                     told[key] = tell(document)
+                    del document  # before the next one is read
             self.require_above_floor(catalog, at)
         return told
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gateway import memory
 from gateway.read.key_ranges import cuts, evenly
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
@@ -72,8 +73,9 @@ class Partitions:
             if count == 1:
                 return Partition(at, ())
             keys = _Keys(self._store, catalog, span, sight)
-            kept = keys.every_nth(_KEPT_FOR_SIGHT if sight else count * _KEPT_PER_RANGE)
-            found = cuts(keys.probe, count) if kept is None else evenly(kept, count)
+            with memory.account().holding(memory.REPLY_BYTES):
+                kept = keys.every_nth(_KEPT_FOR_SIGHT if sight else count * _KEPT_PER_RANGE)
+                found = cuts(keys.probe, count) if kept is None else evenly(kept, count)
             return Partition(at, [bound for bound in found if span.holds(bound)])
 
 

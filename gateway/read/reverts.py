@@ -18,7 +18,7 @@ from gateway.decide.edits import KeyEdit
 from gateway.decide.request import DOCUMENTS_BYTES_MAX
 from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import OverLimit, RevertForbidden
-from gateway.model import OWN_KEYS, SETTINGS_KEY, Document, living
+from gateway.model import OWN_KEYS, SETTINGS_KEY, Commit, Document, living
 from gateway.read.differences import Differences, Span, same_state
 from gateway.read.history import History
 from gateway.read.visibility import Sight, life_of
@@ -59,10 +59,9 @@ class Reverts:
         made: dict[str, list[int]] = {}
         with as_unavailable():
             for revision in sorted(set(revisions), reverse=True):
-                commit = self._history.commit(terms.catalog, revision)
-                for change in commit.changes:
-                    if _is_meant(change.key, terms):
-                        made.setdefault(change.key, []).append(revision)
+                for key in self._history.told_commit(terms.catalog, revision, _keys):
+                    if _is_meant(key, terms):
+                        made.setdefault(key, []).append(revision)
                 _require_few(len(made), terms)
             undos = _Undos(terms)
             for key, newest_first in made.items():
@@ -176,6 +175,10 @@ class _Undos:
             raise RevertForbidden(
                 f"it would undo changes of documents that {sight.principal.name!r} may not read"
             )
+
+
+def _keys(commits: Sequence[Commit]) -> list[list[str]]:
+    return [[change.key for change in commit.changes] for commit in commits]
 
 
 def _is_meant(key: str, terms: RevertTerms) -> bool:

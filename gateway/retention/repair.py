@@ -76,14 +76,15 @@ class Repair:
             for tried in range(_TRIES):
                 written = self._settler.settle(catalog).revision
                 # Who has lost a race has the others wait.
-                claimed = self._store.claim(catalog, Claim(by, _HOLD_MS)) if tried else None
-                head = claimed or self._store.tails([catalog])[catalog]
+                if tried:
+                    self._store.claim([catalog], Claim(by, _HOLD_MS))
+                head = self._store.tails([catalog])[catalog]
                 done = self._mend_at(head, written, key, apply=apply)
                 if done is not None:
                     return done
-                self._store.drop_claim(catalog, by)
+                self._store.drop_claims([catalog], by)
         finally:
-            self._store.drop_claim(catalog, by)
+            self._store.drop_claims([catalog], by)
         return Repaired(catalog, key, "not repaired: others write the catalog all the time")
 
     def _mend_at(self, head: Head, written: int, key: str, *, apply: bool) -> Repaired | None:
@@ -189,9 +190,9 @@ def _move(head: Head, commit: Commit) -> Move:
         head.judged,
         (),
         head.judged_written,
-        None,
-        head.last,
-        head.last_verdict,
+        last=head.last,
+        last_verdict=head.last_verdict,
+        passes_all=True,
     )
 
 

@@ -2,58 +2,82 @@
 
 Each worker listens at a socket named after its process id, in Linux's abstract namespace, so that a
 worker that dies leaves nothing behind. A name says who may talk to whom: workers of other settings
-or of another version have other names. A message is pickled, and pickle trusts its sender: so both
-ends of a connection see to it that the other is a process of the same user.
+or of another version have other names. Anybody in the network namespace can take such a name, or
+connect to it: so each end of a connection proves to the other, before anything is read, that it
+knows the secret of the machine's workers (``gateway.server.turns``), and is a process of the same
+user. A message is bytes, for whoever asks and answers to read.
 
-Questions and answers pass one connection in any order. What is to be sent while a send is under way
-goes with the next one.
+Nobody waits for a connection: it is made in the background, and whoever would ask meanwhile isn't
+answered.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import logging
+import hmac
 import os
-import pickle
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-_log = logging.getLogger(__name__)
+from gateway.server.links import SILENT_S, Answering, Link, spawn
 
-_HEAD: Final = struct.Struct("!I")
-_RECEIVE_BYTES: Final = 1 << 18
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
-# A worker with questions that says nothing for so long is asked nothing more.
-_SILENT_S: Final = 1.0
 # What is under way when a worker ends has this time.
 _ENDS_WITHIN_S: Final = 20.0
 _LOOK_S: Final = 0.01
-_GREETING: Final = b"!"
-_LEAVE: Final = -1  # in the place of a question's number
+# A worker that couldn't be connected to is left alone for so long.
+_AGAIN_S: Final = 1.0
+# The list of workers is so old at most.
+_LOOK_AT_WORKERS_S: Final = 0.5
+_CHALLENGE_BYTES: Final = 32
+_PROOF_BYTES: Final = hashlib.sha256().digest_size
+
+
+@dataclass(slots=True)
+class _Place:
+    """What is known of another worker. ``failed``: the last try to connect to it has."""
+
+    link: Link | None = None
+    connecting: bool = False
+    failed: bool = False
+    not_before: float = 0.0
+
+    def answers(self, now: float) -> bool:
+        """Whether it does, or nothing is known to the contrary."""
+        if self.link is not None and self.link.is_open:
+            return self.link.takes_questions()
+        return not self.failed or (now >= self.not_before and not self.connecting)
 
 
 class Neighbours:
-    """``group`` is what all workers have in common that may talk to each other."""
+    """``group`` is what all workers have in common that may talk to each other, and ``secret`` what
+    they know each other by. ``others`` are the process ids of those that there are."""
 
-    def __init__(self, group: str) -> None:
+    def __init__(
+        self, group: str, secret: bytes, others: Callable[[], Collection[int]] = lambda: ()
+    ) -> None:
+        self.own = os.getpid()
+        self._secret = secret
+        self._there = others
+        self._there_now: Collection[int] = ()
+        self._look_at = 0.0
         digest = hashlib.sha256(group.encode()).hexdigest()[:16]
         self._prefix = f"\0metadata-gateway-{os.getuid()}-{digest}-"
         self._lock = threading.Lock()
-        self._links: dict[int, _Link] = {}
+        self._places: dict[int, _Place] = {}
         # Held while a connection is taken, so that all that were taken are known when this closes.
         self._taking = threading.Lock()
-        self._answering: set[_Answering] = set()
+        self._answering: set[Answering] = set()
         self.closing = False
         self._listener: socket.socket | None = None
 
-    def listen(self, answer: Callable[[Any, int], Any]) -> None:
+    def listen(self, answer: Callable[[bytes, int], bytes]) -> None:
         """Answer the questions of others; ``answer`` gets a question and its worker.
 
         Raises OSError where this machine has no such sockets.
@@ -62,10 +86,24 @@ class Neighbours:
         listener.bind(f"{self._prefix}{os.getpid()}")
         listener.listen()
         self._listener = listener
-        _spawn(self._accept, listener, answer)
+        spawn(self._accept, listener, answer)
 
-    def ask(self, worker: int, question: Any, until: float) -> Any:
-        """The worker's answer; None where it isn't there, or doesn't take questions now.
+    def others(self) -> list[int]:
+        """The workers that answer, as far as is known."""
+        now = time.monotonic()
+        with self._lock:
+            if now >= self._look_at:
+                self._there_now, self._look_at = self._there(), now + _LOOK_AT_WORKERS_S
+                for gone in self._places.keys() - set(self._there_now):
+                    place = self._places[gone]
+                    if not place.connecting and (place.link is None or not place.link.is_open):
+                        del self._places[gone]
+            places = self._places
+            return [w for w in self._there_now if w not in places or places[w].answers(now)]
+
+    def ask(self, worker: int, question: bytes, until: float) -> bytes | None:
+        """The worker's answer; None where it isn't there, isn't connected to yet, or doesn't take
+        questions now.
 
         Raises OSError where the question was sent, and the worker died or didn't answer ``until``
         then, in monotonic seconds.
@@ -87,27 +125,32 @@ class Neighbours:
         while any(each.is_open for each in self._answering) and time.monotonic() < until:
             time.sleep(_LOOK_S)
 
-    def _link(self, worker: int) -> _Link | None:
-        link = self._links.get(worker)
-        if link is not None and link.is_open:
-            return link if link.takes_questions() else None
+    def _link(self, worker: int) -> Link | None:
         with self._lock:
-            link = self._links.get(worker)
-            if link is None or not link.is_open:
-                connection = self._connected(worker)
-                if connection is None:
-                    self._links.pop(worker, None)
-                    return None
-                link = self._links[worker] = _Link(connection)
-            return link
+            place = self._places.setdefault(worker, _Place())
+            link = place.link
+            if link is not None and link.is_open:
+                return link if link.takes_questions() else None
+            if not place.connecting and time.monotonic() >= place.not_before:
+                place.connecting = True
+                spawn(self._connect, worker, place)
+        return None
+
+    def _connect(self, worker: int, place: _Place) -> None:
+        connection = self._connected(worker)
+        with self._lock:
+            place.connecting, place.failed = False, connection is None
+            if connection is None:
+                place.not_before = time.monotonic() + _AGAIN_S
+            else:
+                place.link = Link(connection)
 
     def _connected(self, worker: int) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.settimeout(_SILENT_S)
+            connection.settimeout(SILENT_S)
             connection.connect(f"{self._prefix}{worker}")
-            # Without a greeting it may never have been accepted.
-            if _process_of(connection) == worker and connection.recv(1) == _GREETING:
+            if _process_of(connection) == worker and self._proves_itself(connection):
                 connection.settimeout(None)
                 return connection
         except OSError:
@@ -115,199 +158,52 @@ class Neighbours:
         connection.close()
         return None
 
-    def _accept(self, listener: socket.socket, answer: Callable[[Any, int], Any]) -> None:
+    def _proves_itself(self, connection: socket.socket) -> bool:
+        """Prove to the worker at the other end that this is one, too; whether it does the same.
+
+        Until it has, it may never have been accepted there. Raises OSError.
+        """
+        theirs, ours = _received(connection, _CHALLENGE_BYTES), os.urandom(_CHALLENGE_BYTES)
+        connection.sendall(ours + self._proof(b"asks", theirs, ours))
+        proof = _received(connection, _PROOF_BYTES)
+        return hmac.compare_digest(proof, self._proof(b"answers", theirs, ours))
+
+    def _accept(self, listener: socket.socket, answer: Callable[[bytes, int], bytes]) -> None:
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:
                 return
             worker = _process_of(connection)
+            if worker is None:
+                connection.close()
+            else:
+                spawn(self._take, connection, worker, answer)
+
+    def _take(
+        self, connection: socket.socket, worker: int, answer: Callable[[bytes, int], bytes]
+    ) -> None:
+        """Take the questions of a worker that proves to be one."""
+        try:
+            connection.settimeout(SILENT_S)
+            ours = os.urandom(_CHALLENGE_BYTES)
+            connection.sendall(ours)
+            theirs = _received(connection, _CHALLENGE_BYTES)
+            proof = _received(connection, _PROOF_BYTES)
+            if not hmac.compare_digest(proof, self._proof(b"asks", ours, theirs)):
+                raise PermissionError
             with self._taking:
-                if worker is None or self.closing:
-                    connection.close()
-                    continue
-                with suppress(OSError):
-                    connection.send(_GREETING)
+                if self.closing:
+                    raise BrokenPipeError
+                connection.sendall(self._proof(b"answers", ours, theirs))
+                connection.settimeout(None)
                 self._answering = {each for each in self._answering if each.is_open}
-                self._answering.add(_Answering(self, connection, worker, answer))
-
-
-class _Channel:
-    """One connection. ``received`` is called with each message, ``lost`` once when it ends."""
-
-    def __init__(
-        self,
-        connection: socket.socket,
-        received: Callable[[Any], None],
-        lost: Callable[[], None],
-    ) -> None:
-        self._connection = connection
-        self._received = received
-        self._lost = lost
-        self._lock = threading.Lock()
-        self._outbox: list[bytes] = []
-        self._filled = threading.Event()
-        self.is_open = True
-        _spawn(self._receive)
-        _spawn(self._send)
-
-    def send(self, message: Any) -> None:
-        """Raises BrokenPipeError where the connection has ended; then nothing is sent."""
-        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        with self._lock:
-            if not self.is_open:
-                raise BrokenPipeError
-            self._outbox += (_HEAD.pack(len(body)), body)
-        self._filled.set()
-
-    def _send(self) -> None:
-        with suppress(OSError):
-            while self._filled.wait() and self.is_open:
-                with self._lock:
-                    self._filled.clear()
-                    sent, self._outbox = self._outbox, []
-                self._connection.sendall(b"".join(sent))
-        self._end()
-
-    def _receive(self) -> None:
-        try:
-            self._receive_all()
+                self._answering.add(Answering(lambda: self.closing, connection, worker, answer))
         except OSError:
-            pass
-        except Exception:  # noqa: BLE001 - whoever waits has to be told
-            _log.exception("a message of another worker can't be read")
-        finally:
-            self._end()
+            connection.close()
 
-    def _receive_all(self) -> None:
-        buffer = b""
-        while data := self._connection.recv(_RECEIVE_BYTES):
-            buffer += data
-            at = 0
-            while len(buffer) - at >= _HEAD.size:
-                (size,) = _HEAD.unpack_from(buffer, at)
-                end = at + _HEAD.size + size
-                if len(buffer) < end:
-                    break
-                self._received(pickle.loads(memoryview(buffer)[at + _HEAD.size : end]))
-                at = end
-            buffer = buffer[at:]
-
-    def _is_idle(self) -> bool:
-        """Whether nothing is waited for. Called with the lock held."""
-        return True
-
-    def _end(self, *, if_idle: bool = False) -> None:
-        with self._lock:
-            if if_idle and not self._is_idle():
-                return
-            was_open, self.is_open = self.is_open, False
-        self._filled.set()
-        if was_open:
-            with suppress(OSError):
-                self._connection.shutdown(socket.SHUT_RDWR)
-            self._connection.close()
-            self._lost()
-
-
-@dataclass(slots=True)
-class _Question:
-    done: threading.Event = field(default_factory=threading.Event)
-    answer: Any = None
-    lost: bool = False
-
-
-class _Link(_Channel):
-    """Questions to one worker."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._numbers = itertools.count()
-        self._questions: dict[int, _Question] = {}
-        self._heard = 0.0
-        self._leaving = False
-        super().__init__(connection, self._answered, self._abandon)
-
-    def takes_questions(self) -> bool:
-        """Whether it doesn't take its leave, nor owes answers and has given none for a while."""
-        silent = bool(self._questions) and time.monotonic() - self._heard > _SILENT_S
-        return not silent and not self._leaving
-
-    def ask(self, question: Any, until: float) -> Any:
-        number, asked = next(self._numbers), _Question()
-        with self._lock:
-            if not self.is_open:
-                return None
-            if not self._questions:
-                self._heard = time.monotonic()
-            self._questions[number] = asked
-        try:
-            self.send((number, question))
-        except BrokenPipeError:
-            self._questions.pop(number, None)
-            return None
-        if not asked.done.wait(max(until - time.monotonic(), 0.0)):
-            raise TimeoutError
-        if asked.lost:
-            raise ConnectionResetError
-        return asked.answer
-
-    def _answered(self, message: Any) -> None:
-        number, answer = message
-        self._heard = time.monotonic()
-        self._leaving = self._leaving or number == _LEAVE
-        asked = self._questions.pop(number, None)
-        if asked is not None:
-            asked.answer = answer
-            asked.done.set()
-        if self._leaving:
-            self._end(if_idle=True)
-
-    def _is_idle(self) -> bool:
-        return not self._questions
-
-    def _abandon(self) -> None:
-        for asked in list(self._questions.values()):
-            asked.lost = True
-            asked.done.set()
-        self._questions.clear()
-
-
-class _Answering(_Channel):
-    """Answers to one worker, each question in a thread of its own."""
-
-    def __init__(
-        self,
-        neighbours: Neighbours,
-        connection: socket.socket,
-        worker: int,
-        answer: Callable[[Any, int], Any],
-    ) -> None:
-        self._neighbours = neighbours
-        self._worker = worker
-        self._answer = answer
-        super().__init__(connection, self._take, lambda: None)
-
-    def _take(self, message: Any) -> None:
-        number, question = message
-        if not self._neighbours.closing:
-            _spawn(self._reply, number, question)
-        else:
-            with suppress(BrokenPipeError):
-                self.send((number, None))
-
-    def take_leave(self) -> None:
-        """Have the other end the connection as soon as it has its answers."""
-        with suppress(BrokenPipeError):
-            self.send((_LEAVE, None))
-
-    def _reply(self, number: int, question: Any) -> None:
-        try:
-            self.send((number, self._answer(question, self._worker)))
-        except BrokenPipeError:
-            pass
-        except Exception:  # noqa: BLE001 - whoever asked has to be told
-            _log.exception("a question of worker %d can't be answered", self._worker)
-            self._end()
+    def _proof(self, who: bytes, *challenges: bytes) -> bytes:
+        return hmac.digest(self._secret, b"".join((who, *challenges)), "sha256")
 
 
 def _process_of(connection: socket.socket) -> int | None:
@@ -318,5 +214,12 @@ def _process_of(connection: socket.socket) -> int | None:
     return process if user == os.getuid() else None
 
 
-def _spawn(run: Callable[..., None], *arguments: Any) -> None:
-    threading.Thread(target=run, args=arguments, daemon=True).start()
+def _received(connection: socket.socket, size: int) -> bytes:
+    """The next ``size`` bytes. Raises OSError."""
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionResetError
+        data += more
+    return data

@@ -109,6 +109,11 @@ class RefusingWorker(Worker):
         with suppress(OSError):  # the client may be gone
             client.sendall(answer)
 
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        if isinstance(self.wsgi, CheckedBodies):
+            self.wsgi.when_memory_is_short(self.unsent.cut_stalled)
+
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
         if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
@@ -140,6 +145,12 @@ class CheckedBodies:
         begin_stop = getattr(self._application, "begin_stop", None)
         if begin_stop is not None:
             begin_stop()
+
+    def when_memory_is_short(self, make_room: Callable[[], None]) -> None:
+        """``make_room`` is called while a request of the application waits for memory."""
+        memory = getattr(self._application, "memory", None)
+        if memory is not None:
+            memory.when_short = make_room
 
     def has_room_for(self, start: bytes) -> bool:
         """Whether the application takes on a request with these first bytes now."""

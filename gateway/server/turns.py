@@ -4,8 +4,12 @@ Each catalog has two bytes, by a hash of its name: the worker that has the turn 
 that waits for it the other. The operating system drops the locks of a process that dies, so a
 killed worker holds no turn. A stopped one does, until the others lose patience.
 
-Every process that uses a file shares the lock on one more byte of it. The last process that closes
-the file removes it; where that one was killed, the next process that opens another file does.
+Every process that uses a file shares the lock on one more byte of it, and holds a byte of its own,
+by its process id: so each can tell who the others are. The last process that closes the file
+removes it; where that one was killed, the next process that opens another file does.
+
+The file holds a secret, made by the first process that opens it, by which workers know each other
+(``gateway.server.neighbours``): nobody but their user can read it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,10 @@ from pathlib import Path
 from typing import Final
 
 _USED: Final = 1 << 40  # beyond every catalog's bytes
+_MAKING_SECRET: Final = _USED + 1
+_WORKERS: Final = 1 << 41  # and a process id
+_WORKERS_MAX: Final = 1 << 31
+_SECRET_BYTES: Final = 32
 _LOCK: Final = struct.Struct("hhqqi")  # struct flock of Linux: type, whence, start, length, process
 
 
@@ -28,11 +36,13 @@ class MachineTurns:
     """See ``gateway.commit.queue.Turns``. Catalogs with the same hash share their turns."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the file can't be opened for writing."""
+        """Raises OSError where the file can't be opened for writing, or others could read it."""
         self._path = path
         # Open as long as the process works: closing any descriptor of the file would drop all of
         # the process's locks.
         self._file = _opened(path)
+        self.secret = _secret(self._file)
+        self._lock(_WORKERS + os.getpid())
         self._waiting: set[str] = set()
 
     def close(self) -> None:
@@ -62,12 +72,22 @@ class MachineTurns:
         self._unlock(waiting)
         return False
 
-    def ahead(self, catalog: str) -> int | None:
-        turn, _ = _offsets(catalog)
-        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, turn, 1, 0)
-        _, _, _, _, process = _LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
-        # 0: nobody has it any more, or a process that can't be seen from here.
-        return process if 0 < process < os.getpid() else None
+    def others(self) -> list[int]:
+        """The process ids of the other workers that use the file and can be seen from here."""
+        found = []
+        spans = [(_WORKERS, _WORKERS_MAX)]
+        while spans:
+            start, length = spans.pop()
+            asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
+            answer = fcntl.fcntl(self._file, fcntl.F_GETLK, asked)
+            kind, _, at, _, process = _LOCK.unpack(answer)
+            if kind == fcntl.F_UNLCK:
+                continue
+            if process == at - _WORKERS:  # else it has another number where it runs
+                found.append(process)
+            spans += [(start, at - start)] if at > start else []
+            spans += [(at + 1, start + length - at - 1)] if start + length > at + 1 else []
+        return sorted(found)
 
     def _lock(self, offset: int) -> bool:
         return _locked(self._file, fcntl.LOCK_EX, offset)
@@ -105,8 +125,29 @@ def _opened(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.lockf(file, fcntl.LOCK_SH, 1, _USED)
         if _is(file, path):
+            _check_private(file, path)
             return file
         os.close(file)
+
+
+def _check_private(file: int, path: Path) -> None:
+    """Raises PermissionError, with the file closed, where others can read it, or made it."""
+    found = os.fstat(file)
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        os.close(file)
+        raise PermissionError(f"{path} must be this user's, and nobody else's to read: remove it")
+
+
+def _secret(file: int) -> bytes:
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, _MAKING_SECRET)
+    try:
+        secret = os.pread(file, _SECRET_BYTES, 0)
+        if len(secret) < _SECRET_BYTES:
+            secret = os.urandom(_SECRET_BYTES)
+            os.pwrite(file, secret, 0)
+        return secret
+    finally:
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, _MAKING_SECRET)
 
 
 def _remove_unused(file: int, path: Path) -> None:

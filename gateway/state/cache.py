@@ -47,6 +47,7 @@ class _Entry:
     documents: dict[str, Document | None]
     last: str
     last_verdict: str
+    deleted: bool = False
     used: int = 0  # by the clock of uses
     recent: Recent | None = None  # where somebody has asked for it
 
@@ -59,7 +60,7 @@ class Seen(NamedTuple):
     """An entry at one moment, with those of the documents asked for that it has.
 
     ``tail`` are the commits above ``written`` up to ``revision``; ``verdicts`` those up to number
-    ``judged`` that may not be written out.
+    ``judged`` that may not be written out. ``deleted``: the catalog was, at ``revision``.
     """
 
     revision: int
@@ -71,6 +72,7 @@ class Seen(NamedTuple):
     documents: dict[str, Document | None]
     last: str
     last_verdict: str
+    deleted: bool
 
 
 class Cache:
@@ -129,6 +131,7 @@ class Cache:
                     {},
                     head.last,
                     head.last_verdict,
+                    head.deleted,
                 )
                 self._bytes += MEMORY_PER_ENTRY + memory_of_replies((*tail, *verdicts))
                 self._use(head.catalog)
@@ -164,6 +167,7 @@ class Cache:
                 found,
                 entry.last,
                 entry.last_verdict,
+                entry.deleted,
             )
 
     def changed_under(
@@ -248,6 +252,7 @@ class Cache:
             if move.commits:
                 last = move.commits[-1]
                 entry.revision, entry.time_us, entry.last = last.revision, last.time_us, last.id
+                entry.deleted = last.deletes_catalog
                 self._lengthen(entry, move.commits)
             if move.verdicts:
                 _, judged = move.reached
@@ -310,6 +315,7 @@ class Cache:
                 after = advance(entry.documents[change.key], commit, change)
                 self._put(commit.catalog, entry, change.key, after)
         entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
+        entry.deleted = commit.deletes_catalog
 
     def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
         if entry.recent is not None:

@@ -9,7 +9,7 @@ are; those that can't be ended now are passed over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gateway.model import Head
 from gateway.runtime import Runtime
@@ -71,7 +71,11 @@ class Janitor:
         asked = {
             head.catalog: [head.revision] for head in left if head.judged_written == head.judged
         }
-        there = self._store.last_written(asked) if asked else {}
+        there: Mapping[str, int] = {}
+        try:
+            there = self._store.last_written(asked) if asked else {}
+        except Unreachable as error:  # it may be the trouble of one of them: each is asked for
+            _log.info("tails are looked at one by one: %s", error)
         ended: dict[str, tuple[int, int]] = {}
         in_a_row = 0  # that the database wasn't reached for
         for head in left:

@@ -182,14 +182,15 @@ class Store(Protocol):
         """By (catalog, principal, key): the written-out replies under those idempotency keys. Of a
         commit and a verdict the commit: it was made when the verdict was over."""
 
-    def claim(self, catalog: str, claim: Claim) -> Head | None:
-        """Add the claim behind the others in line for the head; the head with its tail then.
+    def claim(self, catalogs: Collection[str], claim: Claim) -> None:
+        """Add the claim behind the others in line for each of the heads, in one call.
 
-        None: its worker is in line already, the line is full (CLAIMS_MAX), or there is no head.
+        Not where its worker is in line already, the line is full (CLAIMS_MAX), or there is no head.
         """
 
-    def drop_claim(self, catalog: str, by: str) -> None:
-        """The worker leaves the line. Not acknowledged by anybody: a hint that saves waiting."""
+    def drop_claims(self, catalogs: Collection[str], by: str) -> None:
+        """The worker leaves the lines, in one call. Not acknowledged by anybody: a hint that saves
+        waiting."""
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         """The one linearization point: each move by itself, at most one per catalog.

@@ -176,22 +176,18 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                         found[catalog, asked.principal, asked.key] = commit
         return found
 
-    def claim(self, catalog: str, claim: Claim) -> Head | None:
+    def claim(self, catalogs: Collection[str], claim: Claim) -> None:
         with self._lock:
-            head = self._heads.get(catalog)
-            if head is None or len(head.claims) >= CLAIMS_MAX:
-                return None
-            if any(each.by == claim.by for each in head.claims):
-                return None
-            head = self._heads[catalog] = replace(head, claims=(*head.claims, claim))
-            return head
+            for head in [self._heads[each] for each in catalogs if each in self._heads]:
+                is_in_line = any(each.by == claim.by for each in head.claims)
+                if not is_in_line and len(head.claims) < CLAIMS_MAX:
+                    self._heads[head.catalog] = replace(head, claims=(*head.claims, claim))
 
-    def drop_claim(self, catalog: str, by: str) -> None:
+    def drop_claims(self, catalogs: Collection[str], by: str) -> None:
         with self._lock:
-            head = self._heads.get(catalog)
-            if head is not None:
+            for head in [self._heads[each] for each in catalogs if each in self._heads]:
                 claims = tuple(each for each in head.claims if each.by != by)
-                self._heads[catalog] = replace(head, claims=claims)
+                self._heads[head.catalog] = replace(head, claims=claims)
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         with self._lock:
@@ -201,7 +197,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         current = self._heads.get(move.catalog) or Head(move.catalog)
         if current.place != move.place and not self._is_ended(move):
             return Moved.LOST
-        if move.past is not None and any(c.by not in move.past for c in current.claims[:1]):
+        if not move.passes_all and any(c.by not in move.past for c in current.claims[:1]):
             return Moved.LOST
         written = max(current.written, move.written)
         judged_written = max(current.judged_written, move.judged_written)
@@ -223,7 +219,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
             judged=goal.judged,
             judged_written=judged_written,
             verdicts=tuple(verdicts),
-            claims=tuple(each for each in current.claims if each.by not in (move.past or ())),
+            claims=tuple(each for each in current.claims if each.by not in move.past),
         )
         if not move.base and not move.commits and move.verdicts:
             self._uncommitted[move.catalog] = move.verdicts[-1].time_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -120,7 +120,7 @@ def test_a_worker_that_is_alone_again_claims_nothing(far: WatchedStore, near: Wa
 def test_a_dead_worker_is_waited_for_once(store: Store, far: WatchedStore) -> None:
     ours = gateway(far)
     ours.write("c", "k", put({}))
-    store.claim("c", Claim("dead", 50))
+    store.claim(["c"], Claim("dead", 50))
     written = ours.write("c", "k", add("/n", 1))
     assert (written.attempts, content_of(ours)) == (3, {"n": 1})
     assert line(store) == ()
@@ -133,7 +133,7 @@ def test_many_dead_workers_take_no_longer_than_a_share_of_a_requests_time(
     ours = gateway(far)
     ours.write("c", "k", put({}))
     for number in range(60):
-        store.claim("c", Claim(f"dead {number}", 1_000_000))
+        store.claim(["c"], Claim(f"dead {number}", 1_000_000))
     applied(ours.write("c", "k", add("/n", 1), wait_s=WAIT_S).outcome)
     assert line(store) == ()
 
@@ -145,18 +145,18 @@ def test_who_has_nothing_to_write_any_more_leaves_the_line(
     ours.write("c", "k", put({"n": 1}))
     overtaken_twice(far, theirs, {"m": 1})
     refused(ours.write("c", "k", replace("/n", 2)).outcome, PatchDoesNotFit)
-    wait_until(lambda: "drop_claim" in far.calls and line(store) == ())
+    wait_until(lambda: "drop_claims" in far.calls and line(store) == ())
+
+
+def break_off() -> None:
+    raise Unreachable("the connection broke")
 
 
 def test_a_move_that_is_sent_again_looks_at_no_claim(store: Store, far: WatchedStore) -> None:
     """Lost because of a claim, it could be won later, when the first copy of it arrives."""
-
-    def break_off() -> None:
-        raise Unreachable("the connection broke")
-
     ours = gateway(far)
     ours.write("c", "k", put({}))
-    store.claim("c", Claim("other", 1_000_000))
+    store.claim(["c"], Claim("other", 1_000_000))
     far.before["move_heads"] = once(break_off)
     written = ours.write("c", "k", add("/n", 1))
     assert (written.attempts, content_of(ours)) == (1, {"n": 1})
@@ -166,13 +166,103 @@ def test_a_move_that_is_sent_again_looks_at_no_claim(store: Store, far: WatchedS
 def test_a_claim_that_can_not_be_dropped_is_no_trouble(
     store: Store, far: WatchedStore, near: WatchedStore
 ) -> None:
-    def break_off() -> None:
-        raise Unreachable("the connection broke")
-
     ours, theirs = gateway(far), gateway(near)
     ours.write("c", "k", put({"n": 1}))
     overtaken_twice(far, theirs, {"m": 1})
-    far.before["drop_claim"] = break_off
+    far.before["drop_claims"] = break_off
     refused(ours.write("c", "k", replace("/n", 2)).outcome, PatchDoesNotFit)
     applied(theirs.write("c", "k", add("/n", 1)).outcome)
     assert line(store) == ()
+
+
+@pytest.mark.usefixtures("lasting")
+def test_a_move_that_was_sent_again_leaves_no_claim_of_its_worker(
+    store: Store, far: WatchedStore, near: WatchedStore
+) -> None:
+    """Left in line, it had the worker lose its next races to itself."""
+    ours, theirs = gateway(far), gateway(near)
+    ours.write("c", "k", put({"n": 1}))
+    first, second = (partial(theirs.write, "c", "k", put({"n": n})) for n in (-1, -2))
+    far.before["move_heads"] = each_of(first, second, break_off)
+    assert ours.write("c", "k", replace("/n", 2)).attempts == 3
+    assert line(store) == ()
+
+
+MANY = [f"c{number}" for number in range(50)]
+
+
+def queue_of(store: WatchedStore) -> claims.Claims:
+    return claims.Claims(cast(Store, store), ThreadRuntime(), ServiceLimits())
+
+
+def test_all_catalogs_of_a_round_are_claimed_and_left_in_one_call_each(
+    store: Store, far: WatchedStore
+) -> None:
+    """A journaled write for each, one after the other, held up the whole round."""
+    writer = gateway(WatchedStore(store))
+    for catalog in MANY:
+        writer.write(catalog, "k", put(1))
+    ours = queue_of(far)
+    for catalog in MANY:
+        ours.lost(catalog, 2)
+    heads = ours.heads(MANY)
+    assert far.calls == ["claim", "tails"]
+    assert {len(heads[catalog].claims) for catalog in MANY} == {1}
+    ours.heads(MANY)
+    assert far.calls[2:] == ["tails"], "they are held already"
+    for catalog in MANY:
+        ours.give_up(catalog)
+    ours.leave()
+    ours.leave()
+    assert far.calls[3:] == ["drop_claims"]
+    assert {head.claims for head in store.tails(MANY).values()} == {()}
+
+
+def test_who_can_not_claim_looks_all_the_same(far: WatchedStore) -> None:
+    """A claim is a hint, and one catalog's that is refused is no other's trouble."""
+    gateway(far).write("c", "k", put(1))
+    ours = queue_of(far)
+    far.before["claim"] = break_off
+    assert ours.heads(["c"])["c"].claims == ()
+    del far.before["claim"]
+    assert len(ours.heads(["c"])["c"].claims) == 1, "it is tried again"
+
+
+def test_a_view_that_was_evicted_is_no_lost_race(
+    far: WatchedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that has nothing to decide on goes back, and no more."""
+    ours = gateway(far)
+    ours.write("c", "k", put({"n": 1}))
+    ours._cache.forget("c")
+    ours._loop._guesses.lost("c")
+    observer, evict = ours._loop._parts.observer, once(lambda: ours._cache.forget("c"))
+    observe = observer.observe
+
+    def observe_and_evict(*arguments: Any) -> Any:
+        standings = observe(*arguments)
+        evict()
+        return standings
+
+    monkeypatch.setattr(observer, "observe", observe_and_evict)
+    assert ours.write("c", "k", replace("/n", 2)).attempts == 1
+    assert far.calls.count("move_heads") == 2
+    assert "c" not in ours._loop._parts.claims.shared
+    assert "claim" not in far.calls
+
+
+def test_who_reads_documents_newer_than_the_head_again_and_again_claims(
+    far: WatchedStore, near: WatchedStore
+) -> None:
+    """A far worker that knows none of them would never decide."""
+    ours, theirs = gateway(far), gateway(near)
+    theirs.write("c", "k", put({"n": 1}))
+
+    def overtake() -> None:
+        theirs.write("c", "k", replace("/n", len(far.calls)))
+        wait_until(lambda: not theirs._write_out.moves("c"))
+        ours._cache.forget("c")
+
+    far.before["documents"] = each_of(overtake, overtake)
+    assert ours.write("c", "k", add("/ours", 1)).attempts == 1
+    assert "claim" in far.calls

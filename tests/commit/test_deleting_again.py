@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gateway.decide.edits import Delete, Put
@@ -12,7 +14,8 @@ from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from tests.asking import applied, content_of, refused
+from tests.asking import applied, content_of, refused, wait_until
+from tests.patience import WAIT_S
 
 
 @pytest.fixture
@@ -104,3 +107,32 @@ def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answ
     assert isinstance(first, Unchanged)
     assert first.replayed
     assert content_of(other, "k") == 2
+
+
+def test_a_catalog_that_is_written_all_the_time_is_deleted_at_once() -> None:
+    """By this gateway's clients and another's: a deletion is decided like any other write."""
+    store = MemoryStore()
+    ours, theirs = (Gateway(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
+    over = threading.Event()
+    written = [0, 0, 0, 0]
+
+    def write(number: int) -> None:
+        while not over.is_set():
+            worker = (ours, theirs)[number % 2]
+            applied(worker.write("c", f"k{number}", Put(written[number], 4)).outcome)
+            written[number] += 1
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for each in writers:
+        each.start()
+    try:
+        for _ in range(5):
+            seen = sum(written)
+            wait_until(lambda: sum(written) > seen + 8)  # noqa: B023
+            deleted = ours.catalogs.delete(ours.request("c", ()))
+            commit = applied(deleted.outcome).commit
+            assert commit.deletes_catalog
+    finally:
+        over.set()
+        for each in writers:
+            each.join(WAIT_S)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from gateway.commit import queue
 from gateway.commit.pending import Pending
 from gateway.commit.queue import Queue
 from gateway.errors import QueueFull
@@ -36,8 +37,6 @@ class SecondTime:
 
     def give_up(self, _catalog: str) -> None: ...
 
-    def ahead(self, _catalog: str) -> None: ...
-
     def end(self, _catalog: str) -> bool:
         return False
 
@@ -45,16 +44,16 @@ class SecondTime:
 def test_a_worker_stopped_for_an_hour_looks_for_its_next_turn_at_once() -> None:
     """Simulation seed 6004978: it waited for minutes, and its requests' deadlines passed."""
     clock = SetClock()
-    queue = Queue(clock, BOUNDS, SecondTime(clock))
+    lanes = Queue(clock, BOUNDS, SecondTime(clock))
     for _ in range(2):
         pending = Pending(ask(put(1)), clock.event())
-        queue.put(pending)
+        lanes.put(pending)
         taken: list[object] = []
-        leader = threading.Thread(target=lambda: taken.append(queue.take()), daemon=True)  # noqa: B023
+        leader = threading.Thread(target=lambda: taken.append(lanes.take()), daemon=True)  # noqa: B023
         leader.start()
         leader.join(WAIT_S)
         assert taken == [{"c": [pending]}]
-        queue.end_batch("c")
+        lanes.end_batch("c")
 
 
 class Held:
@@ -72,8 +71,6 @@ class Held:
 
     def give_up(self, _catalog: str) -> None: ...
 
-    def ahead(self, _catalog: str) -> None: ...
-
     def end(self, _catalog: str) -> bool:
         return False
 
@@ -82,13 +79,13 @@ def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended() -> None:
     """A stopped worker holds up the others by one wait, not one for each of their batches."""
     clock = SetClock()
     turns = Held(clock)
-    queue = Queue(clock, BOUNDS, turns)
+    lanes = Queue(clock, BOUNDS, turns)
 
     def looks_of_a_batch() -> int:
         turns.looks = 0
-        queue.put(Pending(ask(put(1)), clock.event()))
-        queue.take()
-        queue.end_batch("c")
+        lanes.put(Pending(ask(put(1)), clock.event()))
+        lanes.take()
+        lanes.end_batch("c")
         return turns.looks
 
     assert looks_of_a_batch() > 2
@@ -101,11 +98,76 @@ def test_a_turn_that_never_ends_is_waited_for_once_until_it_has_ended() -> None:
 
 def test_those_that_can_wait_leave_half_of_the_room_to_the_others() -> None:
     clock = SetClock()
-    queue = Queue(clock, BOUNDS)
+    lanes = Queue(clock, BOUNDS)
     waiting = [Pending(ask(put(1)), clock.event()) for _ in range(7)]
-    assert queue.put_first_of(waiting, 0.0) == 5
-    assert queue.put_first_of(waiting[5:], 0.0) == 0
+    assert lanes.put_first_of(waiting, 0.0) == 5
+    assert lanes.put_first_of(waiting[5:], 0.0) == 0
     for _ in range(5):
-        queue.put(Pending(ask(put(1)), clock.event()))
+        lanes.put(Pending(ask(put(1)), clock.event()))
     with pytest.raises(QueueFull):
-        queue.put(Pending(ask(put(1)), clock.event()))
+        lanes.put(Pending(ask(put(1)), clock.event()))
+
+
+def test_a_round_takes_no_more_than_a_call_can_well_be_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In catalogs, requests or bytes; what is left is taken next, in the order that it came."""
+    monkeypatch.setattr(queue, "_CATALOGS_MAX", 3)
+    monkeypatch.setattr(queue, "_REQUESTS_MAX", 5)
+    monkeypatch.setattr(queue, "_BYTES_MAX", 100)
+    clock = SetClock()
+    lanes = Queue(clock, ServiceLimits())
+
+    def put_all(count: int, size_bytes: int, names: str) -> None:
+        for name in names:
+            for _ in range(count):
+                request = ask(put(1), catalog=name, size_bytes=size_bytes)
+                lanes.put(Pending(request, clock.event()))
+
+    def taken() -> str:
+        batches = lanes.take()
+        for catalog in batches:
+            lanes.end_batch(catalog)
+        return "".join(batches)
+
+    put_all(1, 1, "abcdefg")
+    assert [taken() for _ in range(3)] == ["abc", "def", "g"]
+    put_all(3, 1, "abcd")
+    assert [taken() for _ in range(2)] == ["ab", "cd"]
+    put_all(1, 60, "abcd")
+    assert [taken() for _ in range(2)] == ["ab", "cd"]
+
+
+def test_of_lanes_that_are_not_due_none_is_looked_at() -> None:
+    """Thousands that are busy or blocked cost a leader nothing at each of its wake-ups."""
+    clock = SetClock()
+    asked: list[str] = []
+
+    def may_move(catalog: str, _large: bool) -> bool:
+        asked.append(catalog)
+        return not catalog.startswith("blocked")
+
+    lanes = Queue(clock, ServiceLimits(), may_move=may_move)
+    for number in range(1_000):
+        lanes.put(Pending(ask(put(1), catalog=f"blocked-{number}"), clock.event()))
+    for number in range(3):
+        lanes.put(Pending(ask(put(1), catalog=f"free-{number}"), clock.event()))
+        assert lanes.take().keys() == {f"free-{number}"}
+        lanes.end_batch(f"free-{number}")
+    assert len(asked) == 1_003
+    lanes.look_again("blocked-7")
+    lanes.put(Pending(ask(put(1), catalog="free"), clock.event()))
+    assert lanes.take().keys() == {"free"}
+    assert asked[1_003:] == ["blocked-7", "free"]
+
+
+def test_after_a_refusal_batches_are_halved_and_then_grow_again() -> None:
+    clock = SetClock()
+    lanes = Queue(clock, ServiceLimits(batch_requests_max=8))
+    pendings = [Pending(ask(put(1)), clock.event()) for _ in range(40)]
+    for pending in pendings:
+        lanes.put(pending)
+    sizes = []
+    for most in (4, 2, None, None, None, None):
+        (batch,) = lanes.take().values()
+        sizes.append(len(batch))
+        lanes.end_batch("c", batch if most else (), most=most)
+    assert sizes == [8, 4, 2, 4, 8, 8]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.feed.channel import Selection
 from gateway.model import Commit, Head
@@ -237,6 +238,26 @@ class TestTroubleOfOne:
         assert [told.revision for told in watchers["b"]._on.ring] == [1]
         assert all_there_is(watchers["a"]) == list(range(1, 51))
         assert wrote == []
+
+
+class TestHoles:
+    def test_a_hole_in_the_log_is_waited_at_without_a_spin(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Somebody has edited it by hand. It is told once, and what fills it is told at last."""
+        watcher, other = world.watch(of="a"), world.watch(of="b")
+        first = world.move("k", of="a")
+        world.commit("k", of="a")
+        world.store._heads["a"] = replace(world.store._heads["a"], written=2, tail=())
+        world.store.read = 0
+        assert revisions(watcher, 20.0) == []
+        assert world.store.read < 200
+        told = [each for each in caplog.records if "has a hole" in each.message]
+        assert len(told) == 1
+        world.commit("k", of="b")
+        assert revisions(other) == [1]
+        world.store.write_commits([first])
+        assert revisions(watcher, 5.0) == [1, 2]
 
 
 class TestSelections:

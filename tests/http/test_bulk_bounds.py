@@ -86,6 +86,29 @@ def test_lines_refused_one_after_the_other_end_the_request(gateway: RunningGatew
     assert "bulk_refused_lines_max" in last["problem"]["detail"]
 
 
+def test_blank_lines_one_after_the_other_end_the_request(gateway: RunningGateway) -> None:
+    """However they are written, and wherever among them pieces end."""
+    for blank in (b"\n", b" \r\n"):
+        with connected(gateway) as client:
+            flood(client, put(1) + blank * 5_000, 1)
+            client.socket.settimeout(WAIT_S)
+            first, last = client.answers()
+        assert first["status"] in (200, 201)
+        assert (last["index"], last["problem"]["code"]) == (1, "too_many_refused")
+
+
+def test_blank_lines_among_others_end_nothing(gateway: RunningGateway) -> None:
+    piece = b"\n" * (REFUSALS_MAX - 1) + put(1)
+    with connected(gateway) as client:
+        client.begin()
+        for _ in range(3):
+            client.chunk(piece)
+        client.chunk(b"\n" * (REFUSALS_MAX - 1))
+        client.end()
+        statuses = [line["status"] for line in client.answers()]
+    assert len(statuses) == 3
+
+
 def test_refused_lines_among_others_end_nothing(gateway: RunningGateway) -> None:
     piece = SHORT * (REFUSALS_MAX - 1) + put(1)
     with connected(gateway) as client:

@@ -36,8 +36,8 @@ def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
     lines += splitter.finish()
     assert lines == [
         Line(0, 1, b"a"),
-        Line(3, 3, b"bb\r"),
-        Line(9, 12, None),
+        Line(3, 3, b"bb\r", 1),
+        Line(9, 12, None, 1),
         Line(22, 10, b"d" * 10),
         Line(33, 4, b"last"),
     ]

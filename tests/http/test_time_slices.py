@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Any
@@ -144,16 +145,21 @@ def schema_patterns(worker: Worker) -> Answered:
     return worker.sends("PUT", "/v1/catalogs/s", {"schemas": {"*": {"properties": properties}}})
 
 
+DEPTH = 98
+LONG_MOVES = {
+    "action": "patch",
+    "key": "k",
+    "patch": [
+        {"op": "move", "from": "/a" * DEPTH, "path": "/b" * (DEPTH - 1) + f"/{n}"}
+        for n in range(1_000)
+    ],
+    "array_primary_keys": {"/*" * n: ["id"] for n in range(1, DEPTH + 1)},
+}
+
+
 def keyed_rules(worker: Worker) -> Answered:
     """Long addresses under many rules."""
-    depth = 98
-    keys = {"/*" * n: ["id"] for n in range(1, depth + 1)}
-    moves = [
-        {"op": "move", "from": "/a" * depth, "path": "/b" * (depth - 1) + f"/{n}"}
-        for n in range(1_000)
-    ]
-    patch = {"action": "patch", "key": "k", "patch": moves, "array_primary_keys": keys}
-    return worker.transaction("r", [patch] * 5)
+    return worker.transaction("r", [LONG_MOVES] * 5)
 
 
 def removals(worker: Worker) -> Answered:
@@ -216,3 +222,31 @@ def test_nobody_waits_for_a_heavy_request(
     assert answered.status in ATTACKS[attack], answered.body[:500]
     assert worker.metric("gateway_longest_slice_seconds") < LONG_S
     assert worker.metric("gateway_long_slices_total") == 0
+
+
+def test_others_are_answered_while_a_heavy_request_is_computed(worker: Worker) -> None:
+    answered = 0
+    heavy = threading.Thread(target=keyed_rules, args=(worker,))
+    heavy.start()
+    while heavy.is_alive():
+        assert worker.send("GET", "/livez").status == 200
+        if worker.metric("gateway_turns_total") and heavy.is_alive():
+            answered += 1
+    assert answered
+
+
+def test_what_is_too_heavy_is_refused_and_its_key_decides_nothing(mongodb_uri: str) -> None:
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, workers=1, request_cpu_ms=10) as running,
+    ):
+        worker = Worker(running.port)
+        body = json.dumps({"then": [LONG_MOVES] * 5}).encode()
+        headers = [*JSON, ("Idempotency-Key", "heavy")]
+        refused = worker.send("POST", "/v1/catalogs/r/transactions", body, headers)
+        problem = refused.json()
+        assert (refused.status, problem["code"]) == (422, "too_much_work")
+        assert (problem["applied"], problem["retryable"]) == ("no", False)
+        assert worker.send("GET", "/v1/catalogs/r/outcomes/heavy").status == 404
+        assert worker.sends("PUT", "/v1/catalogs/r/documents/k", 1).status == 201
+        assert worker.metric("gateway_broken_off_total") >= 1

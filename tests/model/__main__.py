@@ -13,6 +13,7 @@ from .worlds import WORLDS, bounded
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--bound", type=int, default=3, help="how many requests (3 unless told)")
+    parser.add_argument("--workers", type=int, default=2, help="how many workers (2 unless told)")
     parser.add_argument("--world", choices=[each.name for each in WORLDS], help="this one alone")
     parser.add_argument(
         "--without", default="", metavar="RULE[,RULE]", help=f"break rules: {', '.join(RULES)}"
@@ -26,7 +27,7 @@ def main() -> int:
         print(f"without {rule}: {RULES[rule]}")
     for world in WORLDS:
         if arguments.world in (None, world.name):
-            explored = explore(bounded(world, arguments.bound), without)
+            explored = explore(bounded(world, arguments.bound, arguments.workers), without)
             print(_told(explored))
             if explored.wrong:
                 return 1

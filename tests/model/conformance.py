@@ -1,10 +1,10 @@
 """Whether the gateway's own code does what the model allows: simulated histories, step by step.
 
-Each thing that a worker of a simulation does to the store is done to the model, too: the same move of
-a head, document, commit, verdict, floor. Both must then be at the same head, and hold the same
-documents; and the model's properties must hold of every state on the way. So code that drops a tail
-which isn't written out, or writes a commit before its documents, is found at that very step, whether
-or not anybody reads it before it heals.
+Each thing that a worker of a simulation does to the store is done to the model, too: the same move
+of a head, document, commit, verdict, floor. Both must then be at the same head, and hold the same
+documents; and the model's properties must hold of every state on the way. So code that drops a
+tail which isn't written out, or writes a commit before its documents, is found at that very step,
+whether or not anybody reads it before it heals.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""All states that can be reached, nearest first, so that a history that goes wrong is a shortest one."""
+"""All states that can be reached, nearest first: what goes wrong is told by a shortest history."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from .properties import check
 from .steps import Steps
-from .values import BEFORE, KEYS, NOTHING, Head, State, Worker, Wrong, truth
+from .values import BEFORE, Head, State, Worker, Wrong, truth
 from .worlds import World
 
 

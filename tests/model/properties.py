@@ -53,6 +53,8 @@ def check_log(state: State) -> None:
     for revision, commit in enumerate(state.log):
         if revision > head.floor and not commit:
             raise Wrong(f"commit {revision} isn't there, and a later one is")
+        if revision > head.revision:
+            raise Wrong(f"commit {revision} is in the log, and the head is at {head.revision}")
         if revision > head.floor and commit != state.made[revision]:
             raise Wrong(f"commit {revision} in the log is another one")
     known = {each.id for each in (*head.verdicts, *state.kept)}
@@ -97,7 +99,8 @@ def check_history(state: State) -> None:
     for revision in range(state.head.floor, len(state.log)):
         for key, document in enumerate(truth(state.made[: revision + 1])):
             rebuilt = _rebuilt(state, key, revision)
-            if (rebuilt and rebuilt.made or ()) != (document and document.made or ()):
+            content = document.made if document else ()
+            if (rebuilt.made if rebuilt else ()) != content:
                 raise Wrong(f"{name_of(key)} can't be told as of {revision}, above the floor")
 
 

@@ -24,6 +24,7 @@ RULES: Mapping[str, str] = {
     "swept-refused": "what compaction has left of a change is no change",
     "parent-named": "what is remembered goes on only by a commit that follows its last one",
     "goes-on": "what is remembered of a head that went back is forgotten",
+    "gives-up": "a write-out that failed looks at the head, and gives up what it doesn't have",
     "fresh-head": "refusals and reads are decided on a head read after the request came",
     "tail-overlay": "who reads a document lays the tail over it",
     "keys-in-tail": "an idempotency key is looked for in the tail and the head's verdicts",

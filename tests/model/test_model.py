@@ -1,4 +1,4 @@
-"""Rule: no state of the model is wrong; without any one of its rules some state is, and is found."""
+"""Rule: no state of the model is wrong, and without any one of its rules some state is."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ SHOWN = {
     "swept-refused": ("catch-up", 4, "an answer was never true"),
     "parent-named": ("restore", 5, "an answer was never true"),
     "goes-on": ("restore", 5, "an answer was never true"),
+    "gives-up": ("restore", 3, "is in the log, and the head is at"),
     "fresh-head": ("doubt", 3, "an answer was never true"),
     "tail-overlay": ("write-out", 2, "was decided on another document"),
     "keys-in-tail": ("keys", 2, "a key has decided twice"),

@@ -1,4 +1,4 @@
-"""What the model is made of: the head, commits, documents and workers, as far as the protocol needs.
+"""What the model is made of: the head, commits, documents and workers.
 
 A document's content is the list of commits that made it: those since the last whole value. So two
 documents are equal where the same changes are in them. Everything is a tuple, so that states can be

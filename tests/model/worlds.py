@@ -38,16 +38,16 @@ class World(NamedTuple):
     name: str
     about: str
     requests: tuple[Request, ...]
-    workers: int
     happens: frozenset[str]
+    workers: int = 2
 
 
-def world(name: str, about: str, requests: str, workers: int, happens: str) -> World:
+def world(name: str, about: str, requests: str, happens: str) -> World:
     asked = []
     for each in requests.split():
         act, on, *key = each.split(":")
         asked.append(Request(act, "ab".index(on), *key))
-    return World(name, about, tuple(asked), workers, frozenset(happens.split()))
+    return World(name, about, tuple(asked), frozenset(happens.split()))
 
 
 # The first requests of a world are its smallest bound; each further one is for a larger bound.
@@ -56,54 +56,47 @@ WORLDS = (
         "write-out",
         "two workers write out one tail, in parts",
         "patch:a patch:a patch:b patch:a",
-        2,
         "parts takeover crash",
     ),
     world(
         "carry",
         "moves over the tails of others, and who writes what out",
         "patch:a patch:b patch:a patch:b",
-        2,
         "rounds foreign guess crash ends parts",
     ),
     world(
         "doubt",
         "answers get lost, moves arrive late, requests are handed over",
         "patch:a put:a read:a patch:a",
-        2,
         "rounds lost guess crash foreign hand ends",
     ),
     world(
         "keys",
         "one idempotency key through two workers, while the document comes and goes",
         "create:a:k create:a:k delete:a put:a",
-        2,
         "rounds guess crash foreign lost ends",
     ),
     world(
         "compaction",
         "history goes while workers sleep amid writing out",
         "patch:a delete:a patch:b put:a",
-        2,
         "parts one-in-parts takeover compact crash",
     ),
     world(
         "catch-up",
         "history goes while a worker catches up",
         "patch:a:k put:a read:a read:a",
-        2,
         "rounds guess compact foreign ends",
     ),
     world(
         "restore",
         "the database is put back under workers that remember more",
         "patch:a patch:a patch:b patch:a read:a",
-        2,
         "rounds guess restore foreign",
     ),
 )
 
 
-def bounded(world: World, requests: int) -> World:
-    """The world with its first requests alone."""
-    return world._replace(requests=world.requests[:requests])
+def bounded(world: World, requests: int, workers: int = 2) -> World:
+    """The world with its first requests alone, and with so many workers."""
+    return world._replace(requests=world.requests[:requests], workers=workers)

@@ -13,7 +13,6 @@ from pymongo import MongoClient
 
 from gateway.cli.main import main
 from gateway.decide.edits import Delete
-from gateway.model import Owner, Owners
 from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
@@ -21,7 +20,7 @@ from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
-from patching import ABSENT
+from patching import ABSENT, Owner, Owners
 from tests.asking import add, applied, content_of, put
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, settler_of, wait_until_written

@@ -33,6 +33,9 @@ from .verdicts import check_verdict, is_mismatch, is_replay, stands_for
 # What the last few slow calls of a round take, and those that fail because the store is down.
 _SLACK_S = 1.0
 _SLACK_IF_FAULTY_S = 3.0
+# A look at all documents asks for the time between its calls, which are several for each page, and
+# lets go of its pin at the end.
+_SLACK_OF_LOOKS_S = 1.0
 
 
 def check_answer(ledger: Ledger, call: Call, recording: Recording) -> Iterator[Violation]:
@@ -105,8 +108,10 @@ def _applied(ledger: Ledger, call: Call, outcome: Applied) -> Iterator[Violation
             yield Violation("untrue-applied", "is acknowledged as another's commit")
         if made.tick < call.called:
             yield Violation("untrue-applied", "was committed before it was asked for")
-        own = {SETTINGS, APPLICATIONS_KEY} if call.ask.deletes_catalog else set()
-        if outcome.documents.keys() not in [each | own for each in ledger.named[revision]]:
+        named = ledger.named[revision]
+        if call.ask.deletes_catalog:  # the documents that it deletes are those of a range
+            named = {frozenset((SETTINGS, APPLICATIONS_KEY))}
+        if frozenset(outcome.documents) not in named:
             yield Violation("untrue-applied", f"is answered with {set(outcome.documents)}")
         for key, document in outcome.documents.items():
             if not ledger.is_told(document, revision, key, call.answered):
@@ -223,6 +228,8 @@ def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
     if call.bulk is None:
         limit_s = min(limit_s, call.ask.wait_s or limit_s)
     limit_s += recording.longest_s + _SLACK_IF_FAULTY_S if recording.faulty else _SLACK_S
+    if call.ask.sets_up:
+        limit_s += _SLACK_OF_LOOKS_S
     if call.bulk is not None:
         limit_s *= _before_or_beside(call, recording.calls)
     took_s = call.answered_s - call.called_s - call.suspended_s

@@ -81,7 +81,9 @@ def own_commits_alone(
         _add(self, since, replace(move, written=move.base), (), judged, documents)
 
 
-def stored_only(document: Document | None, key: str, commits: object) -> Document | None:  # noqa: ARG001
+def stored_only(*given: Any) -> Document | None:
+    _store, _meters, _catalog, _key, stored, _tail = given
+    document: Document | None = stored
     return document
 
 
@@ -158,6 +160,18 @@ def last_commit_first(store: Any, *given: Any) -> None:
         store.write_commits(commits[::-1])
 
     _write_out(_Turned(store, turn), *given)  # type: ignore[arg-type]
+
+
+def read_once(store: Any, runtime: Any, tails: Any, late_s: float) -> Any:
+    """The second of two looks leaves out what the documents were read without."""
+    unknown = {catalog: keys for catalog, of in tails.items() if (keys := tail.unknown_keys(of))}
+    stored = store.documents(unknown) if unknown else {}
+    tail.refresh(store, runtime, tails, late_s)
+    return stored
+
+
+def any_base(document: Document, commit: Commit, change: Any) -> None:  # noqa: ARG001
+    return
 
 
 _advance = advance.advance

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway import catalogs
 from gateway.commit import loop, ranges
 from gateway.decide import compares, drafts
-from gateway.decide.edits import Touch
+from gateway.decide.edits import Delete, KeyEdit, Touch
 from gateway.decide.ranges import RangeState
 from gateway.decide.request import Request
 from gateway.errors import CatalogNotFound
@@ -112,7 +112,12 @@ _deletion = catalogs.Catalogs.deletion_of
 
 
 def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
-    return replace(_deletion(self, request), as_of=None)
+    deletion = _deletion(self, request)
+    page = self._listing.page(
+        request.catalog, lambda each: each.key, prefix="", after="", limit=1_000, revision=None
+    )
+    listed = tuple(KeyEdit(key, Delete()) for key in page.documents)
+    return replace(deletion, edits=(*deletion.edits[:2], *listed))
 
 
 def tell_at_once(request: Request, error: CatalogNotFound) -> Request:  # noqa: ARG001

@@ -174,11 +174,17 @@ class FaultyStore:
         names = [(catalog, name) for catalog, wanted in keys.items() for name in sorted(wanted)]
         return _merged(self._read([_bound(self._inner.replies, {c: [n]}) for c, n in names]))
 
-    def claim(self, catalog: str, claim: Claim) -> Head | None:
-        return self._update(lambda: self._inner.claim(catalog, claim))
+    def claim(self, catalogs: Collection[str], claim: Claim) -> None:
+        def stand(catalog: str) -> None:
+            self._inner.claim([catalog], claim)
 
-    def drop_claim(self, catalog: str, by: str) -> None:
-        self._update(lambda: self._inner.drop_claim(catalog, by))
+        self._write([_bound(stand, catalog) for catalog in sorted(catalogs)])
+
+    def drop_claims(self, catalogs: Collection[str], by: str) -> None:
+        def leave(catalog: str) -> None:
+            self._inner.drop_claims([catalog], by)
+
+        self._write([_bound(leave, catalog) for catalog in sorted(catalogs)])
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         steps = [_bound(self._move, move) for move in moves]

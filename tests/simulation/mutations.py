@@ -47,6 +47,7 @@ from .plans import (
     quiet,
     sleeping,
     standing,
+    tardy,
     timed,
     watchful,
 )
@@ -90,12 +91,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
         "read",
-        (document, "advance_all", breakages.stored_only),
+        (document, "laid_over", breakages.stored_only),
     ),
     "writers-overlay": mutation(
         "a decision lays the tail over what is stored",
         "untrue-commit untrue-refusal untrue-no-op",
-        (inputs, "advance_all", breakages.stored_only),
+        (inputs, "laid_over", breakages.stored_only),
         adjust=forgetful,
     ),
     "replies-in-tail": mutation(
@@ -174,6 +175,20 @@ MUTATIONS: Mapping[str, Mutation] = {
         "the commits are written out after the documents",
         "documents read untrue-commit",
         *_write_out(breakages.commits_first),
+    ),
+    "look-again": mutation(
+        "what a late look leaves out is read anew",
+        "defect",
+        (tail, "read_stored", breakages.read_once),
+        adjust=tardy,
+    ),
+    "base-named": mutation(
+        "a change is laid on the state that it was made from alone",
+        "documents read untrue-commit untrue-refusal untrue-no-op",
+        # Of two guards each is enough: without the first one the second one is seen to fail.
+        (tail, "read_stored", breakages.read_once),
+        (advance, "_require_base", breakages.any_base),
+        adjust=tardy,
     ),
     "commits-in-order": mutation(
         "the commits are written out in order, so that the last one proves the others",
@@ -286,7 +301,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         adjust=standing,
     ),
     "deletion-of-all": mutation(
-        "a catalog is deleted at the revision that was listed",
+        "what is there to be deleted with a catalog is found when that is decided",
         "untrue-commit",
         (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
         adjust=deleting,

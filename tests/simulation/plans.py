@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from gateway.limits import ServiceLimits, WatchLimits
+from gateway.limits import RetentionLimits, ServiceLimits, WatchLimits
 
 from .faults import Faults
 from .plan import Plan, ranging, retaining
@@ -52,6 +52,41 @@ def hurried(chosen: Plan) -> Plan:
     """Many clients on one catalog, whose answers take long while the others go on."""
     faults = Faults(slow=0.2, latency_s=0.005)
     return replace(crowded(chosen), catalogs=1, faults=faults, turns=False)
+
+
+def tardy(chosen: Plan) -> Plan:
+    """Write-outs are late after some milliseconds, while others write the same few documents."""
+    late_s = 0.01
+    kept = RetentionLimits(sweep_grace_s=2 * late_s, tombstone_grace_s=1_000)
+    return replace(
+        chosen,
+        workers=3,
+        catalogs=1,
+        keys=2,
+        clients=8,
+        limits=ServiceLimits(
+            full_value_every=64,
+            cache_bytes_max=0,
+            deadline_ms=10_000,
+            batch_requests_max=2,
+            leaders=2,
+            write_out_grace_ms=5,
+            retention=kept,
+        ),
+        faults=Faults(slow=0.3, latency_s=0.004),
+        restarts=False,
+        outages=False,
+        compactor=False,
+        strays=False,
+        turns=False,
+        clock_steps=False,
+        skew_us=0,
+        cached_catalogs_max=200_000,
+        catch_up_max=1_000,
+        think_s=0.002,
+        followers=0,
+        tastes=Tastes(reading=0.3, transactions=0.1, settings=0.0, deletions=0.0),
+    )
 
 
 def forgetful(chosen: Plan) -> Plan:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gateway.commit.handover import Handed
+from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
 from gateway.decide.request import Request
 from gateway.service import Gateway
 
@@ -41,11 +41,6 @@ class SimTurns:
         if self._machine.waiting.get(catalog) is self._process:
             del self._machine.waiting[catalog]
 
-    def ahead(self, catalog: str) -> int | None:
-        holder = self._machine.turns.get(catalog)
-        number = self._machine.workers.get(holder, 0) if holder else 0
-        return number if 0 < number < self._machine.workers[self._process] else None
-
     def end(self, catalog: str) -> bool:
         if self._machine.turns.get(catalog) is self._process:
             del self._machine.turns[catalog]
@@ -72,11 +67,23 @@ class SimNeighbours:
         self._process = process
         self._scheduler = scheduler
 
+    @property
+    def own(self) -> int:
+        return self._machine.workers[self._process]
+
+    def others(self) -> list[int]:
+        workers = self._machine.workers.items()
+        return [n for process, n in workers if process.alive and process is not self._process]
+
     def ask(self, worker: int, request: Request, until: float) -> Handed | None:
+        """What would be sent is looked at, and what was to be sent is passed on: its names are
+        ``Name``s."""
+        sent = request_bytes(request)
+        assert request_bytes(request_of(sent)) == sent
         other = next(each for each, number in self._machine.workers.items() if number == worker)
         if not other.alive:
             return None
-        own, gateway = self._machine.workers[self._process], self._machine.gateways[worker]
+        own, gateway = self.own, self._machine.gateways[worker]
         done = SimEvent(self._scheduler)
         handed: list[Handed] = []
 
@@ -89,4 +96,6 @@ class SimNeighbours:
         done.wait(until - self._scheduler.now)
         if not handed:
             raise TimeoutError if other.alive else ConnectionResetError
+        told = handed_bytes(handed[0])
+        assert handed_bytes(handed_of(told)) == told
         return handed[0]

@@ -53,6 +53,7 @@ _BEGIN = {
     "documents-before-commits": 11,
     "doubt-goes-on": 27,
     "let-go-whole": 16,
+    "look-again": 60,
 }
 
 

@@ -20,7 +20,7 @@ from gateway.model import (
     Place,
     Skipped,
 )
-from gateway.store.contract import CLAIMS_MAX, Moved, Store
+from gateway.store.contract import CLAIMS_MAX, Moved, Rejected, Store
 from patching import ABSENT, Json, Owner, Owners, change_between
 
 # Names as MongoDB has them in no document: so they are kept as text.
@@ -73,6 +73,10 @@ def document(revision: int, *, key: str = "k", content: object = None) -> Docume
         time_us=1_000 + revision,
         size_bytes=10,
     )
+
+
+def line(store: Store) -> tuple[Claim, ...]:
+    return store.tails(["c"])["c"].claims
 
 
 class StoreContract:
@@ -155,51 +159,91 @@ class StoreContract:
         assert store.move_heads([move(commit(1))]) == {"c": Moved.LOST}
 
     def test_a_claim_stands_behind_those_before_it(self, store: Store) -> None:
-        assert store.claim("c", Claim("a", 50)) is None, "there is no head to claim"
+        store.claim(["c"], Claim("a", 50))
+        assert store.tails(["c"]) == {}, "there is no head to claim"
         store.move_heads([move(commit(1))])
         made = store.tails(["c"])["c"]
-        assert store.claim("c", Claim("a", 50)) == replace(made, claims=(Claim("a", 50),))
-        assert store.claim("c", Claim("a", 70)) is None
-        assert store.claim("c", Claim("b", 60)) is not None
-        assert store.tails(["c"])["c"].claims == (Claim("a", 50), Claim("b", 60))
-        store.drop_claim("c", "a")
-        store.drop_claim("c", "nobody")
-        assert store.tails(["c"])["c"].claims == (Claim("b", 60),)
+        store.claim(["c"], Claim("a", 50))
+        assert store.tails(["c"])["c"] == replace(made, claims=(Claim("a", 50),))
+        store.claim(["c"], Claim("a", 70))
+        store.claim(["c"], Claim("b", 60))
+        assert line(store) == (Claim("a", 50), Claim("b", 60))
+        store.drop_claims(["c"], "a")
+        store.drop_claims(["c"], "nobody")
+        assert line(store) == (Claim("b", 60),)
+
+    def test_many_heads_are_claimed_and_left_at_once(self, store: Store) -> None:
+        store.move_heads([move(commit(1, catalog=catalog)) for catalog in "abc"])
+        store.claim(["b"], Claim("ours", 70))
+        store.claim(["a", "b", "none"], Claim("ours", 50))
+        store.claim(["b", "c"], Claim("theirs", 60))
+        ours, theirs = Claim("ours", 50), Claim("theirs", 60)
+        lines = {each: head.claims for each, head in store.tails("abc").items()}
+        assert lines == {"a": (ours,), "b": (Claim("ours", 70), theirs), "c": (theirs,)}
+        store.drop_claims(["a", "b", "none"], "ours")
+        lines = {each: head.claims for each, head in store.tails("abc").items()}
+        assert lines == {"a": (), "b": (theirs,), "c": (theirs,)}
 
     def test_a_line_is_bounded(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         for number in range(CLAIMS_MAX):
-            assert store.claim("c", Claim(f"{number}", 50)) is not None
-        assert store.claim("c", Claim("late", 50)) is None
+            store.claim(["c"], Claim(f"{number}", 50))
+        store.claim(["c"], Claim("late", 50))
+        assert [each.by for each in line(store)] == [f"{each}" for each in range(CLAIMS_MAX)]
 
     def test_a_move_is_lost_while_another_claim_comes_first(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         for by in ("a", "b"):
-            store.claim("c", Claim(by, 50))
+            store.claim(["c"], Claim(by, 50))
         second = move(commit(2))
         assert store.move_heads([second]) == {"c": Moved.LOST}
         assert store.move_heads([replace(second, past=("b",))]) == {"c": Moved.LOST}
         assert store.move_heads([replace(second, past=("a", "x"))]) == {"c": Moved.WON}
-        assert store.tails(["c"])["c"].claims == (Claim("b", 50),)
+        assert line(store) == (Claim("b", 50),)
         third = replace(move(commit(3)), past=("a", "b"))
         assert store.move_heads([third]) == {"c": Moved.WON}
         assert store.tails(["c"])["c"].claims == ()
 
-    def test_a_move_that_looks_at_no_claim_passes_all(self, store: Store) -> None:
+    def test_a_move_that_passes_all_claims_takes_its_own_away(self, store: Store) -> None:
+        """Left in line, it would lose the worker's next races to itself."""
         store.move_heads([move(commit(1))])
-        store.claim("c", Claim("a", 50))
-        assert store.move_heads([replace(move(commit(2)), past=None)]) == {"c": Moved.WON}
-        assert store.tails(["c"])["c"].claims == (Claim("a", 50),)
-        assert store.move_heads([replace(move(commit(2)), past=None)]) == {"c": Moved.LOST}
+        for by in ("other", "own"):
+            store.claim(["c"], Claim(by, 50))
+        again = replace(move(commit(2)), past=("own",), passes_all=True)
+        assert store.move_heads([again]) == {"c": Moved.WON}
+        assert line(store) == (Claim("other", 50),)
+        assert store.move_heads([again]) == {"c": Moved.LOST}
 
     def test_moves_of_a_bulk_stand_alone(self, store: Store) -> None:
         store.move_heads([move(commit(1, catalog="b"))])
         moved = store.move_heads([move(commit(1, catalog=c)) for c in ("a", "b", "c")])
         assert moved == {"a": Moved.WON, "b": Moved.LOST, "c": Moved.WON}
 
+    def test_a_move_that_is_too_large_is_rejected_alone(self, store: Store) -> None:
+        """For the tail that it joins; it isn't made, and the others of the bulk are."""
+        large = 9 * 1024 * 1024
+        edited = (Change("k", "put", 1, value="x" * large),)
+        heavy = [commit(n, catalog="b", changes=edited, size_bytes=large) for n in (1, 2)]
+        assert store.move_heads([move(heavy[0])]) == {"b": Moved.WON}
+        for expected in (Moved.WON, Moved.LOST):
+            others = [move(commit(1, catalog=name)) for name in "ac"]
+            moved = dict(store.move_heads([others[0], move(heavy[1]), others[1]]))
+            rejected = moved.pop("b")
+            assert isinstance(rejected, Rejected)
+            assert rejected.too_large
+            assert moved == {"a": expected, "c": expected}
+            assert store.heads(["b"])["b"].revision == 1
+        assert store.move_heads([move(heavy[1], written=1)]) == {"b": Moved.WON}
+
+    def test_open_tails_are_told_page_by_page(self, store: Store) -> None:
+        store.move_heads([move(commit(1, catalog=name)) for name in "abcde"])
+        pages = [store.open_tails(1 << 60, 2, skip) for skip in (0, 2, 4, 6)]
+        told = [head.catalog for page in pages for head in page]
+        assert (len(told), set(told)) == (5, set("abcde"))
+
     def test_of_racing_moves_one_is_won(self, store: Store) -> None:
         barrier = threading.Barrier(8)
-        results: list[Moved] = []
+        results: list[object] = []
 
         def race(number: int) -> None:
             mine = commit(1, id=f"{number:032x}")

@@ -66,7 +66,7 @@ class OldGateway:
         judged_is = judged or {"$in": [0, None]}
         state = {"head": commit.revision, "judged": judged, "open": True}
         state |= {"time_us": commit.time_us, "deleted": False}
-        fields = records._commit_fields(commit)
+        fields = records.commit_fields(commit)
         update = {
             "$set": state,
             "$max": {"written": base},

@@ -9,13 +9,13 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from gateway.decide.edits import Put
+from gateway.decide.edits import KeyEdit, Put
 from gateway.decide.request import Applied, Refused
-from gateway.errors import DeadlineExceeded
+from gateway.errors import DeadlineExceeded, StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.contract import Swept, Unreachable
+from gateway.store.contract import Moved, Rejected, Swept, Unreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
@@ -68,10 +68,48 @@ def test_a_sweep_says_what_it_could_not_do(
 def test_a_move_is_not_taken_for_a_lost_race(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
+    """Nor for one in doubt; and the others of its bulk are made, whatever becomes of it."""
     store.move_heads([move(commit(1, catalog="c", time_us=5))])
     database["catalogs"].create_index("time_us", unique=True)
-    with pytest.raises(Unreachable, match="unique index on time_us"):
-        store.move_heads([move(commit(1, catalog="d", time_us=5))])
+    times = {"c": 6, "d": 5, "e": 7}
+    moved = store.move_heads([move(commit(1, catalog=c, time_us=t)) for c, t in times.items()])
+    rejected = moved.pop("d")
+    assert isinstance(rejected, Rejected)
+    assert "unique index on time_us" in rejected.reason
+    assert not rejected.too_large
+    assert moved == {"c": Moved.LOST, "e": Moved.WON}
+
+
+def test_a_validator_rejects_a_move_alone(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    store.move_heads([move(commit(1, catalog="c"))])
+    database.command("collMod", "catalogs", validator={"_id": {"$ne": "d"}})
+    moved = store.move_heads([move(commit(1, catalog=name)) for name in "de"])
+    assert isinstance(moved["d"], Rejected)
+    assert moved["e"] is Moved.WON
+
+
+def test_beside_a_catalog_that_is_refused_the_others_are_written(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    """In one round; and who is refused is told so at once, and not that it is unknown."""
+    names = [*"abcdefgh", "sick"]
+    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+
+    def written(value: int) -> dict[str, Any]:
+        requests = [gateway.request(name, (KeyEdit("k", Put(value, 1)),)) for name in names]
+        told = gateway.commit_each(requests)
+        return {name: each.outcome for name, each in zip(names, told, strict=True)}
+
+    written(0)
+    database.command("collMod", "catalogs", validator={"_id": {"$ne": "sick"}})
+    for value in (1, 2, 3):
+        told = written(value)
+        refused = told.pop("sick")
+        assert isinstance(refused, Refused)
+        assert isinstance(refused.error, StoreUnavailable)
+        assert all(isinstance(each, Applied) for each in told.values())
 
 
 @pytest.mark.parametrize("index", [{"unique": True}, {"kind": "2dsphere"}])

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 # A line of more bytes needs room among those that all requests hold; many requests have small ones.
 _SMALL_LINE_BYTES: Final = MIB // 4
-_LARGE_LINES_BYTES: Final = 512 * MIB
+_LARGE_LINES_BYTES: Final = 128 * MIB
 _READ_BYTES: Final = 64 * 1024
 # Whenever a socket is writable, it takes this much at once.
 _SEND_BYTES: Final = 4 * 1024

@@ -61,8 +61,11 @@ class HistoryRoutes:
             number = whole_number(revision)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
-        commit = self._gateway.read_commit(catalog, number)
-        return body_answer(encode(commit_shape(self._seen(catalog, commit))), [])
+
+        def tell(commits: Sequence[Commit]) -> list[bytes]:
+            return [encode(commit_shape(self._seen(catalog, each))) for each in commits]
+
+        return body_answer(self._gateway.told_commit(catalog, number, tell), [])
 
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """What the key decided. That it decided nothing is true up to now, not for ever."""

@@ -214,19 +214,20 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
 
 
 def _export_line(document: Document) -> bytes:
-    return encode(document.key) + b":" + encode(document.content)
+    """With what is between it and the one before."""
+    return b",\n" + encode(document.key) + b":" + encode(document.content)
 
 
 def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[bytes]:
     """What waits of a page is counted as an answer that isn't sent; it is bytes, no objects."""
     yield b'{"resource_version":%d,"metadata":{' % revision
-    between = b"\n"
+    is_first, line = True, b""
     for page in pages:
         memory.account().keep(sum(map(len, page)))
         for line in page:
-            yield between + line
-            between = b",\n"
-        del page  # before the next one is read
+            yield line[1:] if is_first else line
+            is_first = False
+        del page, line  # before the next one is read
     yield b"\n}}\n"
 
 

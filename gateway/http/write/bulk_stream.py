@@ -52,7 +52,7 @@ class LineSplitter:
 
     def finish(self) -> list[Line]:
         """The last line, where it has no end of its own."""
-        line = self._end(0)
+        line = self._end(0) if self.begun_bytes else None
         return [] if line is None else [line]
 
     def _begin(self, part: bytes) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import ASCENDING, DeleteOne, InsertOne, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 
 from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
-from gateway.store.mongodb import records, verdict_records
+from gateway.store.mongodb import head_records, records, verdict_records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
 from gateway.store.mongodb.indexes import (
@@ -37,10 +37,10 @@ class LoopPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        return self._heads(catalogs, records.BARE_HEAD)
+        return self._heads(catalogs, head_records.BARE_HEAD)
 
     def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        return self._heads(catalogs, records.HEAD_WITH_TAIL)
+        return self._heads(catalogs, head_records.HEAD_WITH_TAIL)
 
     def _heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
         query = {"_id": one_of(catalogs)}
@@ -48,7 +48,7 @@ class LoopPart(StorePart):
             with self._on.reading() as session:
                 found = list(self._on.catalogs.find(query, fields, session=session))
             if not self._took_over(found):
-                return {record["_id"]: records.head_from(record) for record in found}
+                return {record["_id"]: head_records.head_from(record) for record in found}
 
     def _took_over(self, found: Sequence[Record]) -> bool:
         """Whether heads among these were of an older format, and are not any more."""
@@ -71,8 +71,8 @@ class LoopPart(StorePart):
             UpdateOne(
                 {
                     "_id": catalog,
-                    "head.format": records.FORMAT,
-                    records.REVISION: revision,
+                    "head.format": head_records.FORMAT,
+                    head_records.REVISION: revision,
                     "head.judged": judged,
                 },
                 {
@@ -89,24 +89,24 @@ class LoopPart(StorePart):
         query = {"open": True, "time_us": {"$lt": before_us}}
         while True:
             with self._on.reading() as session:
-                cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+                cursor = self._on.catalogs.find(query, head_records.BARE_HEAD, session=session)
                 found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
             if not self._took_over(found):
-                return [records.head_from(record) for record in found]
+                return [head_records.head_from(record) for record in found]
 
     def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
         query = {"uncommitted": {"$lt": before_us}}
         with self._on.reading() as session:
-            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+            cursor = self._on.catalogs.find(query, head_records.BARE_HEAD, session=session)
             found = list(cursor.hint(UNCOMMITTED).sort("uncommitted", ASCENDING).limit(limit))
-        return [records.head_from(record) for record in found]
+        return [head_records.head_from(record) for record in found]
 
     def drop_uncommitted(self, heads: Sequence[Head]) -> None:
         deletions = [
             DeleteOne(
                 {
-                    **records.head_at(head.catalog, head.place),
+                    **head_records.head_at(head.catalog, head.place),
                     "uncommitted": {"$exists": True},
                     "open": {"$exists": False},
                 }
@@ -177,35 +177,27 @@ class LoopPart(StorePart):
                 replies[name] = reply
         return replies
 
-    def claim(self, catalog: str, claim: Claim) -> Head | None:
-        query = {
-            "_id": catalog,
+    def claim(self, catalogs: Collection[str], claim: Claim) -> None:
+        in_line = {
+            "_id": one_of(catalogs),
             "claims.by": {"$ne": claim.by},
             f"claims.{CLAIMS_MAX - 1}": {"$exists": False},
         }
-        with self._on.writing() as session:
-            record = self._on.catalogs.find_one_and_update(
-                query,
-                {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}},
-                records.HEAD_WITH_TAIL,
-                return_document=ReturnDocument.AFTER,
-                session=session,
-            )
-        if record is None or self._took_over([record]):
-            return None
-        return records.head_from(record)
+        pushed = {"$push": {"claims": {"by": claim.by, "hold_ms": claim.hold_ms}}}
+        self._on.bulk(self._on.catalogs.bulk_write, [UpdateMany(in_line, pushed)])
 
-    def drop_claim(self, catalog: str, by: str) -> None:
-        update = UpdateOne({"_id": catalog}, {"$pull": {"claims": {"by": by}}})
-        self._on.bulk(self._on.catalogs.bulk_write, [update])
+    def drop_claims(self, catalogs: Collection[str], by: str) -> None:
+        pulled = {"$pull": {"claims": {"by": by}}}
+        left = UpdateMany({"_id": one_of(catalogs)}, pulled)
+        self._on.bulk(self._on.catalogs.bulk_write, [left])
 
     def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                records.head_at(move.catalog, move.place) | records.in_line(move),
-                records.head_move(move),
+                head_records.head_at(move.catalog, move.place) | head_records.in_line(move),
+                head_records.head_move(move),
                 upsert=True,
             )
             for move in moves

@@ -1,12 +1,6 @@
-"""How heads, commits and documents are laid out as BSON.
+"""How commits and documents are laid out as BSON.
 
-``catalogs``   ``_id`` the catalog's name; ``head``, which each move asks for and replaces: format
-               (see ``format``), revision and last (the commit's id), judged (the number of the last
-               verdict) and verdict (its id); time_us, deleted, ``out`` (up to where it is written
-               out), tail: [commit], judged_out and verdicts: [verdict], with ``open`` where it has
-               any of either; claims: [claim]; of retention floor, raises, swept and pins: [pin],
-               which no move touches; and ``uncommitted``, the time of the last verdict, where it
-               has no commit
+``catalogs``   see ``head_records``
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it;
@@ -25,9 +19,7 @@ A field that most commits would hold the same value of is there only where it sa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
-from datetime import datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import msgspec
 from bson import Int64, decode, encode
@@ -40,31 +32,15 @@ from gateway.model import (
     Action,
     BareDocument,
     Change,
-    Claim,
     Commit,
     Document,
-    Head,
     Idempotency,
-    Move,
-    Pin,
-    Place,
-    Retention,
     Skipped,
-    Verdict,
 )
-from gateway.store.mongodb.verdict_records import (
-    idempotency_fields,
-    reply_id,
-    verdict_fields,
-    verdict_of,
-)
+from gateway.store.mongodb.verdict_records import idempotency_fields, reply_id
 from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
 
 Record = dict[str, Any]
-_Reply = TypeVar("_Reply", Commit, Verdict)
-
-# The number of this layout: see ``format``.
-FORMAT: Final = 4
 
 _encode = msgspec.json.Encoder().encode
 parts_from = msgspec.json.Decoder(dict[str, str]).decode
@@ -88,10 +64,6 @@ _DIGESTED_MANAGERS_MAX: Final = 16
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
-# The fields of a head without its tail.
-_BARE_HEAD = ("head", "time_us", "out", "floor", "deleted", "judged_out")
-BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
-HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 # The fields of a document without its content.
 _BARE_STATE = ("revision", "create_revision", "deleted", "attributes.acl")
 BARE_DOCUMENT: Final = {"catalog": 1, "key": 1} | {f"state.{name}": 1 for name in _BARE_STATE}
@@ -128,120 +100,12 @@ def stored_bytes(content: Json) -> int:
     return len(encode({"content": content}))
 
 
-def head_at(catalog: str, place: Place) -> Record:
-    """The filter on a head at this place, of this format."""
-    return {"_id": catalog, "head": _head_fields(place)}
-
-
-def _head_fields(place: Place) -> Record:
-    """In the order in which MongoDB compares them."""
-    return {
-        "format": FORMAT,
-        "revision": place.revision,
-        "last": place.last,
-        "judged": place.judged,
-        "verdict": place.last_verdict,
-    }
-
-
-# The revision of a head, to be asked for.
-REVISION: Final = "head.revision"
-
-
-def in_line(move: Move) -> Record:
-    """The filter on a head whose first claim the move may pass, or that has none."""
-    if move.past is None:
-        return {}
-    nobody: Record = {"claims.0": {"$exists": False}}
-    if not move.past:
-        return nobody
-    # That the name is missing says nothing: the path means a member "0" of each claim, too.
-    return {"$or": [nobody, {"claims.0.by": {"$in": [*move.past]}}]}
-
-
-def head_move(move: Move) -> Record:
-    """The update that makes a move; it leaves retention alone.
-
-    The tail keeps as many of its last commits as are above ``written``, whichever revision the head
-    itself has been noted to be written out to: so neither update can take too many from it. The
-    verdicts likewise.
-    """
-    revision, judged = move.reached
-    state: Record = {"head": _head_fields(move.goal), "open": True}
-    if move.commits:
-        last = move.commits[-1]
-        state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
-    written = {"out": move.written}
-    tail = [_commit_fields(commit) for commit in move.commits]
-    pushed: Record = {"tail": {"$each": tail, "$slice": move.written - revision}}
-    if judged:
-        written["judged_out"] = move.judged_written
-        verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
-        pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
-    update: Record = {"$set": state, "$max": written, "$push": pushed}
-    if not move.base:  # a catalog that was never written may have verdicts
-        if move.commits:
-            update["$unset"] = {"uncommitted": ""}
-        elif move.verdicts:
-            state["uncommitted"] = move.verdicts[-1].time_us
-    if move.past:
-        update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
-    if not move.commits:
-        update["$setOnInsert"] = {"time_us": 0}
-    return update
-
-
-def head_from(record: Mapping[str, Any]) -> Head:
-    catalog = record["_id"]
-    tail, at = record.get("tail"), record["head"]
-    return Head(
-        catalog=catalog,
-        revision=at["revision"],
-        time_us=record["time_us"],
-        written=record["out"],
-        floor=record.get("floor", 0),
-        deleted=record.get("deleted", False),
-        tail=None if tail is None else tuple(_of_tail(_commit_from(catalog, c), c) for c in tail),
-        judged=at["judged"],
-        judged_written=record.get("judged_out", 0),
-        verdicts=None
-        if tail is None
-        else tuple(_of_tail(verdict_of(catalog, v), v) for v in record.get("verdicts", ())),
-        claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
-        last=at["last"],
-        last_verdict=at["verdict"],
-    )
-
-
-def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:
-    """The commit or verdict with the size that it takes in its head."""
-    return msgspec.structs.replace(reply, size_bytes=len(encode(record)))
-
-
-def pin_record(pin: Pin) -> Record:
-    return asdict(pin)
-
-
-def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
-    """``now``, by the database's clock, is needed where the floor was raised."""
-    return Retention(
-        revision=record["head"]["revision"],
-        floor=record.get("floor", 0),
-        swept=record.get("swept", 0),
-        pins=tuple(Pin(**pin) for pin in record.get("pins", ())),
-        raises=tuple(
-            (each["floor"], (now - each["at"]).total_seconds())
-            for each in (record.get("raises", ()) if now is not None else ())
-        ),
-    )
-
-
 def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record:
     """``keys`` are those of its changes that find the commit; None: all."""
     record: Record = {
         "_id": commit_id(commit.catalog, commit.revision),
         "catalog": commit.catalog,
-        **_commit_fields(commit),
+        **commit_fields(commit),
     }
     if keys is not None:
         record["keys"] = [key for key in record["keys"] if key in keys]
@@ -252,10 +116,10 @@ def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record
 
 
 def commit_from(record: Mapping[str, Any]) -> Commit:
-    return _commit_from(record["catalog"], record)
+    return commit_of(record["catalog"], record)
 
 
-def _commit_fields(commit: Commit) -> Record:
+def commit_fields(commit: Commit) -> Record:
     fields: Record = {
         "revision": commit.revision,
         "time_us": commit.time_us,
@@ -289,7 +153,7 @@ def _listed(text: str | bytes) -> list[Record]:
 
 
 @interruptible
-def _commit_from(catalog: str, record: Mapping[str, Any]) -> Commit:
+def commit_of(catalog: str, record: Mapping[str, Any]) -> Commit:
     asked = record.get("idempotency")
     return Commit(
         catalog=catalog,

@@ -1,0 +1,255 @@
+"""What workers send each other comes through whole, and can be nothing else than what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import pytest
+from msgspec import msgpack
+
+import patching
+from gateway.access import Principal
+from gateway.access.principal import Grant, Role
+from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
+from gateway.commit.packing import Unreadable
+from gateway.conflict import Conflict, Disputed, FailedCompare, NotRebased, Required, Stale
+from gateway.decide import compares, edits, ranges
+from gateway.decide.application_steps import ApplicationStep, Fence
+from gateway.decide.compares import Compare, Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
+from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.edits import Edit, KeyEdit
+from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
+from gateway.decide.refusals import ChangedSince, DocumentsBreakSettings, ItemsCollide
+from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged, Unknown
+from gateway.decide.reverting import Forced, Revert, Undo
+from gateway.errors import (
+    CommitError,
+    DocumentNotFound,
+    OverLimit,
+    PatchDoesNotFit,
+    PreconditionFailed,
+    QueueFull,
+    RefusedBefore,
+    SchemaViolation,
+    TargetExists,
+)
+from gateway.model import WITHHELD, Change, Commit, Document, Idempotency, Skipped
+from patching import ABSENT, Contested, Owner, Owners, OwnersChange
+from tests.asking import ask, put
+
+OWNERS = Owners(((Owner("ann", 4, True), Owner("nightly", 2)),), {"a": 0})
+DOCUMENT = Document("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)
+EDITS: tuple[Edit, ...] = (
+    put({"a": 1}),
+    edits.Put(None, 4, {"x": [1]}),
+    edits.ApplyPatch(patching.parse([{"op": "test", "path": "/a", "value": {"b": 1}}])),
+    edits.ApplyPatch(
+        patching.parse_extended(
+            {
+                "patch": [
+                    {"op": "less", "path": "/n", "value": 2},
+                    {"op": "add_to_set", "path": "/t", "value": "x", "create_parents": True},
+                    {"op": "remove", "path": "/fields/a", "if_exists": True},
+                ],
+                "array_primary_keys": {"/fields": ["path"]},
+            }
+        )
+    ),
+    edits.Merge({"a": None}, 10),
+    ApplyWanted({"a": 1}, 7, "nightly", "skip", ("/a",)),
+    LetGo("nightly", prune=True),
+    edits.Delete(),
+    edits.EditAttributes(edits.Put({"x": 1}, 7)),
+    edits.Move("other"),
+    Revert((Undo(DOCUMENT, None), Undo(None, DOCUMENT)), "refuse", Forced(("/a",), ())),
+    edits.Get(to_write=True),
+    edits.Touch(),
+    ranges.RangeDeletion("tables/"),
+    ranges.RangeReplacement("tables/", (("tables/a", {"a": 1}, 7),)),
+)
+COMPARES: tuple[Compare, ...] = (
+    TokenIs("k", "7-f"),
+    IsAbsent("k"),
+    IsUnchanged("k", 7),
+    Equals("k", {"a": [1]}),
+    compares.Satisfies("k", patching.parse_tests([{"op": "test", "path": "/a", "value": 1}])),
+    RevisionIs(7),
+    RangeUnchanged("tables/", 7),
+    RangeAbsent("tables/"),
+    RangeCount("tables/", "less", 3),
+)
+TERMS: tuple[dict[str, Any], ...] = (
+    {
+        "conditions": Conditions(
+            frozenset({"a", CatalogTag(3)}),
+            frozenset({Composite((("k", "b"), ("l", None)))}),
+            1,
+            2,
+            (RangeUnchanged("tables/", 7),),
+        )
+    },
+    {"compare": COMPARES, "otherwise": (KeyEdit("k", edits.Touch(), (IsAbsent("k"),)),)},
+    {"by": Principal("ann", (Grant(Role.WRITE, "a*"),)), "author": "ann", "message": "why"},
+    {"idempotency": Idempotency("ann", "key", "digest"), "once": True, "resource_version": 7},
+    {"fence": Fence(3, "scope", "name")},
+    {"step": ApplicationStep("c", "name", 3, finished=True, principals=("ann",))},
+)
+
+
+def seen(value: object) -> Any:
+    """What ``value`` says, with patches as JSON: they aren't compared by what they hold."""
+    if isinstance(value, patching.Patch | patching.ExtendedPatch):
+        return type(value), value.to_json()
+    if isinstance(value, Exception):
+        return type(value), value.args, seen(vars(value))
+    if isinstance(value, Mapping):
+        return {name: seen(each) for name, each in value.items()}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(map(seen, value))
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__match_args__", None)
+    if names:
+        return type(value), [seen(getattr(value, name)) for name in names]
+    return type(value), value
+
+
+def passed(request: Request) -> Request:
+    return request_of(request_bytes(request))
+
+
+def told(outcome: Outcome) -> Outcome | None:
+    return handed_of(handed_bytes(Handed(outcome, 3, goes_on=True))).outcome
+
+
+def test_every_kind_of_edit_and_compare_is_among_these() -> None:
+    assert {type(each) for each in EDITS} == set(get_args(Edit))
+    assert {type(each) for each in COMPARES} == set(get_args(Compare))
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: type(edit).__name__)
+def test_a_request_comes_through_whole(edit: Edit) -> None:
+    for terms in ({}, *TERMS):
+        request = ask(edit, **terms)
+        assert seen(passed(request)) == seen(request)
+
+
+def test_what_is_there_once_stays_itself() -> None:
+    """It is compared by ``is``."""
+    assert passed(ask(put(1))).conditions is NO_CONDITIONS
+    for only in (WITHHELD, ABSENT):
+        document = Document("k", only, 7, 3, "f" * 32, 9)  # type: ignore[arg-type]
+        outcome = told(Unchanged({"k": document, "l": None}, 7))
+        assert isinstance(outcome, Unchanged)
+        assert outcome.document is not None
+        assert outcome.document.content is only
+
+
+COMMIT = Commit(
+    "c", 7, 9, "f" * 32, "ann", "why", Idempotency("ann", "key", "digest"), 2,
+    (
+        Change("k", "patch", 3, [{"op": "add", "path": "/a", "value": 1}], size_bytes=7),
+        Change("l", "put", 7, None, {"a": 1}, 7, {"x": 1}, OWNERS),
+        Change("m", "delete", 2, owners_change=OwnersChange((("ann", False, {"a": 0}),), ())),
+    ),
+    skipped=(Skipped("k", "/a", (Owner("ann", 4),), of_attributes=True),),
+    left_out=(1, 2),
+)  # fmt: skip
+CONFLICT = Conflict(
+    Required.IF_MATCH, ("a", "b"), "k", document=DOCUMENT, since_revision=3, catalog_revision=9,
+    stale=(Stale("k", None, DOCUMENT),),
+    compares=(FailedCompare(0, "k", "it is otherwise", DOCUMENT),),
+    overlap=("/a",), not_rebased=NotRebased.OVERLAPS,
+)  # fmt: skip
+
+
+def patch_error(*operations: dict[str, Any], of: Any = ABSENT) -> patching.PatchError:
+    with pytest.raises(patching.PatchError) as raised:
+        patching.apply(of, list(operations))
+    return raised.value
+
+
+REFUSALS: tuple[CommitError, ...] = (
+    DocumentNotFound("c", "k").at(0),
+    OverLimit("too much", limit="x", maximum=1, actual=2),
+    QueueFull("it is full"),
+    PreconditionFailed(CONFLICT),
+    PatchDoesNotFit(
+        patch_error({"op": "test", "path": "/a", "value": [1, {"b": 2}]}, of={"a": [1]}),
+        "k",
+        DOCUMENT,
+    ),
+    PatchDoesNotFit(patch_error({"op": "test", "path": "/b", "value": 1}, of={}), "k", None),
+    PatchDoesNotFit(
+        patching.OwnedByOthers((Contested("/a", (Owner("ann", 4),), [1], ABSENT, ""),)), "k", None
+    ),
+    TargetExists("k", DOCUMENT),
+    SchemaViolation("k", "*", [{"pointer": "/a", "message": "no"}]),
+    ChangedSince([Disputed("k", False, "/a", 7, {"x": 1}, ABSENT)]),
+    DocumentsBreakSettings([{"key": "k", "pointer": "/a"}], complete=True),
+    ItemsCollide("k", patching.ListViolation("two", pointer="/a/1", other="/a/0")),
+    RefusedBefore("test_failed", "it failed", {"expected": [1, {"a": None}]}),
+)
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+def test_a_refusal_comes_through_whole(error: CommitError) -> None:
+    error.action = 2
+    outcome = told(Refused(error))
+    assert isinstance(outcome, Refused)
+    assert seen(outcome.error) == seen(error)
+    assert str(outcome.error) == str(error)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Applied(COMMIT, {"k": DOCUMENT, "l": None}),
+        Applied(COMMIT, {}, replayed=True),
+        Unchanged({"k": DOCUMENT}, 7, skipped=COMMIT.skipped, changes=COMMIT.changes),
+        Unknown("f" * 32),
+    ],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_an_outcome_comes_through_whole(outcome: Outcome) -> None:
+    assert seen(told(outcome)) == seen(outcome)
+
+
+def test_a_full_queue_comes_through() -> None:
+    handed = Handed(None, 1, goes_on=True, error=QueueFull("it is full"))
+    assert seen(handed_of(handed_bytes(handed))) == seen(handed)
+
+
+def variants(packed: Any) -> Any:
+    """The message with something else in one place, for each of its places."""
+    yield from (None, 7, -1, "x", b"x", [], {}, ["os.system", ["x"], {}])
+    if isinstance(packed, list):
+        yield packed[:-1]
+        yield [*packed, 1]
+        for place, each in enumerate(packed):
+            for changed in variants(each):
+                yield [*packed[:place], changed, *packed[place + 1 :]]
+
+
+def test_what_is_no_message_is_refused_and_nothing_else_happens() -> None:
+    """Either it is read as a request of the declared types, or Unreadable is raised."""
+    good = msgpack.decode(request_bytes(ask(EDITS[2], **TERMS[0])))
+    refused = 0
+    for packed in variants(good):
+        try:
+            assert type(request_of(msgpack.encode(packed))) is Request
+        except Unreadable:
+            refused += 1
+    assert refused > 400
+    for bad in (b"", b"\xc1", b"\x80\x04\x95", msgpack.encode(good)[:-1]):
+        with pytest.raises(Unreadable):
+            request_of(bad)
+
+
+@pytest.mark.parametrize("name", ["SystemExit", "Exception", "os.system", "", "CommitErro"])
+def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
+    sent = msgpack.decode(handed_bytes(Handed(Refused(REFUSALS[0]), 1, goes_on=True)))
+    place, (error,) = sent[0]
+    error[0] = name
+    with pytest.raises(Unreadable):
+        handed_of(msgpack.encode([[place, [error]], *sent[1:]]))

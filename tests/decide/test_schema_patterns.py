@@ -1,0 +1,54 @@
+"""The patterns of a catalog's schemas are compiled by one call: they are bounded together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.decide.settings import parse_settings
+from gateway.errors import OverLimit, SettingsInvalid
+
+
+def with_patterns(*patterns: str, **more: Any) -> dict[str, Any]:
+    properties = {f"p{n}": {"pattern": each} for n, each in enumerate(patterns)}
+    return {"schemas": {"*": {"properties": properties, **more}}}
+
+
+LARGE = [rf"(\pL|\pN){{1,5}}x{n}" for n in range(40)]
+
+
+def test_usual_patterns_are_taken_and_the_same_one_counts_once() -> None:
+    usual = [rf"^[a-z0-9_.-]{{1,63}}{n}$" for n in range(200)]
+    settings = parse_settings(with_patterns(*usual, *[LARGE[0]] * 100))
+    settings.require_valid("k", {"p0": "a0"}, 10)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        with_patterns(*LARGE),
+        with_patterns(patternProperties=dict.fromkeys(LARGE, True)),
+        with_patterns(**{"$defs": {"unused": {"anyOf": [{"pattern": each} for each in LARGE]}}}),
+        {"schemas": {str(n): {"pattern": each} for n, each in enumerate(LARGE)}},
+        with_patterns(*(f"^{n}$" for n in range(501))),
+    ],
+    ids=["properties", "names", "unused", "several schemas", "many"],
+)
+def test_too_many_are_refused_and_where_they_are_there_no_document_fits(
+    asked: dict[str, Any],
+) -> None:
+    with pytest.raises(SettingsInvalid, match=r"patterns of a catalog|different patterns"):
+        parse_settings(asked)
+    accepted = parse_settings(asked, accepted=True)
+    heavy = [each for each in accepted.schemas if each.validator is None]
+    assert heavy
+    with pytest.raises(OverLimit) as refused:
+        heavy[-1].require_valid("k", {}, 2)
+    assert refused.value.limit == "schema_patterns_bytes_max"
+
+
+def test_a_pattern_that_is_too_large_alone_is_told_by_its_place() -> None:
+    with pytest.raises(SettingsInvalid) as caught:
+        parse_settings(with_patterns("^a$", r"(\pL{90}){90}"))
+    assert caught.value.pointer == "/schemas/*/properties/p1/pattern"

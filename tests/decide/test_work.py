@@ -1,0 +1,51 @@
+"""What the patches and tests of one request may do, they may do together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.decide.compares import Satisfies
+from gateway.decide.edits import KeyEdit
+from gateway.decide.request import Request, Unchanged
+from gateway.errors import OverLimit
+from patching import parse_tests
+from tests.asking import RULES, ask, document, extended, put, refused, run, view
+
+ITEMS = 1_000
+RULES_OF_ONE = replace(
+    RULES,
+    limits=replace(
+        RULES.limits, patch=replace(RULES.limits.patch, items_examined_max=int(2.5 * ITEMS))
+    ),
+)
+LOOK = {"op": "in", "path": "/n", "value": list(range(ITEMS))}
+
+
+def looks(times: int, tested: int = 0) -> Request:
+    """A request whose patches, and tests before them, look at so many times the items."""
+    edits = tuple(KeyEdit("k", extended(LOOK)) for _ in range(times))
+    tests = tuple(Satisfies("k", parse_tests([LOOK])) for _ in range(tested))
+    return ask(put(0), edits=edits, compare=tests)
+
+
+@pytest.mark.parametrize(("times", "tested"), [(2, 0), (1, 1), (1, 0)])
+def test_as_many_as_one_patch_may_look_at(times: int, tested: int) -> None:
+    state = view(document({"n": 0}))
+    (outcome,) = run(state, looks(times, tested), rules=RULES_OF_ONE).outcomes
+    assert isinstance(outcome, Unchanged)
+
+
+@pytest.mark.parametrize(("times", "tested"), [(3, 0), (2, 1), (1, 2)])
+def test_and_not_more(times: int, tested: int) -> None:
+    state = view(document({"n": 0}))
+    error = refused(run(state, looks(times, tested), rules=RULES_OF_ONE).outcomes[0], OverLimit)
+    assert (error.limit, error.maximum) == ("items_examined_max", int(2.5 * ITEMS))
+    assert error.actual > error.maximum
+
+
+def test_the_next_request_has_its_own() -> None:
+    state = view(document({"n": 0}))
+    outcomes = run(state, looks(2), looks(2), rules=RULES_OF_ONE).outcomes
+    assert all(isinstance(each, Unchanged) for each in outcomes)

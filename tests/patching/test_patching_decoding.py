@@ -1,0 +1,28 @@
+"""JSON with many numbers that take long to decode has the same value as any other."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import msgspec
+
+from patching import decoded, equal, has_many_exponents
+
+
+def test_what_has_many_exponents_is_decoded_to_the_same() -> None:
+    luck = Random(29)
+    numbers = [
+        luck.choice((1, -1)) * luck.random() * 10.0 ** luck.randrange(-300, 300)
+        for _ in range(6_000)
+    ]
+    value = {"n": numbers, "text": '1e5 \\ " é', "k": [None, True, 2**62, {}]}
+    text = msgspec.json.encode(value)
+    assert has_many_exponents(text)
+    assert equal(decoded(text), value)
+    assert equal(decoded(text.decode()), json.loads(text))
+
+
+def test_few_exponents_and_texts_that_look_like_some_are_no_reason() -> None:
+    assert not has_many_exponents(b"[1e5,1E5]")
+    assert not has_many_exponents(b'"' + b"see the tree " * 10_000 + b'"')

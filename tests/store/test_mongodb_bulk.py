@@ -1,0 +1,52 @@
+"""What a bulk's error says of each operation: done, its name taken, rejected, or in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pymongo.errors import BulkWriteError
+
+from gateway.store.contract import Unreachable
+from gateway.store.mongodb.connection import _results
+
+TAKEN = {"code": 11000, "keyPattern": {"_id": 1}, "errmsg": "E11000 duplicate key"}
+FOREIGN = {"code": 11000, "keyPattern": {"mail": 1}, "errmsg": 'E11000 { : "secret" }'}
+TOO_LARGE = {"code": 17419, "errmsg": "Resulting document after update is larger"}
+INVALID = {"code": 121, "errmsg": "Document failed validation"}
+GEO = {"code": 16755, "errmsg": "Can't extract geo keys"}
+
+
+def error(*failures: dict[str, Any], unconfirmed: bool = False) -> BulkWriteError:
+    told = [{**each, "index": index} for index, each in enumerate(failures)]
+    concerns = [{"code": 64, "errmsg": "waiting for replication timed out"}] if unconfirmed else []
+    return BulkWriteError({"writeErrors": told, "writeConcernErrors": concerns})
+
+
+def test_each_operation_has_a_result_of_its_own() -> None:
+    results = _results(error(TAKEN, FOREIGN, TOO_LARGE, INVALID, GEO))
+    assert results.taken == {0}
+    assert {n: each.too_large for n, each in results.rejected.items()} == {
+        1: False,
+        2: True,
+        3: False,
+        4: False,
+    }
+    assert "secret" not in results.rejected[1].reason
+    assert results.in_doubt == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [6, 7, 50, 63, 89, 91, 112, 133, 189, 202, 262, 9001, 10107, 11600, 11602, 13388, 13435, None],
+)
+def test_what_is_about_the_moment_or_the_place_is_in_doubt(code: int | None) -> None:
+    """A router says of a shard that it has lost that the operation failed: it may not have."""
+    results = _results(error({"code": code, "errmsg": "x"}, TOO_LARGE))
+    assert results.in_doubt.keys() == {0}
+    assert results.rejected.keys() == {1}
+
+
+def test_where_no_majority_is_known_to_have_it_all_are_in_doubt() -> None:
+    with pytest.raises(Unreachable, match="replication"):
+        _results(error(TAKEN, TOO_LARGE, unconfirmed=True))

@@ -1,0 +1,96 @@
+"""Who gives turns to whom while requests are computed: ticks by hand, on a clock that is set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import gevent
+import pytest
+
+from gateway import cpu
+from gateway.cpu import Account
+from gateway.server import time_slices
+from gateway.server.time_slices import TimeSlices
+
+
+class Clock:
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time_slices.time, "thread_time", lambda: clock.now)
+    return clock
+
+
+def computes(slices: TimeSlices, clock: Clock, seconds: float) -> None:
+    """Something that takes so long is computed, and then comes the signal."""
+    clock.now += seconds
+    slices.tick(0, sys._getframe())
+
+
+def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Clock) -> None:
+    slices, done = TimeSlices(), list[str]()
+    looks: dict[int, list[str]] = {}
+
+    def heavy(name: str) -> Callable[[], None]:
+        def run() -> None:
+            with cpu.section(Account(100.0)):
+                for _ in range(3):
+                    computes(slices, clock, 1.0)
+                    done.append(name)
+                    looks.setdefault(gevent.get_hub().loop.iteration, []).append(name)
+
+        return run
+
+    gevent.joinall([gevent.spawn(heavy(name)) for name in "abc"])
+    assert "".join(done) == "abcabcabc"
+    assert all(len(at_once) == 1 for at_once in looks.values()), looks
+
+
+def test_others_have_their_turn_between_two_slices(clock: Clock) -> None:
+    slices, order = TimeSlices(), list[str]()
+
+    def heavy() -> None:
+        with cpu.section(Account(100.0)):
+            for _ in range(2):
+                order.append("heavy")
+                computes(slices, clock, 1.0)
+
+    def light() -> None:
+        gevent.sleep(0)
+        order.append("light")
+
+    gevent.joinall([gevent.spawn(heavy), gevent.spawn(light)])
+    assert order == ["heavy", "light", "heavy"]
+
+
+def test_short_work_and_work_that_is_no_section_gives_no_turns(clock: Clock) -> None:
+    slices, order = TimeSlices(), list[str]()
+
+    def run(account: Account | None, seconds: float) -> None:
+        with cpu.section(account):
+            computes(slices, clock, seconds)
+        order.append("done")
+
+    for account, seconds in ((Account(1.0), 0.001), (None, 50.0)):
+        order.clear()
+        gevent.sleep(0.001)  # a slice of its own
+        gevent.joinall([gevent.spawn(run, account, seconds), gevent.spawn(order.append, "other")])
+        assert order == ["done", "other"]
+
+
+def test_what_holds_all_others_up_is_counted_and_told(
+    clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = cpu.Slices()
+    monkeypatch.setattr(cpu, "slices", seen)
+    slices = TimeSlices()
+    for _ in range(3):
+        computes(slices, clock, 0.2)
+    gevent.sleep(0.001)
+    assert (round(seen.longest_s, 6), seen.long) == (0.6, 1)
+    (record,) = caplog.records
+    assert "computes" in record.places[0]  # type: ignore[attr-defined]
