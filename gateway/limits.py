@@ -38,6 +38,7 @@ def _patch_limits(settings: Settings) -> patching.Limits:
         owned_leaves_max=settings.owned_leaves_max,
         owners_bytes_max=settings.owners_bytes_max,
         managers_max=settings.managers_max,
+        owners_max=settings.owners_max,
     )
 
 

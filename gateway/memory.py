@@ -255,15 +255,17 @@ class Account:
         self.passed(text_bytes)
         if text_bytes <= _SMALL_BYTES:
             return _NOTHING
-        room = max(0, self._memory.limits.request_bytes_max - self.held)
-        return self.holding(min(PARSED * text_bytes, room))
+        return self.holding(min(PARSED * text_bytes, self._room()))
 
     def take_parsed(self, text_bytes: int) -> None:
         """JSON of that size is there as objects, until the request is answered."""
         self.passed(text_bytes)
         if text_bytes > _SMALL_BYTES:
-            room = max(0, self._memory.limits.request_bytes_max - self.held)
-            self.take(min(PARSED * text_bytes, room))
+            self.take(min(PARSED * text_bytes, self._room()))
+
+    def _room(self) -> int:
+        """For an estimate, which leaves room to what is known."""
+        return max(0, self._memory.limits.request_bytes_max * 3 // 4 - self.held)
 
     def passed(self, size: int) -> None:
         """So many bytes were gone through: now and then others have their turn."""

@@ -183,6 +183,13 @@ def test_where_unsent_answers_leave_a_little_one_at_a_time_goes_on() -> None:
     assert held(memory) == 9
 
 
+def test_an_estimate_leaves_room_to_what_is_known() -> None:
+    account = memory_of(100, 40).account()
+    account.take_parsed(50 * MIB)
+    with account.parsing(50 * MIB), account.holding(8 * MIB):
+        assert account.held == 38 * MIB
+
+
 JSON = st.recursive(
     st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (

@@ -417,6 +417,11 @@ class Settings:
     managers_max: int = _setting(
         kinds.integer(1, 10_000), 100, "managers who own anything of one document"
     )
+    owners_max: int = _setting(
+        kinds.integer(1, 10_000_000),
+        200_000,
+        "owners of the leaves of one document, each leaf's counted",
+    )
     owners_bytes_max: int = _setting(
         kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"
     )

@@ -24,6 +24,8 @@ RENAMED = {
     "idempotency_s": "idempotency_retention_s",
     "interval_s": "compaction_interval_s",
     "pause_ms": "compaction_pause_ms",
+    "bytes_max": "memory_bytes_max",
+    "request_bytes_max": "request_memory_bytes_max",
 }
 # What no setting is about.
 FIXED = {
@@ -31,7 +33,7 @@ FIXED = {
     *("tail_commits_max", "tail_bytes_max", "head_bytes_max"),
     *("ring_commits_max", "ring_bytes_max", "rings_bytes_max", "linger_s"),
     *("cached_catalogs_max", "catch_up_commits_max", "history_page_bytes_max"),
-    *("listing_page_bytes_max", "listing_page_documents"),
+    *("listing_page_bytes_max", "listing_page_documents", "patience_s"),
 }
 
 
