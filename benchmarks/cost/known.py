@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from benchmarks.cost.choices import Choices
-from benchmarks.cost.programs import APPLY, EXTENDED, JSON, LINES, Program, Request
 from benchmarks.cost.values import Json
+from benchmarks.cost.world import APPLY, EXTENDED, JSON, LINES, Program, Request
 
 _LINES_BYTES = 4_000_000
 

@@ -8,103 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode
 
 from benchmarks.cost.choices import Choices
+from benchmarks.cost.features import FEATURES
 from benchmarks.cost.values import NAMES, Json, Room, pattern, pointers, value
+from benchmarks.cost.world import (
+    APPLY,
+    EXTENDED,
+    JSON,
+    LINES,
+    MERGE,
+    PATCH,
+    Program,
+    Request,
+    World,
+    request,
+)
 
-JSON: Final = "application/json"
-LINES: Final = "application/x-ndjson"
-PATCH: Final = "application/json-patch+json"
-EXTENDED: Final = "application/vnd.metadata.patch+json"
-MERGE: Final = "application/merge-patch+json"
-APPLY: Final = "application/vnd.metadata.apply+json"
-# What a body may hold, and all that is made beforehand.
+# What a body may hold.
 _BODY_BYTES, _BODY_VALUES = 6_000_000, 400_000
-_SETUP_BYTES, _SETUP_VALUES = 12_000_000, 1_000_000
 _DOCUMENT_BYTES, _DOCUMENT_VALUES = 3_500_000, 400_000
 
 
-@dataclass(frozen=True)
-class Request:
-    """``as_reader``: by a principal that may only read. ``unread``: its answer isn't taken."""
-
-    method: str
-    path: str
-    body: bytes = b""
-    content_type: str = ""
-    as_reader: bool = False
-    unread: bool = False
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.method) + len(self.path) + len(self.body) + 100
-
-    @property
-    def route(self) -> str:
-        """The method and what the path is about."""
-        parts = self.path.partition("?")[0].split("/")
-        return f"{self.method} {'/'.join(parts[2:3] + parts[4:5])}"
-
-    def __str__(self) -> str:
-        body = self.body[:160].decode(errors="replace") + ("…" if len(self.body) > 160 else "")
-        who = " (reader)" if self.as_reader else ""
-        unread = " (unread)" if self.unread else ""
-        return (
-            f"{self.method} {self.path[:200]} [{self.content_type}, {len(self.body):,} B]"
-            f"{who}{unread} {body!r}"
-        )
-
-
-@dataclass
-class Program:
-    """``attack`` is sent one after the other, or ``at_once`` times at the same time."""
-
-    setup: list[Request] = field(default_factory=list)
-    attack: list[Request] = field(default_factory=list)
-    at_once: int = 1
-
-
-@dataclass
-class _World:
-    """A catalog while its program is drawn: what later parts can speak of."""
-
-    path: str
-    choices: Choices
-    document: Json = None
-    keys: list[str] = field(default_factory=list)
-    managers: int = 0
-    commits: int = 0
-    lists: list[dict[str, Json]] = field(default_factory=list)
-    room: Room = field(default_factory=lambda: Room(_SETUP_VALUES, _SETUP_BYTES))
-    requests: list[Request] = field(default_factory=list)
-
-    def key(self) -> str:
-        return self.choices.pick(self.keys[-3:] or ["k"])
-
-    def send(self, method: str, path: str, body: Json = None, kind: str = JSON) -> None:
-        text = b"" if body is None else json.dumps(body).encode()
-        self.requests.append(Request(method, f"{self.path}{path}", text, kind if text else ""))
-
-    def send_lines(self, lines: Iterator[Json]) -> None:
-        """As bulk requests of some megabytes."""
-        piece: list[bytes] = []
-        size = 0
-        for line in lines:
-            text = json.dumps({"catalog": self.path.split("/")[3], **line}).encode() + b"\n"
-            piece.append(text)
-            size += len(text)
-            if size > 4_000_000:
-                self.requests.append(Request("POST", "/v1/bulk", b"".join(piece), LINES))
-                piece, size = [], 0
-        if piece:
-            self.requests.append(Request("POST", "/v1/bulk", b"".join(piece), LINES))
-
-
 def program(choices: Choices, catalog: str) -> Program:
-    world = _World(f"/v1/catalogs/{catalog}", choices)
+    world = World(f"/v1/catalogs/{catalog}", choices)
     for part in (_documents, _history, _managers, _settings):
         if part is _documents or choices.chance(0.5):
             part(world)
@@ -120,7 +49,7 @@ def program(choices: Choices, catalog: str) -> Program:
 # What is there beforehand.
 
 
-def _documents(world: _World) -> None:
+def _documents(world: World) -> None:
     choices = world.choices
     shape = value(choices, Room(_DOCUMENT_VALUES, _DOCUMENT_BYTES))
     world.document = shape if choices.chance(0.3) else {choices.pick(NAMES): shape, "n": 0}
@@ -135,7 +64,7 @@ def _documents(world: _World) -> None:
     world.commits += len(world.keys)
 
 
-def _history(world: _World) -> None:
+def _history(world: World) -> None:
     choices = world.choices
     count = choices.number(1, 400)
     pointer = "/n" if isinstance(world.document, dict) and "n" in world.document else "/h"
@@ -145,7 +74,7 @@ def _history(world: _World) -> None:
     world.commits += count
 
 
-def _managers(world: _World) -> None:
+def _managers(world: World) -> None:
     choices = world.choices
     part = value(choices, Room(60_000, 500_000), depth=1)
     wanted = part if isinstance(part, dict) else {choices.pick(NAMES): part}
@@ -160,7 +89,7 @@ def _managers(world: _World) -> None:
         world.document = wanted
 
 
-def _settings(world: _World) -> None:
+def _settings(world: World) -> None:
     world.lists = _declared(world.choices)
     held: dict[str, Json] = {}
     if world.choices.chance(0.6):
@@ -172,7 +101,7 @@ def _settings(world: _World) -> None:
 
 def _declared(choices: Choices) -> list[dict[str, Json]]:
     lists: list[dict[str, Json]] = []
-    for name in {choices.pick(NAMES) for _ in range(choices.number(1, 4))}:
+    for name in dict.fromkeys(choices.pick(NAMES) for _ in range(choices.number(1, 4))):
         one: dict[str, Json] = {"keys": choices.pick(("*", "k*")), "pointer": f"/{name}"}
         if choices.chance(0.5):
             one["set"] = True
@@ -216,7 +145,7 @@ def _schemas(choices: Choices) -> Json:
 # What is measured.
 
 
-def _operations(world: _World, room: Room) -> list[Json]:
+def _operations(world: World, room: Room) -> list[Json]:
     """A few operations, repeated; of items by their places where the pattern says so."""
     choices = world.choices
     found = pointers(world.document, choices)
@@ -273,14 +202,14 @@ def _rules(choices: Choices) -> Json:
     return {f"/{name}": [choices.pick(NAMES), "v"][: choices.number(1, 2)] for name in NAMES}
 
 
-def _extended(world: _World, room: Room) -> Json:
+def _extended(world: World, room: Room) -> Json:
     body: dict[str, Json] = {"patch": _operations(world, room)}
     if world.choices.chance(0.5):
         body["array_primary_keys"] = _rules(world.choices)
     return body
 
 
-def _patch(world: _World) -> Iterator[Request]:
+def _patch(world: World) -> Iterator[Request]:
     choices = world.choices
     room = Room(_BODY_VALUES, _BODY_BYTES)
     kind = choices.pick((PATCH, EXTENDED, EXTENDED, MERGE, APPLY))
@@ -295,28 +224,28 @@ def _patch(world: _World) -> Iterator[Request]:
     if kind == APPLY:
         query |= {"manager": "mine", "conflict": choices.pick(("skip", "force", "refuse"))}
     part = "documents" if choices.chance(0.9) else "attributes"
-    yield _request("PATCH", f"{world.path}/{part}/{world.key()}", query, body, kind)
+    yield request("PATCH", f"{world.path}/{part}/{world.key()}", query, body, kind)
 
 
-def _put(world: _World) -> Iterator[Request]:
+def _put(world: World) -> Iterator[Request]:
     made = value(world.choices, Room(_DOCUMENT_VALUES, _DOCUMENT_BYTES))
     if world.choices.chance(0.5):
         made = {world.choices.pick(NAMES): made}
     part = world.choices.pick(("documents", "documents", "attributes"))
     path = f"{world.path}/{part}/{world.choices.pick(('new', world.key()))}"
     for _ in range(world.choices.number(1, 2)):
-        yield _request("PUT", path, {}, made, JSON)
+        yield request("PUT", path, {}, made, JSON)
 
 
-def _set_settings(world: _World) -> Iterator[Request]:
+def _set_settings(world: World) -> Iterator[Request]:
     held: dict[str, Json] = {"schemas": _schemas(world.choices)}
     if world.choices.chance(0.3):
         held["arrays"] = _declared(world.choices)
-    yield _request("PUT", world.path, {}, held, JSON)
-    yield _request("PUT", f"{world.path}/documents/after", {}, world.document, JSON)
+    yield request("PUT", world.path, {}, held, JSON)
+    yield request("PUT", f"{world.path}/documents/after", {}, world.document, JSON)
 
 
-def _transaction(world: _World) -> Iterator[Request]:
+def _transaction(world: World) -> Iterator[Request]:
     choices = world.choices
     room = Room(_BODY_VALUES, _BODY_BYTES)
     actions: list[Json] = []
@@ -334,10 +263,10 @@ def _transaction(world: _World) -> Iterator[Request]:
         tests = _operations(world, room)
         body["compare"] = [{"key": world.key(), "test": tests}]
     query = {"dry_run": "true"} if choices.chance(0.6) else {}
-    yield _request("POST", f"{world.path}/transactions", query, body, JSON)
+    yield request("POST", f"{world.path}/transactions", query, body, JSON)
 
 
-def _action(world: _World, room: Room) -> dict[str, Json]:
+def _action(world: World, room: Room) -> dict[str, Json]:
     choices = world.choices
     key = world.key()
     name = choices.pick(
@@ -362,7 +291,7 @@ def _action(world: _World, room: Room) -> dict[str, Json]:
     return {"action": name, "key": key}
 
 
-def _revert(world: _World) -> Iterator[Request]:
+def _revert(world: World) -> Iterator[Request]:
     choices = world.choices
     last = max(world.commits, 1)
     body: dict[str, Json] = {"conflict": choices.pick(("skip", "refuse", "force"))}
@@ -374,10 +303,10 @@ def _revert(world: _World) -> Iterator[Request]:
     else:
         body["to"] = max(last - choices.number(1, 400), 1)
     query = {"dry_run": "true"} if choices.chance(0.7) else {}
-    yield _request("POST", f"{world.path}/reverts", query, body, JSON)
+    yield request("POST", f"{world.path}/reverts", query, body, JSON)
 
 
-def _bulk(world: _World) -> Iterator[Request]:
+def _bulk(world: World) -> Iterator[Request]:
     choices = world.choices
     catalog = world.path.split("/")[3]
     room = Room(_BODY_VALUES * 4, 40_000_000)
@@ -424,7 +353,7 @@ _READS: Final[tuple[tuple[str, dict[str, tuple[str, ...]]], ...]] = (
 )
 
 
-def _read(world: _World) -> Iterator[Request]:
+def _read(world: World) -> Iterator[Request]:
     choices = world.choices
     about, parameters = choices.pick(_READS)
     named = {"last": world.commits, "middle": world.commits // 2, "key": world.key()}
@@ -436,14 +365,7 @@ def _read(world: _World) -> Iterator[Request]:
         yield Request("GET", f"{path}?{urlencode(query)}", as_reader=as_reader, unread=unread)
 
 
-def _request(
-    method: str, path: str, query: dict[str, str], body: Json, content_type: str
-) -> Request:
-    path = f"{path}?{urlencode(query)}" if query else path
-    return Request(method, path, json.dumps(body).encode(), content_type)
-
-
-_ATTACKS: Final[tuple[Callable[[_World], Iterator[Request]], ...]] = (
+_ATTACKS: Final[tuple[Callable[[World], Iterator[Request]], ...]] = (
     *(_patch, _put, _set_settings, _transaction, _revert, _bulk, _read),
-    *(_transaction, _read),
+    *(_transaction, _read, *FEATURES),
 )

@@ -11,8 +11,9 @@ from typing import Final
 
 from benchmarks.cost.choices import Choices, mutated
 from benchmarks.cost.known import KNOWN
-from benchmarks.cost.programs import Program, program
+from benchmarks.cost.programs import program
 from benchmarks.cost.worker import Cost, Worker, WorkerLost, cost_of, one_worker
+from benchmarks.cost.world import Program
 
 # What no request may do to others, whatever it is.
 BLOCKED_CPU_MS_MAX: Final = 250.0

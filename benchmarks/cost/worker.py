@@ -6,6 +6,7 @@ CPU is counted, not time: so the figures are the same on a machine that is busy 
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import subprocess
@@ -20,7 +21,7 @@ from typing import Final
 
 import psutil
 
-from benchmarks.cost.programs import Request
+from benchmarks.cost.world import Request
 from benchmarks.processes import free_port, server
 
 _CHECKOUT: Final = Path(__file__).resolve().parent.parent.parent
@@ -60,6 +61,7 @@ class Worker:
     def __init__(self, port: int, pid: int, writer: str, reader: str) -> None:
         self.port, self.pid = port, pid
         self._tokens = {False: writer, True: reader}
+        self._kept: dict[str, str] = {}
         self._clock = (~pid << 3) | 2  # the CPU clock of that process (clock_getcpuclockid)
 
     def cpu_s(self) -> float:
@@ -78,13 +80,15 @@ class Worker:
             headers = {"Authorization": f"Bearer {self._tokens[request.as_reader]}"}
             if request.content_type:
                 headers["Content-Type"] = request.content_type
-            connection.request(
-                request.method, request.path, body=request.body or None, headers=headers
-            )
+            headers |= {name: self._named(each) for name, each in request.headers}
+            path, body = self._named(request.path), request.body or None
+            connection.request(request.method, path, body=body, headers=headers)
             answer = connection.getresponse()
             if request.unread:
                 keep.append(connection)
                 return answer.status
+            if request.keeps:
+                self._keep(request.keeps, answer)
             while answer.read(_MIB):
                 pass
         except (OSError, http.client.HTTPException):
@@ -93,6 +97,20 @@ class Worker:
         if connection not in keep:
             connection.close()
         return answer.status
+
+    def _named(self, text: str) -> str:
+        for name, each in self._kept.items():
+            text = text.replace("{" + name + "}", each)
+        return text
+
+    def _keep(self, name: str, answer: http.client.HTTPResponse) -> None:
+        kept = answer.getheader(name)
+        if kept is None:
+            with suppress(ValueError):
+                held = json.loads(answer.read())
+                kept = held.get(name) if isinstance(held, dict) else None
+        if kept is not None:
+            self._kept[name] = str(kept)
 
     def forget_peak(self) -> None:
         with suppress(OSError):
