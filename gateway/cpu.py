@@ -134,7 +134,7 @@ class section:  # noqa: N801 - it reads as a statement
     def __enter__(self) -> None:
         if self._account is not None and _drawn.get() is None:
             if slices.is_over:
-                slices.before_section()
+                slices.give_turn()
             self._token = _drawn.set(self._account)
 
     def __exit__(
@@ -219,12 +219,13 @@ class Slices:
     """What this process has seen of its slices: the stretches of processor time between two looks
     at its sockets. ``longest_s`` and ``long`` count all code, sections or not.
 
-    While the one under way ``is_over``, ``before_section`` is called by all who begin to compute.
+    While the one under way ``is_over``, all who begin to compute, or have no need to wait for their
+    client, call ``give_turn``.
     """
 
     def __init__(self) -> None:
         self.is_over = False
-        self.before_section: Callable[[], None] = lambda: None
+        self.give_turn: Callable[[], None] = lambda: None
         self.longest_s = 0.0
         self.long = 0
         self.turns = 0

@@ -55,7 +55,7 @@ def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Cloc
 def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(clock: Clock) -> None:
     """Forty requests are ready at once, and each takes 20 ms."""
     slices, done = TimeSlices(), list[int]()
-    cpu.slices.before_section = slices.before_section
+    cpu.slices.give_turn = slices.give_turn
     looks: dict[int, list[int]] = {}
 
     def small(number: int) -> None:
@@ -71,7 +71,7 @@ def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(cl
 
 def test_who_begins_and_who_goes_on_take_turns(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
-    cpu.slices.before_section = slices.before_section
+    cpu.slices.give_turn = slices.give_turn
 
     def run(name: str, steps: int) -> None:
         with cpu.section(Account(100.0)):

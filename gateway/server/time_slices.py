@@ -69,7 +69,7 @@ class TimeSlices:
     def start(self) -> None:
         """Called in the main thread, after the fork."""
         self._used_s = time.thread_time()
-        cpu.slices.before_section = self.before_section
+        cpu.slices.give_turn = self.give_turn
         signal.signal(signal.SIGPROF, self.tick)
         signal.siginterrupt(signal.SIGPROF, False)
         signal.setitimer(signal.ITIMER_PROF, _TICK_S, _TICK_S)
@@ -102,8 +102,8 @@ class TimeSlices:
         elif slice_s >= _UNMARKED_SLICE_S and not cpu.is_whole() and _serves(frame):
             self._give_turn(self._waiting)
 
-    def before_section(self) -> None:
-        """Wait, where the slice is over, until others had their turn."""
+    def give_turn(self) -> None:
+        """Wait, where the slice is still over, until others had their turn."""
         if get_ident() != self._thread or gevent.getcurrent() is self._hub:
             return
         self._see_look(time.thread_time())
