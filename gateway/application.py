@@ -104,7 +104,8 @@ def _collect_less_often() -> None:
     """Look for cycles once in a page of documents or a batch, not some hundred times.
 
     Documents are trees: reference counts free them, and there are many. By Python's own thresholds
-    a fifth of a worker's time in bulk writes and listings goes to looking at them in vain.
+    a fifth of a worker's time in bulk writes and listings goes to looking at them in vain. When all
+    objects are looked at, a worker says itself (``server.garbage``).
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

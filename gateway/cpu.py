@@ -10,6 +10,9 @@ being computed (``server.time_slices``). No section looks at a clock: entering o
 microsecond, and a request pays by how often it is met computing. Where nobody calls ``draw``, in
 tests and in commands, accounts never end.
 
+Many requests that compute a little each are as bad as one that computes much. So a section begins
+only while the slice isn't over: otherwise others have their turn first.
+
 Worked example: a leader decides the requests p and q of one batch, each in a section on its own
 account. p takes 20 ms of processor time to decide, q would take a minute. While q is computed,
 other requests get their turns; when its two seconds are over, ``BrokenOff`` is raised in it, leaves
@@ -130,6 +133,8 @@ class section:  # noqa: N801 - it reads as a statement
 
     def __enter__(self) -> None:
         if self._account is not None and _drawn.get() is None:
+            if slices.is_over:
+                slices.give_turn()
             self._token = _drawn.set(self._account)
 
     def __exit__(
@@ -212,9 +217,15 @@ def draw(seconds: float, code: CodeType | None = None) -> bool:
 
 class Slices:
     """What this process has seen of its slices: the stretches of processor time between two looks
-    at its sockets. ``longest_s`` and ``long`` count all code, sections or not."""
+    at its sockets. ``longest_s`` and ``long`` count all code, sections or not.
+
+    While the one under way ``is_over``, all who begin to compute, or have no need to wait for their
+    client, call ``give_turn``.
+    """
 
     def __init__(self) -> None:
+        self.is_over = False
+        self.give_turn: Callable[[], None] = lambda: None
         self.longest_s = 0.0
         self.long = 0
         self.turns = 0

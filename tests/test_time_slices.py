@@ -21,6 +21,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
+    monkeypatch.setattr(cpu, "slices", cpu.Slices())
     monkeypatch.setattr(time_slices.time, "thread_time", lambda: clock.now)
     return clock
 
@@ -42,12 +43,47 @@ def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Cloc
                     computes(slices, clock, 1.0)
                     done.append(name)
                     looks.setdefault(gevent.get_hub().loop.iteration, []).append(name)
+                    clock.now += 1.0
 
         return run
 
     gevent.joinall([gevent.spawn(heavy(name)) for name in "abc"])
     assert "".join(done) == "abcabcabc"
     assert all(len(at_once) == 1 for at_once in looks.values()), looks
+
+
+def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(clock: Clock) -> None:
+    """Forty requests are ready at once, and each takes 20 ms."""
+    slices, done = TimeSlices(), list[int]()
+    cpu.slices.give_turn = slices.give_turn
+    looks: dict[int, list[int]] = {}
+
+    def small(number: int) -> None:
+        with cpu.section(Account(100.0)):
+            looks.setdefault(gevent.get_hub().loop.iteration, []).append(number)
+            computes(slices, clock, 0.02)
+            done.append(number)
+
+    gevent.joinall([gevent.spawn(small, number) for number in range(40)])
+    assert sorted(done) == list(range(40))
+    assert all(len(at_once) <= 2 for at_once in looks.values()), looks
+
+
+def test_who_begins_and_who_goes_on_take_turns(clock: Clock) -> None:
+    slices, order = TimeSlices(), list[str]()
+    cpu.slices.give_turn = slices.give_turn
+
+    def run(name: str, steps: int) -> None:
+        with cpu.section(Account(100.0)):
+            for _ in range(steps):
+                computes(slices, clock, 0.03)
+                order.append(name)
+
+    heavy = gevent.spawn(run, "heavy", 6)
+    gevent.sleep(0)
+    gevent.joinall([heavy, *[gevent.spawn(run, "small", 1) for _ in range(6)]])
+    assert order.index("small") < 3
+    assert order[:6].count("heavy") >= 2
 
 
 def test_others_have_their_turn_between_two_slices(clock: Clock) -> None:

@@ -13,6 +13,7 @@ from benchmarks.scenarios import (
     bulk,
     bulk_streams,
     compaction,
+    cost,
     hot_document,
     lag,
     large_document,
@@ -54,6 +55,7 @@ SCENARIOS: dict[str, Scenario] = {
     "compaction": compaction.run,
     "sick-catalog": sick_catalog.run,
     "overload": overload.run,
+    "cost": cost.run,
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
     "spark-sync-manager": spark_sync.run_managed,
@@ -65,6 +67,7 @@ ONLY_BY_NAME = frozenset(
     {
         "sick-catalog",
         "overload",
+        "cost",
         "spark-sink",
         "spark-sync",
         "spark-sync-manager",

@@ -26,10 +26,12 @@ from typing import Any
 from gateway.decide.schema_parts import (
     COMPILED_BYTES_MAX,
     ENDLESS,
+    FOLDED_MAX,
     Schema,
     SchemaTooHeavy,
     Way,
     compiled_bytes,
+    folding_bytes,
     patterns_in,
     values_in,
 )
@@ -109,6 +111,7 @@ class Weighing:
         self._steps = 0
         self._values = 0
         self._patterns: dict[str, int] = {}
+        self._folding = 0
 
     def load_of(self, schema: Any) -> Load:
         """Raises SchemaTooHeavy where it is strict."""
@@ -144,6 +147,12 @@ class Weighing:
         for pattern in patterns_in(schema):
             if pattern in self._patterns:
                 continue
+            self._folding += folding_bytes(pattern)
+            if self._folding > COMPILED_BYTES_MAX:
+                raise SchemaTooHeavy(
+                    "the patterns of a catalog's schemas ignore the case of too many sets that go"
+                    f" through most of Unicode, such as [^\\W\\d]: {FOLDED_MAX} at most together"
+                )
             size = compiled_bytes(pattern)
             # One that can't be compiled is told by its place, when it is tried.
             self._patterns[pattern] = size if size <= COMPILED_BYTES_MAX else 0

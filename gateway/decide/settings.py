@@ -113,6 +113,7 @@ class CompiledSettings:
             self._bytes -= known[0].size_bytes + _ENTRY_BYTES
 
 
+@cpu.interruptible
 def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
     """Settings as a client sends them::
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway import memory
 from gateway.errors import RevisionCompacted
 from gateway.limits import WatchLimits
 from gateway.model import Commit, Head
@@ -231,15 +232,22 @@ class WatchLog:
         """Wanted commits above ``after``, and the revision up to which those are all.
 
         ``through`` is written out. At most ``limit`` commits are looked at, or as many bytes as
-        make a page. Raises RevisionCompacted where ``after`` is below the floor.
+        make a page. Raises RevisionCompacted where ``after`` is below the floor, and MemoryFull.
+
+        Unlike those of the ring, they are in memory for this watcher alone: its request's account
+        keeps them.
         """
         key = selection.single_key
-        listed = self._store.list_commits(catalog, after, through, limit, key, _PAGE_BYTES_MAX)
-        head = self._store.heads([catalog]).get(catalog)
-        if head is not None and after < head.floor:
-            raise RevisionCompacted(after, head.floor)
-        told = [told_of(commit, self._encode) for commit in listed]
-        return [each for each in told if selection.wants(each)], _reached(listed, through, key)
+        account = memory.account()
+        with account.holding(2 * memory.REPLY_BYTES):
+            listed = self._store.list_commits(catalog, after, through, limit, key, _PAGE_BYTES_MAX)
+            head = self._store.heads([catalog]).get(catalog)
+            if head is not None and after < head.floor:
+                raise RevisionCompacted(after, head.floor)
+            told = [told_of(commit, self._encode) for commit in listed]
+        wanted = [each for each in told if selection.wants(each)]
+        account.keep(sum(len(each.encoded) for each in wanted))
+        return wanted, _reached(listed, through, key)
 
 
 def _reached(listed: Sequence[Commit], through: int, key: str | None) -> int:

@@ -24,6 +24,7 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.server.connections import BoundedSending, JoinedSending, set_user_timeout, shut_down
+from gateway.server.garbage import Garbage
 from gateway.server.parsing import Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.time_slices import TimeSlices
@@ -64,11 +65,13 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
         self._stops = gevent.event.Event()
+        self._garbage = Garbage(self.held_bytes)
 
     def run(self) -> None:
         """Serve until the worker is to stop."""
         slices = TimeSlices()
         slices.start()
+        self._garbage.start()
         try:
             self._serve_until_stopped()
         finally:
@@ -188,6 +191,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             server.start()
         while self.alive:
             self.notify()
+            self._garbage.look()
             self._stops.wait(_NOTIFY_S)
         for server in servers:
             server.close()

@@ -114,6 +114,10 @@ class RefusingWorker(Worker):
         if isinstance(self.wsgi, CheckedBodies):
             self.wsgi.when_memory_is_short(self.unsent.cut_stalled)
 
+    def held_bytes(self) -> int:
+        """What the requests of the application hold of its memory."""
+        return self.wsgi.held_bytes() if isinstance(self.wsgi, CheckedBodies) else 0
+
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
         if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
@@ -151,6 +155,10 @@ class CheckedBodies:
         memory = getattr(self._application, "memory", None)
         if memory is not None:
             memory.when_short = make_room
+
+    def held_bytes(self) -> int:
+        memory = getattr(self._application, "memory", None)
+        return 0 if memory is None else int(memory.readings().held_bytes)
 
     def has_room_for(self, start: bytes) -> bool:
         """Whether the application takes on a request with these first bytes now."""

@@ -14,6 +14,7 @@ would be late.
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,12 +23,16 @@ import gevent
 from gevent.event import Event
 from gevent.hub import Waiter
 
+from gateway import cpu
+
 # Requests between two looks at the sockets; they take about 15 ms. In a full process arrivals are
 # refused, and each look takes a batch under way a step further.
 _AT_A_TIME: Final = 32
 _AT_A_TIME_IF_FULL: Final = 8
 # Requests for /livez that overtake the others; bounded, so that they can't hold the others up.
 _URGENT_AT_A_TIME: Final = 8
+# Processor time for those that are let pass after a look, which don't all take as little.
+_TIME_S: Final = 0.025
 # Refusals per second. One takes about half a millisecond, nearly all of it for HTTP, so these take
 # a fourteenth of a worker's time. With 2,000 connections that send again at once, each waits for
 # 14 s; with more there are more refusals.
@@ -40,7 +45,7 @@ class Turnstile:
     """The turnstile of one process, for greenlets."""
 
     def __init__(self, is_full: Callable[[], bool]) -> None:
-        self._urgent = _Lane(lambda: _URGENT_AT_A_TIME)
+        self._urgent = _Lane(lambda: _URGENT_AT_A_TIME, is_bounded_by_time=False)
         self._others = _Lane(lambda: _AT_A_TIME_IF_FULL if is_full() else _AT_A_TIME)
         self._timer: Any = None
 
@@ -69,14 +74,16 @@ class Turnstile:
 class _Lane:
     """Requests that pass in the order of their arrival, a number of them between two looks."""
 
-    def __init__(self, at_a_time: Callable[[], int]) -> None:
+    def __init__(self, at_a_time: Callable[[], int], *, is_bounded_by_time: bool = True) -> None:
         self._at_a_time = at_a_time
+        self._is_bounded_by_time = is_bounded_by_time
         self._passed = 0
         self._waiting: deque[Waiter[None]] = deque()
 
     def enter(self) -> Waiter[None] | None:
         """The event to wait for; None where the request passes at once."""
-        if self._passed < self._at_a_time() and not self._waiting:
+        is_late = self._is_bounded_by_time and cpu.slices.is_over
+        if self._passed < self._at_a_time() and not self._waiting and not is_late:
             self._passed += 1
             return None
         waiter: Waiter[None] = Waiter()
@@ -86,10 +93,13 @@ class _Lane:
     def let_pass(self) -> bool:
         """Let the next ones pass, after a look; whether there was any."""
         self._passed = 0
+        until_s = time.thread_time() + _TIME_S
         while self._waiting and self._passed < self._at_a_time():
+            if self._passed and self._is_bounded_by_time and time.thread_time() > until_s:
+                break
             self._passed += 1
             self._waiting.popleft().switch(None)
-        return self._passed > 0
+        return self._passed > 0 or bool(self._waiting)
 
 
 class WaitingRoom:

@@ -48,6 +48,28 @@ def test_too_many_are_refused_and_where_they_are_there_no_document_fits(
     assert refused.value.limit == "schema_patterns_bytes_max"
 
 
+@pytest.mark.parametrize(
+    "wide",
+    [r"[^\W\d_]", "[a-\U0010ffff]", r"[\x{100}-\x{10ffff}]", r"[[^a]b]", r"(?-i)(?mi:[^\W\d])"],
+)
+def test_sets_that_take_long_to_be_folded_are_bounded_before_any_is_compiled(wide: str) -> None:
+    """Each takes 2 ms, and hardly a byte compiled: thousands in one pattern took seconds."""
+    parse_settings(with_patterns(*(f"(?i){wide}{n}" for n in range(16))))
+    for asked in (
+        with_patterns(*(f"(?i){wide}{n}" for n in range(17))),
+        with_patterns("(?i)" + wide * 5_000),
+    ):
+        with pytest.raises(SettingsInvalid, match="ignore the case"):
+            parse_settings(asked)
+        (kept,) = parse_settings(asked, accepted=True).schemas
+        assert kept.validator is None
+
+
+@pytest.mark.parametrize("usual", ["[a-z0-9]", r"[\w.\-/]", r"[^\s/]", "[\u00e0-\u00ff]", "[[:alpha:]]"])
+def test_usual_sets_may_ignore_the_case_as_often_as_they_like(usual: str) -> None:
+    parse_settings(with_patterns(*(f"(?i)^{usual}+{n}" for n in range(200))))
+
+
 def test_a_pattern_that_is_too_large_alone_is_told_by_its_place() -> None:
     with pytest.raises(SettingsInvalid) as caught:
         parse_settings(with_patterns("^a$", r"(\pL{90}){90}"))

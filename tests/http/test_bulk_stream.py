@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from gateway import cpu
 from gateway.http.write.bulk_stream import (
     Budget,
     LargeLines,
@@ -183,3 +184,18 @@ def test_a_request_that_is_over_keeps_no_room(gone: str) -> None:
     third = LargeLines(budget, None, 10)
     threading.Thread(target=lambda: (third.hold(0), done.set()), daemon=True).start()
     assert done.wait(WAIT_S)
+
+
+def test_others_have_turns_while_lines_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB of line ends take 50 ms, and forty clients may send them at once."""
+    found: list[bool] = []
+    cut = LineSplitter._end
+
+    def seen(splitter: LineSplitter, end_bytes: int) -> Line | None:
+        found.append(cpu.draw(0.0))
+        return cut(splitter, end_bytes)
+
+    monkeypatch.setattr(LineSplitter, "_end", seen)
+    LineSplitter(10, 1_000).feed(b"\n" * 10)
+    assert found == [True] * 10
+    assert not cpu.draw(0.0)

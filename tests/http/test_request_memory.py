@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from gateway.decide.edits import Put
 from gateway.http import create_app
-from gateway.limits import MIB, AdmissionLimits, MemoryLimits, ServiceLimits
+from gateway.limits import MIB, AdmissionLimits, MemoryLimits, ServiceLimits, WatchLimits
 from gateway.model import BareDocument, Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -199,3 +199,39 @@ def test_forty_clients_of_heavy_pages_take_no_more_than_is_said(mongodb_uri: str
         assert len(statuses) == len(paths)
         assert set(statuses) <= {200, 429}
         assert peak - idle < 640 * MIB
+
+
+def stream_of(gateway: Gateway) -> Iterator[bytes]:
+    """The pieces of a feed from the beginning, which is behind what the ring holds."""
+    stream = {"Accept": "text/event-stream"}
+    client = create_app(gateway).test_client()
+    return iter(client.get("/v1/catalogs/c/changes?after=0", headers=stream).iter_encoded())
+
+
+def with_a_log(**memory: Any) -> Gateway:
+    limits = ServiceLimits(memory=MemoryLimits(**memory), watch=WatchLimits(ring_commits_max=1))
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+    for number in range(600):
+        size = 100_000 if number < 3 else 1
+        gateway.write("c", f"k{number}", Put("x" * size, size + 2))
+    return gateway
+
+
+def test_events_from_the_log_are_on_the_account_until_they_are_taken() -> None:
+    """Streams that nobody reads hold a page each: hundreds filled a worker."""
+    gateway = with_a_log()
+    pieces = stream_of(gateway)
+    told = next(pieces)
+    held = gateway.memory.readings()
+    assert held.held_bytes == held.unsent_bytes >= 300_000
+    while b"id: 600\n" not in told:
+        told += next(pieces)
+    assert gateway.memory.readings().held_bytes < 100_000  # of the last page
+
+
+def test_a_feed_that_finds_no_room_ends_with_an_event() -> None:
+    gateway = with_a_log(bytes_max=40 * MIB, patience_s=0.0)
+    other = gateway.memory.account()
+    other.take(MIB * 20)
+    assert b"overloaded" in b"".join(stream_of(gateway))
+    other.close()

@@ -15,6 +15,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
+from gateway import memory
 from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
@@ -145,5 +146,7 @@ def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -
             except GatewayError:
                 return  # within an event, maybe: nothing can be said any more
             yield piece
-        parts = []
+        parts, events = [], []
+        taken = Taken((), taken.revision)
+        memory.account().keep(0)
         timeout_s = bookmark_s

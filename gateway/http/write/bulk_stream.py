@@ -13,6 +13,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Final, NamedTuple
 
 from gateway.access.limits import Shares
+from gateway.cpu import interruptible
 
 MIB: Final = 1024 * 1024
 
@@ -40,8 +41,9 @@ class LineSplitter:
         self.begun_bytes = 0
         self.offset = 0
 
+    @interruptible
     def feed(self, piece: bytes) -> list[Line]:
-        """The lines that end in ``piece``."""
+        """The lines that end in ``piece``, which may be no more than line ends."""
         *ends, rest = piece.split(b"\n")
         lines = []
         for end in ends:

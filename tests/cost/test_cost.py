@@ -1,0 +1,80 @@
+"""No request holds up the others of its worker, or fills its memory: the search of the benchmarks,
+bounded, and each program that once did, as large as it was.
+
+CPU is counted by the worker's own clock, so a busy machine changes nothing. A slow one takes longer
+for the same; the bound here leaves it room, and is far below what each of these once took.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.cost.choices import Choices, mutated
+from benchmarks.cost.known import KNOWN
+from benchmarks.cost.programs import program
+from benchmarks.cost.search import (
+    BLOCKED_CPU_MS_MAX,
+    MEMORY_MIB_MAX,
+    Found,
+    Search,
+    measured,
+    summary,
+)
+from benchmarks.cost.worker import Worker, one_worker
+
+# For machines that are slower than the one that the budget is for.
+_SLOWER = 4
+_PROGRAMS = 24
+_LARGEST = [2**32 - 2**20] * 40
+
+
+@pytest.fixture(scope="module")
+def worker(mongodb_uri: str) -> Iterator[Worker]:
+    with one_worker(mongodb_uri, "test_cost_known") as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_once_stopped_or_filled_a_worker_stays_within_the_bounds(
+    worker: Worker, name: str
+) -> None:
+    made = KNOWN[name](Choices(_LARGEST), f"known-{name}")
+    _assert_within(Found([], name, made, measured(worker, made), name))
+
+
+def test_a_search_finds_nothing_above_the_bounds(mongodb_uri: str) -> None:
+    search = Search(mongodb_uri, seed=2)
+    search.run(seconds=float("inf"), programs=_PROGRAMS)
+    for found in search.over():
+        _assert_within(found)
+
+
+def _assert_within(found: Found) -> None:
+    cost = found.cost
+    assert not cost.lost, summary(found)
+    assert cost.blocked_cpu_ms <= BLOCKED_CPU_MS_MAX * _SLOWER, summary(found)
+    assert cost.memory_mib <= MEMORY_MIB_MAX, summary(found)
+    assert 500 not in cost.statuses, summary(found)
+
+
+def test_the_same_genes_make_the_same_program() -> None:
+    for seed in range(20):
+        drawn = Choices(luck=random.Random(seed))
+        first = program(drawn, "c")
+        again = program(Choices(drawn.taken, random.Random(seed + 1)), "c")
+        assert (first.setup, first.attack, first.at_once) == (
+            again.setup,
+            again.attack,
+            again.at_once,
+        )
+
+
+def test_a_mutation_changes_a_few_genes() -> None:
+    genes = [2**31] * 50
+    for seed in range(20):
+        changed = mutated(genes, random.Random(seed))
+        assert len(changed) == len(genes)
+        assert 0 < sum(one != other for one, other in zip(genes, changed, strict=True)) <= 5
