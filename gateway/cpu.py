@@ -96,6 +96,7 @@ class _Whole(Account):
 
 
 _WHOLE: Final = _Whole(math.inf)
+_NOBODYS: Final = _Lenient(None)  # it keeps no count, so that all may share it
 # Whose request this thread or greenlet works for, and the account of the section it is in, if any.
 _own: ContextVar[Account | None] = ContextVar("own", default=None)
 _drawn: ContextVar[Account | None] = ContextVar("drawn", default=None)
@@ -177,7 +178,7 @@ def conclude() -> None:
     """
     where = _own if _drawn.get() is None else _drawn
     if where.get() is not None:
-        where.set(_Lenient(None))
+        where.set(_NOBODYS)
 
 
 def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
@@ -185,7 +186,10 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
     @wraps(function)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
-        with section(_own.get()):
+        account = _own.get()
+        if account is None or _drawn.get() is not None:  # no section, or a part of one
+            return function(*given, **named)
+        with section(account):
             return function(*given, **named)
 
     return call
@@ -197,7 +201,10 @@ def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Resu
 
     @wraps(function)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
-        with section(_Lenient(_own.get())):
+        if _drawn.get() is not None:
+            return function(*given, **named)
+        account = _own.get()
+        with section(_NOBODYS if account is None else _Lenient(account)):
             return function(*given, **named)
 
     return call
