@@ -65,7 +65,9 @@ def test_sets_that_take_long_to_be_folded_are_bounded_before_any_is_compiled(wid
         assert kept.validator is None
 
 
-@pytest.mark.parametrize("usual", ["[a-z0-9]", r"[\w.\-/]", r"[^\s/]", "[\u00e0-\u00ff]", "[[:alpha:]]"])
+@pytest.mark.parametrize(
+    "usual", ["[a-z0-9]", r"[\w.\-/]", r"[^\s/]", "[\u00e0-\u00ff]", "[[:alpha:]]"]
+)
 def test_usual_sets_may_ignore_the_case_as_often_as_they_like(usual: str) -> None:
     parse_settings(with_patterns(*(f"(?i)^{usual}+{n}" for n in range(200))))
 
