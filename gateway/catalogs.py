@@ -99,10 +99,14 @@ class Catalogs:
             written.outcome.error, ListsUnchecked
         ):
             search = search or _ListSearch(
-                self._listing, self._history, request, parse_settings(each.edit.value)
+                self._listing,
+                self._history,
+                request,
+                parse_settings(each.edit.value),
+                lambda: self._require_time(request, _UNCHECKED),
             )
             try:
-                at = search.look(lambda: self._require_time(request, _UNCHECKED))
+                at = search.look()
             except DocumentsBreakSettings as error:
                 if request.idempotency is None:
                     raise
@@ -183,46 +187,53 @@ class _ListSearch:
         history: History,
         request: Request,
         settings: CatalogSettings,
+        require_time: Callable[[], None],
     ) -> None:
+        """``require_time`` is asked before each document, and raises where its time is over."""
         self._listing = listing
         self._history = history
         self._catalog = request.catalog
         self._by = request.by
         self._lists = settings.lists
+        self._require_time = require_time
         self._at: int | None = None
 
-    def look(self, require_time: Callable[[], None]) -> int:
+    def look(self) -> int:
         """The revision at which every document has its lists right.
 
-        Raises DocumentsBreakSettings; what ``require_time`` raises, which is asked now and then;
-        StoreUnavailable; and OverLimit where the principal has too many pins to hold a revision
-        meanwhile.
+        Raises DocumentsBreakSettings; what ``require_time`` raises; StoreUnavailable; and OverLimit
+        where the principal has too many pins to hold a revision meanwhile.
         """
         if self._at is not None:
             try:
-                self._at = self._look_since(self._at, require_time)
+                self._at = self._look_since(self._at)
                 return self._at
             except RevisionCompacted:
                 pass
-        self._at = self._look_at_all(require_time)
+        self._at = self._look_at_all()
         return self._at
 
-    def _look_at_all(self, require_time: Callable[[], None]) -> int:
+    def _look_at_all(self) -> int:
         try:
-            export = self._listing.export(self._catalog, self._broken, owner=self._by.name)
+            export = self._listing.export(
+                self._catalog,
+                self._broken,
+                owner=self._by.name,
+                require_time=self._require_time,
+            )
         except CatalogNotFound:
             return 0
         try:
-            self._require_right(chain.from_iterable(export.pages), require_time)
+            self._require_right(chain.from_iterable(export.pages))
         finally:
             export.close()
         return export.revision
 
-    def _look_since(self, revision: int, require_time: Callable[[], None]) -> int:
+    def _look_since(self, revision: int) -> int:
         keys: set[str] = set()
         after: int | None = revision
         while after is not None:
-            require_time()
+            self._require_time()
             with as_unavailable():
                 page = self._history.commits(self._catalog, after=after, limit=_COMMITS, key=None)
             keys.update(change.key for commit in page.commits for change in commit.changes)
@@ -232,27 +243,23 @@ class _ListSearch:
         def looked_at() -> Iterable[_Broken]:
             changed = sorted(keys - OWN_KEYS)
             for start in range(0, len(changed), _DOCUMENTS):
+                self._require_time()
                 some = changed[start : start + _DOCUMENTS]
                 _, found = self._listing.several(
                     self._catalog, some, lambda each: (self._broken(each),), revision=revision
                 )
                 yield from (each[0] for each in found.values() if each is not None)
 
-        self._require_right(looked_at(), require_time)
+        self._require_right(looked_at())
         return revision
 
     def _broken(self, document: Document) -> _Broken:
         return broken(self._lists, document)
 
-    def _require_right(
-        self,
-        looked_at: Iterable[_Broken],
-        require_time: Callable[[], None],
-    ) -> None:
+    def _require_right(self, looked_at: Iterable[_Broken]) -> None:
         found: list[dict[str, str]] = []
         complete = True
         for wrong in looked_at:
-            require_time()
             if wrong is None:
                 continue
             if len(found) == BROKEN_MAX:

@@ -86,7 +86,6 @@ class Gateway:
         queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
         self._queue = queue
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
-        self._cache.when_back(self._write_out.forget)
         observer = Observer(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
         self._documents = Documents(

@@ -9,16 +9,17 @@ import pytest
 
 from gateway.access import NOBODY
 from gateway.commit import inputs
-from gateway.decide.edits import KeyEdit
+from gateway.decide.edits import Delete, KeyEdit
 from gateway.decide.refusals import DocumentsBreakSettings
 from gateway.decide.request import Applied, Request
+from gateway.errors import DeadlineExceeded
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
-from tests.asking import WatchedStore, once, put
+from tests.asking import SetClock, WatchedStore, once, put
 
 SETTINGS = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
 RIGHT = {"tags": ["a", "b"]}
@@ -108,3 +109,43 @@ def test_a_catalog_that_is_written_all_the_time_gets_its_settings(gateway: Gatew
         for writer in writers:
             writer.join()
     assert isinstance(outcome, Applied)
+
+
+def test_a_look_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
+    """Each document of the page was written meanwhile, so it is rebuilt, which takes its time."""
+    clock = SetClock()
+    limits = ServiceLimits(deadline_ms=30_000)
+    gateway = Gateway(cast(Store, store), clock, limits)
+    for n in range(5):
+        gateway.write("c", f"k{n}", put(RIGHT))
+
+    def write_all() -> None:
+        for n in range(5):
+            gateway.write("c", f"k{n}", put({"tags": [n]}))
+
+    def take_long() -> None:
+        clock.passed_s += 20
+
+    store.before["scan_documents"] = once(write_all)
+    store.after["changes_of"] = take_long
+    with pytest.raises(DeadlineExceeded, match="no time to look at all documents"):
+        gateway.catalogs.set_up(settings(gateway))
+    assert store.calls.count("changes_of") == 2
+    assert gateway.read("c", SETTINGS_KEY).document is None
+
+
+def test_so_does_one_at_what_was_deleted(store: WatchedStore) -> None:
+    clock = SetClock()
+    limits = ServiceLimits(deadline_ms=30_000, listing_page_documents=1)
+    gateway = Gateway(cast(Store, store), clock, limits)
+    for n in range(5):
+        gateway.write("c", f"k{n}", put(RIGHT))
+        gateway.write("c", f"k{n}", Delete())
+
+    def take_long() -> None:
+        clock.passed_s += 20
+
+    store.after["scan_documents"] = take_long
+    with pytest.raises(DeadlineExceeded, match="no time to look at all documents"):
+        gateway.catalogs.set_up(settings(gateway))
+    assert looks(store) == 2

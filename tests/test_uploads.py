@@ -236,14 +236,22 @@ def test_a_committed_upload_has_no_parts_and_takes_none(gateway: Gateway) -> Non
         gateway.uploads.put_part(found, 1, b"1")
 
 
-def test_a_commit_that_changes_nothing_or_is_a_dry_run_keeps_the_parts(gateway: Gateway) -> None:
+def test_a_dry_run_keeps_the_parts(gateway: Gateway) -> None:
+    write(gateway, 2)
+    upload = opened(gateway)
+    tried = gateway.uploads.commit(upload, 3, 1, sent_bytes=1, dry_run=True).outcome
+    assert isinstance(tried, Unchanged)
+    assert tried.would_change
+    assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
+
+
+def test_a_commit_that_changes_nothing_is_decided_once(gateway: Gateway) -> None:
     write(gateway, 2)
     upload = opened(gateway)
     assert isinstance(commit(gateway, upload), Unchanged)
     tried = gateway.uploads.commit(upload, 3, 1, sent_bytes=1, dry_run=True).outcome
     assert isinstance(tried, Unchanged)
-    assert tried.would_change
-    assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
+    assert (tried.would_change, tried.replayed) == (False, True)
 
 
 def test_a_commit_refused_by_the_catalog_keeps_the_parts(gateway: Gateway) -> None:

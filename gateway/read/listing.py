@@ -78,11 +78,16 @@ class _Scan(NamedTuple):
     catalog: str
     prefix: str
     sight: Sight | None
+    require_time: Callable[[], None]
 
 
 def whole(document: Document) -> Document:
     """The document itself is told: for who needs it, and has few of them."""
     return document
+
+
+def _any_time() -> None:
+    """Whoever reads may take as long as it takes."""
 
 
 class Listing:
@@ -139,7 +144,7 @@ class Listing:
         At most ``limit``; fewer where they are large, but one at least if any is left.
         """
 
-        scan = _Scan(catalog, prefix, sight)
+        scan = _Scan(catalog, prefix, sight, _any_time)
         return self.read_at(catalog, revision, lambda at: self._page(scan, tell, after, limit, at))
 
     def several(
@@ -213,15 +218,17 @@ class Listing:
         prefix: str = "",
         revision: int | None = None,
         sight: Sight | None = None,
+        require_time: Callable[[], None] = _any_time,
     ) -> Export[_Told]:
         """All live documents by key ascending, read page by page while they are gone through.
 
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
         pinned meanwhile, as one of the pins of the principal ``owner``: OverLimit where it has too
-        many. The iterator raises what ``page`` raises.
+        many. The iterator raises what ``page`` raises, and what ``require_time`` raises, which is
+        asked before each record.
         """
         pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
-        scan = _Scan(catalog, prefix, sight)
+        scan = _Scan(catalog, prefix, sight, require_time)
 
         def begin(at: int) -> DocumentPage[_Told]:
             page = self._page(scan, tell, "", self._export_page, at)
@@ -277,7 +284,7 @@ class Listing:
     def _page(
         self, scan: _Scan, tell: Tell[_Told], after: str, limit: int, revision: int
     ) -> DocumentPage[_Told]:
-        catalog, prefix, _ = scan
+        catalog, prefix = scan.catalog, scan.prefix
         page: list[_Told] = []
         more = True
         with memory.account().holding(memory.REPLY_BYTES):
@@ -302,9 +309,10 @@ class Listing:
     ) -> Callable[[Document], tuple[str, int, Sequence[_Told]]]:
         """What makes of a record its key, the size of what it was, and what is told of that; with
         nothing of what wasn't there then, or can't be seen."""
-        catalog, _, sight = scan
+        catalog, sight = scan.catalog, scan.sight
 
         def told(record: Document) -> tuple[str, int, Sequence[_Told]]:
+            scan.require_time()
             document = self.as_of(catalog, record.key, record, revision)
             if document is None or (sight is not None and not sight.sees_past(document, record)):
                 return record.key, 0, ()

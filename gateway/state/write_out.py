@@ -125,6 +125,7 @@ class WriteOut:
         self._suspects = Suspects(runtime, "writing out")
         self._line, self._apart = _Line(), _Line()
         self._has_apart = False
+        cache.when_back(self.forget)
 
     def start(self) -> None:
         for number in range(_WRITERS):

@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.http import create_app
+from gateway.http.routes.listing import _export_lines
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -244,3 +245,11 @@ def test_what_is_selected_is_told_and_a_page_of_digests_may_be_longer(catalog: C
     problem(page(catalog, "?limit=10000"), 400, "invalid_parameter")
     problem(page(catalog, "?select=digest&revision=2"), 404, "revision_not_found")
     assert page(catalog, "?select=digest&limit=10000").status_code == 200
+
+
+def test_pages_of_an_export_may_be_empty() -> None:
+    pages = iter([[], [b',\n"a":1'], [], [b',\n"b":2'], []])
+    assert json.loads(b"".join(_export_lines(7, pages))) == {
+        "resource_version": 7,
+        "metadata": {"a": 1, "b": 2},
+    }

@@ -33,9 +33,6 @@ from .verdicts import check_verdict, is_mismatch, is_replay, stands_for
 # What the last few slow calls of a round take, and those that fail because the store is down.
 _SLACK_S = 1.0
 _SLACK_IF_FAULTY_S = 3.0
-# A look at all documents asks for the time between its calls, which are several for each page, and
-# lets go of its pin at the end.
-_SLACK_OF_LOOKS_S = 1.0
 
 
 def check_answer(ledger: Ledger, call: Call, recording: Recording) -> Iterator[Violation]:
@@ -228,8 +225,6 @@ def _in_time(call: Call, recording: Recording) -> Iterator[Violation]:
     if call.bulk is None:
         limit_s = min(limit_s, call.ask.wait_s or limit_s)
     limit_s += recording.longest_s + _SLACK_IF_FAULTY_S if recording.faulty else _SLACK_S
-    if call.ask.sets_up:
-        limit_s += _SLACK_OF_LOOKS_S
     if call.bulk is not None:
         limit_s *= _before_or_beside(call, recording.calls)
     took_s = call.answered_s - call.called_s - call.suspended_s

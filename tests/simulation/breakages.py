@@ -22,9 +22,14 @@ _move_head = MemoryStore.move_head
 
 
 def move_anyway(self: MemoryStore, move: Move) -> MoveResult:
-    current = self._heads.get(move.catalog) or Head(move.catalog)
-    self._heads[move.catalog] = replace(current, revision=move.base)
-    return _move_head(self, move)
+    """The head is put where the move wants it, and back where it is turned down all the same."""
+    before = dict(self._heads)
+    wanted = {field: getattr(move.place, field) for field in move.place._fields}
+    self._heads[move.catalog] = replace(before.get(move.catalog) or Head(move.catalog), **wanted)
+    result = _move_head(self, move)
+    if result is not Moved.WON:
+        self._heads = before
+    return result
 
 
 _carried = round.Round._carried
@@ -121,8 +126,8 @@ def no_replies(store: Store, batches: object) -> dict[str, Any]:  # noqa: ARG001
 _pure_decide = decide.decide
 
 
-def decide_by_the_wall_clock(view: Any, *args: Any, now_us: int, rules: Any) -> Any:
-    return _pure_decide(replace(view, time_us=0), *args, now_us=now_us, rules=rules)
+def decide_by_the_wall_clock(view: Any, *args: Any, **terms: Any) -> Any:
+    return _pure_decide(replace(view, time_us=0), *args, **terms)
 
 
 class _Turned:
@@ -168,10 +173,6 @@ def read_once(store: Any, runtime: Any, tails: Any, late_s: float) -> Any:
     stored = store.documents(unknown) if unknown else {}
     tail.refresh(store, runtime, tails, late_s)
     return stored
-
-
-def any_base(document: Document, commit: Commit, change: Any) -> None:  # noqa: ARG001
-    return
 
 
 _advance = advance.advance

@@ -182,14 +182,6 @@ MUTATIONS: Mapping[str, Mutation] = {
         (tail, "read_stored", breakages.read_once),
         adjust=tardy,
     ),
-    "base-named": mutation(
-        "a change is laid on the state that it was made from alone",
-        "documents read untrue-commit untrue-refusal untrue-no-op",
-        # Of two guards each is enough: without the first one the second one is seen to fail.
-        (tail, "read_stored", breakages.read_once),
-        (advance, "_require_base", breakages.any_base),
-        adjust=tardy,
-    ),
     "commits-in-order": mutation(
         "the commits are written out in order, so that the last one proves the others",
         "history read untrue-commit untrue-refusal defect",

@@ -221,13 +221,13 @@ def _export_line(document: Document) -> bytes:
 def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[bytes]:
     """What waits of a page is counted as an answer that isn't sent; it is bytes, no objects."""
     yield b'{"resource_version":%d,"metadata":{' % revision
-    is_first, line = True, b""
+    is_first = True
     for page in pages:
         memory.account().keep(sum(map(len, page)))
         for line in page:
             yield line[1:] if is_first else line
             is_first = False
-        del page, line  # before the next one is read
+        page, line = (), b""  # given back before the next one is read
     yield b"\n}}\n"
 
 
