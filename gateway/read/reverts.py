@@ -11,6 +11,7 @@ follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 1
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gateway import memory
@@ -65,7 +66,8 @@ class Reverts:
                 _require_few(len(made), terms)
             undos = _Undos(terms)
             for key, newest_first in made.items():
-                undos.add(key, self._runs(terms.catalog, key, newest_first))
+                with _building():
+                    undos.add(key, self._runs(terms.catalog, key, newest_first))
             oldest = min(revisions)
             self._differences.require_retained(Span(terms.catalog, oldest - 1, oldest))
         return undos.edits()
@@ -95,7 +97,8 @@ class Reverts:
                 page_keys = keys[start : start + _PAGE]
                 current = self._differences.current(span, page_keys)
                 for key in page_keys:
-                    undos.add(key, self._between(span, key, current))
+                    with _building():
+                        undos.add(key, self._between(span, key, current))
             self._differences.require_retained(span)
         return undos.edits()
 
@@ -175,6 +178,12 @@ class _Undos:
             raise RevertForbidden(
                 f"it would undo changes of documents that {sight.principal.name!r} may not read"
             )
+
+
+def _building() -> AbstractContextManager[None]:
+    """For as long as a document's states are rebuilt, whose sizes are known only then: as much as
+    the largest one takes, so that few are rebuilt at once, however many reverts come."""
+    return memory.account().parsing(memory.DOCUMENT_BYTES)
 
 
 def _keys(commits: Sequence[Commit]) -> list[list[str]]:
