@@ -189,8 +189,19 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         account = _own.get()
         if account is None or _drawn.get() is not None:  # no section, or a part of one
             return function(*given, **named)
-        with section(account):
-            return function(*given, **named)
+        if slices.is_over:
+            slices.give_turn()
+        token = _drawn.set(account)
+        try:
+            result = function(*given, **named)
+        except BrokenOff:
+            _drawn.reset(token)
+            raise account.refusal() from None
+        except BaseException:
+            _drawn.reset(token)
+            raise
+        _drawn.reset(token)
+        return result
 
     return call
 
@@ -203,9 +214,14 @@ def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Resu
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
         if _drawn.get() is not None:
             return function(*given, **named)
+        if slices.is_over:
+            slices.give_turn()
         account = _own.get()
-        with section(_NOBODYS if account is None else _Lenient(account)):
+        token = _drawn.set(_NOBODYS if account is None else _Lenient(account))
+        try:
             return function(*given, **named)
+        finally:
+            _drawn.reset(token)
 
     return call
 
@@ -249,5 +265,7 @@ _EDGES: Final = frozenset(
         whole.__exit__,
         conclude,
         Account.refusal,
+        computed(draw),  # its wrapper, whose code all of them share
+        interruptible(draw),
     )
 )

@@ -282,7 +282,10 @@ class Account:
 
     def claim(self, holder: str | None) -> None:
         """The principal is known: see ``access.limits.holder_of``."""
-        self._memory.claim(self, holder)
+        if self.held:
+            self._memory.claim(self, holder)
+        else:
+            self.holder = holder
 
     def close(self) -> None:
         if self.held:

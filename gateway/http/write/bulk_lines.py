@@ -220,7 +220,7 @@ def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]
         except ValueError as error:
             detail = f"'/{name}': {error}"
             raise RequestRefused("malformed_json", detail[:600], pointer=f"/{name}") from error
-        if isinstance(members[name], dict | list):
+        if isinstance(members[name], (dict, list)):
             refuse_repeated(members[name], value, f"/{name}")
     return members, large
 
