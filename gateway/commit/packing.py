@@ -169,7 +169,12 @@ def _items(item: Packer, collection: Callable[[list[Any]], Any]) -> Packer:
             raise Unreadable
         return collection([unpack(each) for each in packed])
 
-    return Packer((lambda v: list(v)) if pack is None else (lambda v: [*map(pack, v)]), unpack_all)
+    def pack_all(value: Any) -> Any:
+        packed = list(value) if pack is None else [*map(pack, value)]
+        # A set that is equal may come in another order: the same message all the same.
+        return sorted(packed, key=repr) if collection is frozenset else packed
+
+    return Packer(pack_all, unpack_all)
 
 
 def _members(member: Packer) -> Packer:

@@ -12,7 +12,7 @@ import patching
 from gateway.access import Principal
 from gateway.access.principal import Grant, Role
 from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
-from gateway.commit.packing import Unreadable
+from gateway.commit.packing import Packers, Unreadable
 from gateway.conflict import Conflict, Disputed, FailedCompare, NotRebased, Required, Stale
 from gateway.decide import compares, edits, ranges
 from gateway.decide.application_steps import ApplicationStep, Fence
@@ -253,3 +253,10 @@ def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
     error[0] = name
     with pytest.raises(Unreadable):
         handed_of(msgpack.encode([[place, [error]], *sent[1:]]))
+
+
+def test_a_set_is_packed_in_one_order_however_it_was_made() -> None:
+    texts = [f"key-{number}" for number in range(200)]
+    packer = Packers().of(frozenset[str])
+    assert packer.pack is not None
+    assert packer.pack(frozenset(texts)) == packer.pack(frozenset(reversed(texts)))

@@ -84,7 +84,7 @@ def test_the_histories_have_every_kind_of_answer() -> None:
 
 def test_histories_of_lists_have_the_answers_of_lists() -> None:
     outcomes: Counter[str] = Counter()
-    for seed in range(1, 16):
+    for seed in range(1, 31):
         recording = simulate(seed, listing_at_a_distance)
         assert not check(recording)
         outcomes.update(outcome_name(call) for call in recording.calls)
