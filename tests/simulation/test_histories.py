@@ -83,13 +83,16 @@ def test_the_histories_have_every_kind_of_answer() -> None:
 
 
 def test_histories_of_lists_have_the_answers_of_lists() -> None:
+    """Some seed shows each; the histories of all seeds up to there are right."""
     outcomes: Counter[str] = Counter()
-    for seed in range(1, 31):
+    rare = {"list_violation", "index_needs_test", "documents_break_settings", "rebased"}
+    for seed in range(1, 101):
         recording = simulate(seed, listing_at_a_distance)
         assert not check(recording)
         outcomes.update(outcome_name(call) for call in recording.calls)
-    rare = {"list_violation", "index_needs_test", "documents_break_settings", "rebased"}
-    assert not {name for name in rare if outcomes[name] < 2}
+        if not (missing := {name for name in rare if outcomes[name] < 2}):
+            return
+    pytest.fail(f"too rare: {missing}")
 
 
 def test_a_seed_gives_the_same_history_in_another_process() -> None:
