@@ -19,7 +19,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
 from gateway.store.memory import MemoryStore
-from tests.asking import SetClock, WatchedStore, once, put
+from tests.asking import SetClock, WatchedStore, once, put, wait_until
 
 SETTINGS = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
 RIGHT = {"tags": ["a", "b"]}
@@ -119,9 +119,15 @@ def test_a_look_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
     for n in range(5):
         gateway.write("c", f"k{n}", put(RIGHT))
 
+    def is_written_out() -> bool:
+        keys = {f"k{n}" for n in range(5)}
+        found = store.documents({"c": keys})
+        return {each.content["tags"][0] for each in found.values()} == set(range(5))
+
     def write_all() -> None:
         for n in range(5):
             gateway.write("c", f"k{n}", put({"tags": [n]}))
+        wait_until(is_written_out)
 
     def take_long() -> None:
         clock.passed_s += 20
