@@ -184,10 +184,7 @@ def _add_documents(
         del views[catalog]
         return
     try:
-        found = {
-            key: laid_over(store, cache.meters, catalog, key, document, view.tail)
-            for key, document in found.items()
-        }
+        found = laid_over(store, cache.meters, catalog, found, view.tail)
     except (HistoryIncomplete, WrongBase):
         # It was written out and compacted meanwhile, or somebody edited the log by hand.
         cache.forget(catalog)

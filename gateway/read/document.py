@@ -73,7 +73,7 @@ class Documents:
         if stored is not None:
             account.take_parsed(stored.size_bytes)
         meters = self._cache.meters
-        document = laid_over(self._store, meters, catalog, key, stored, standing.tail)
+        document = laid_over(self._store, meters, catalog, {key: stored}, standing.tail)[key]
         if document is None or document.revision <= standing.revision:
             self._cache.learn(catalog, standing.revision, {key: document})
         newest = 0 if document is None else document.revision

@@ -15,7 +15,7 @@ as it is, where its content was left out at first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import patching
 from gateway.cpu import interruptible
@@ -104,21 +104,37 @@ def laid_over(
     store: Store,
     meters: Meters,
     catalog: str,
-    key: str,
-    stored: Document | None,
+    stored: Mapping[str, Document | None],
     tail: Sequence[Commit],
-) -> Document | None:
-    """The state of ``key`` that ``tail`` leaves, of which ``stored`` has the first part, or more.
+) -> dict[str, Document | None]:
+    """By key, the states that ``tail`` leaves, of which those ``stored`` have a part, or more.
 
     Where ``tail`` wasn't made from what is stored, it is rebuilt from the log, which is told.
     Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase where the log
     doesn't fit together itself, and Unreachable.
     """
-    try:
-        return advance_all(stored, key, tail)
-    except WrongBase as error:
+    states = dict(stored)
+    for key, error in _advance_each(states, tail).items():
         tell_wrong_base(meters, catalog, error)
-        return rebuild(store, catalog, key, tail[-1].revision, tail)
+        states[key] = rebuild(store, catalog, key, tail[-1].revision, tail)
+    return states
+
+
+@interruptible
+def _advance_each(
+    states: dict[str, Document | None], commits: Iterable[Commit]
+) -> dict[str, WrongBase]:
+    """Bring all ``states`` after ``commits`` in one pass; by key, why it can't be done."""
+    wrong: dict[str, WrongBase] = {}
+    for commit in commits:
+        for change in commit.changes:
+            key = change.key
+            if key in states and key not in wrong:
+                try:
+                    states[key] = advance(states[key], commit, change)
+                except WrongBase as error:
+                    wrong[key] = error
+    return wrong
 
 
 def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:

@@ -230,17 +230,19 @@ def states(
 
     A stored document is as it was before some of the commits, or later. Raises as ``laid_over``.
     """
-    found = []
+    left: dict[str, Document] = {}
+    before: dict[str, Document | None] = {}
     for key, revision in last_changes(tail).items():
         document = tail.documents.get(key)
         if document is None or document.revision < revision:
-            before = stored.get((catalog, key))
-            document = laid_over(store, meters, catalog, key, before, tail.commits)
-            if document is before:
-                continue
-        if document is not None:
-            found.append(document)
-    return found
+            before[key] = stored.get((catalog, key))
+        else:
+            left[key] = document
+    if before:
+        for key, document in laid_over(store, meters, catalog, before, tail.commits).items():
+            if document is not None and document is not before[key]:
+                left[key] = document
+    return list(left.values())
 
 
 def copied(tail: Tail) -> Tail:

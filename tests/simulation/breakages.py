@@ -86,10 +86,9 @@ def own_commits_alone(
         _add(self, since, replace(move, written=move.base), (), judged, documents)
 
 
-def stored_only(*given: Any) -> Document | None:
-    _store, _meters, _catalog, _key, stored, _tail = given
-    document: Document | None = stored
-    return document
+def stored_only(*given: Any) -> dict[str, Document | None]:
+    _store, _meters, _catalog, stored, _tail = given
+    return dict(stored)
 
 
 _decide = round.Round.decisions
