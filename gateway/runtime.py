@@ -53,8 +53,8 @@ class Runtime(Protocol):
 class ThreadRuntime:
     """The real one: threads, or greenlets where gevent has patched ``threading``."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # Asked thirty times for a write: no frame around it.
+    monotonic = staticmethod(time.monotonic)
 
     def now_us(self) -> int:
         return time.time_ns() // 1000
