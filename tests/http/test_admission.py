@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -13,13 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from gateway.http import create_app
-from gateway.limits import AdmissionLimits
+from gateway.http.door import admission
+from gateway.http.door.admission import Held
+from gateway.limits import AdmissionLimits, MemoryLimits
+from gateway.memory import Memory, account, work_for
+from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.embedded import EmbeddedMongod
 from tests.http.conftest import Catalog, held_up, problem
@@ -269,3 +274,38 @@ def test_where_all_connections_are_busy_it_says_so_and_that_it_lives(
         assert response.getheader("X-Content-Type-Options") == "nosniff"
         assert int(response.headers["Retry-After"]) >= 1
         assert asked("/livez")[0] == 200
+
+
+class _Seat:
+    left = 0
+
+    def leave(self) -> None:
+        self.left += 1
+
+
+def test_an_answer_that_nobody_closes_leaves_its_seat_to_the_next_request(
+    memory_gateway: Gateway,
+) -> None:
+    catalog = behind(memory_gateway, reads_in_flight_max=1)
+    catalog.put(1)
+    for _ in range(3):
+        assert catalog.client.get(f"{catalog.path}/documents/k").status_code == 200
+        gc.collect()
+
+
+def test_to_collect_one_ends_nothing_amid_another_request() -> None:
+    """Garbage is collected in the midst of any code: whoever holds a lock is interrupted, too."""
+    memory = Memory(ThreadRuntime(), MemoryLimits())
+    mine, forgotten, seat = memory.account(), memory.account(), _Seat()
+    cycle: list[Any] = [Held(cast(Any, seat), forgotten)]
+    cycle.append(cycle)
+    work_for(mine)
+    try:
+        del cycle
+        gc.collect()
+        assert account() is mine
+        assert seat.left == 0
+        admission._close_forgotten()
+        assert seat.left == 1
+    finally:
+        work_for(None)

@@ -12,7 +12,9 @@ The server bounds the cost of refusing: it asks ``has_room_for`` before it reads
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -30,6 +32,7 @@ from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import Account, Memory, work_for
 
+_log = logging.getLogger(__name__)
 _WAIT_S: Final = 1.0
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _READING_STARTS: Final = tuple(method.encode() for method in _READING)
@@ -167,6 +170,8 @@ class Admission:
         self._bulk = InFlight("bulk requests", "bulk_requests_max", limits.bulk_requests_max, None)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if _forgotten:
+            _close_forgotten()
         among = self._kind(environ)
         if among is None:
             if environ["PATH_INFO"].startswith("/v1/"):
@@ -223,6 +228,8 @@ class Admission:
 
     def has_room_for(self, start: bytes) -> bool:
         """Whether a request whose first bytes are ``start`` would probably be taken on now."""
+        if _forgotten:
+            _close_forgotten()
         among = self._reads if start.startswith(_READING_STARTS) else self._writes
         return not among.is_full()
 
@@ -288,7 +295,7 @@ class Held:
         self.close()
 
     def close(self) -> None:
-        """Called by the server in any case."""
+        """Called by the server in any case; see ``_close_forgotten`` for where it isn't."""
         if self._is_over:
             return
         self._is_over = True
@@ -304,8 +311,30 @@ class Held:
                 work_for(None)
 
     def __del__(self) -> None:
-        if not self._is_over:  # whoever was to close it forgot: others need the seat
-            self.close()
+        if not self._is_over:
+            _forgotten.append(self)
+
+
+_forgotten: Final[deque[Held]] = deque()
+
+
+def _close_forgotten() -> None:
+    """Close the answers that nobody closed: others need their seats.
+
+    What collects garbage may do so in the midst of any code, in any thread. So the end of an answer
+    can't be in ``__del__``: it takes locks, which whoever is interrupted may hold, and sets context
+    variables, which are another request's there (and which crash CPython 3.11 where it collects
+    while it sets one: python/cpython#148891).
+    """
+    while _forgotten:
+        try:
+            held = _forgotten.popleft()
+        except IndexError:  # another thread took it
+            return
+        try:
+            held.close()
+        except Exception:  # noqa: BLE001 - it is no trouble of the request that comes next
+            _log.exception("an answer that nobody closed can't be closed")
 
 
 def _is_feed(path: str) -> bool:
