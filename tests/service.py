@@ -153,6 +153,7 @@ class RunningGateway:
         with suppress(ProcessLookupError):  # nothing is left
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
+        _await_end(process.pid)
         if process.stdout is not None:
             process.stdout.close()
         log = self.log()
@@ -210,6 +211,22 @@ def lives(process: psutil.Process) -> bool:
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
+        return False
+
+
+def _await_end(group: int) -> None:
+    """Until no process of it runs: one that is killed holds its sockets a moment longer."""
+    deadline = time.monotonic() + WAIT_S
+    while any(_in_group(process, group) for process in psutil.process_iter()):
+        if time.monotonic() > deadline:
+            raise ServiceError(f"processes of group {group} outlive SIGKILL")
+        time.sleep(0.01)
+
+
+def _in_group(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group and lives(process)
+    except ProcessLookupError:  # it ended meanwhile
         return False
 
 

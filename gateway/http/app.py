@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 import flask
 from flask import Flask, Request
-from werkzeug.routing import BaseConverter, MapAdapter
+from werkzeug.routing import BaseConverter, MapAdapter, Rule
 
 from gateway import cpu
 from gateway.access.limits import PrincipalLimits
@@ -63,6 +65,30 @@ class _Rest(BaseConverter):
     part_isolating = False
 
 
+class _Adapter(MapAdapter):
+    """Finds the routes of what is in a catalog, which most requests are for, by two segments of
+    their paths and the method; all others as Werkzeug does."""
+
+    def __init__(self, app: _Application, path: str, method: str) -> None:
+        super().__init__(app.url_map, "", "/", "", "http", path, method)
+        self._in_catalogs = app.in_catalogs
+
+    def match(self, *given: Any, **named: Any) -> Any:
+        parts = self.path_info.split("/", 5)
+        if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
+            _, _, _, catalog, kind, name = parts
+            found = self._in_catalogs.get((kind, self.default_method))
+            if found is not None and catalog and name and not given and named == _RULE_ALONE:
+                rule, variable = found
+                return rule, {"catalog": catalog, variable: name}
+        return super().match(*given, **named)
+
+
+_RULE_ALONE: Final = {"return_rule": True}
+# A rule of one kind of what is in a catalog: all that its name may be.
+_IN_A_CATALOG: Final = re.compile(r"/v1/catalogs/<segment:catalog>/([^/<>]+)/(?:<rest:(\w+)>|.+)")
+
+
 class _Application(Flask):
     """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
 
@@ -74,6 +100,7 @@ class _Application(Flask):
     begin_stop: Callable[[], None]
     has_room_for: Callable[[bytes], bool]
     memory: Memory
+    in_catalogs: Mapping[tuple[str, str], tuple[Rule, str]] = MappingProxyType({})
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Nothing here is a coroutine; to find that out for each call takes longer than most."""
@@ -83,7 +110,19 @@ class _Application(Flask):
         if request is None:
             return super().create_url_adapter(None)
         # Without the host and scheme, which take longer to find out than the route itself.
-        return MapAdapter(self.url_map, "", "/", "", "http", request.path, request.method)
+        return _Adapter(self, request.path, request.method)
+
+    def index_routes(self) -> None:
+        """Once all routes are there: see ``_Adapter``."""
+        found: dict[tuple[str, str], tuple[Rule, str]] = {}
+        mixed: set[str] = set()  # where routes are told apart by more than that
+        for rule in self.url_map.iter_rules():
+            parts = _IN_A_CATALOG.fullmatch(rule.rule)
+            if parts is not None and parts[2] is None:
+                mixed.add(parts[1])
+            elif parts is not None:
+                found |= {(parts[1], method): (rule, parts[2]) for method in rule.methods or ()}
+        self.in_catalogs = {at: each for at, each in found.items() if at[0] not in mixed}
 
 
 def create_app(
@@ -126,6 +165,7 @@ def create_app(
         authorization.admit(request)
 
     _register_routes(app, gateway, limits, exposition)
+    app.index_routes()
     app.register_error_handler(Exception, _answer_error)
     admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
