@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 import flask
-from flask import Flask, Request
-from werkzeug.routing import BaseConverter, MapAdapter, Rule
+from flask import Flask, Request, Response
+from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway import cpu
 from gateway.access.limits import PrincipalLimits
-from gateway.http.context import context_of, this_request
+from gateway.http.context import Context, Environ, this_request
+from gateway.http.door import audit
 from gateway.http.door.admission import Admission, claim_share
-from gateway.http.door.audit import Audit
 from gateway.http.door.authorization import Authenticate, Authorization
-from gateway.http.door.observation import Observation, Observer, note_route
+from gateway.http.door.observation import Observation, Observer, note_route, template
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
@@ -65,28 +65,47 @@ class _Rest(BaseConverter):
     part_isolating = False
 
 
-class _Adapter(MapAdapter):
-    """Finds the routes of what is in a catalog, which most requests are for, by two segments of
-    their paths and the method; all others as Werkzeug does."""
+class _Direct(NamedTuple):
+    """A route that is found without Werkzeug; ``variable`` names what follows the catalog."""
 
-    def __init__(self, app: _Application, path: str, method: str) -> None:
-        super().__init__(app.url_map, "", "/", "", "http", path, method)
-        self._in_catalogs = app.in_catalogs
-
-    def match(self, *given: Any, **named: Any) -> Any:
-        parts = self.path_info.split("/", 5)
-        if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
-            _, _, _, catalog, kind, name = parts
-            found = self._in_catalogs.get((kind, self.default_method))
-            if found is not None and catalog and name and not given and named == _RULE_ALONE:
-                rule, variable = found
-                return rule, {"catalog": catalog, variable: name}
-        return super().match(*given, **named)
+    endpoint: str
+    route: str
+    variable: str
+    view: Callable[..., Response]
 
 
-_RULE_ALONE: Final = {"return_rule": True}
 # A rule of one kind of what is in a catalog: all that its name may be.
 _IN_A_CATALOG: Final = re.compile(r"/v1/catalogs/<segment:catalog>/([^/<>]+)/(?:<rest:(\w+)>|.+)")
+# The statuses of answers that depend on the state at a time; others would be the same at any time.
+_OF_THE_TIME: Final = (200, 304, 404, 412)
+
+
+class _Doors:
+    """All that decides about a request before its route sees it, and about its answer."""
+
+    def __init__(
+        self, authorization: Authorization, rate_limits: RateLimits | None, request_cpu_s: float
+    ) -> None:
+        self._authorization = authorization
+        self._rate_limits = rate_limits
+        self._request_cpu_s = request_cpu_s
+
+    def let_in(self, context: Context) -> None:
+        """In this order. Its route was noted."""
+        cpu.begin(self._request_cpu_s)
+        self._authorization.identify(context)
+        claim_share(context)
+        if self._rate_limits is not None:  # who is refused again and again pays for that, too
+            self._rate_limits.admit(context)
+        self._authorization.admit(context)
+
+    def let_out(self, context: Context, answer: Response) -> Response:
+        """What is to be sent, and told of, instead of ``answer`` or as it is."""
+        if context.is_provisional and answer.status_code in _OF_THE_TIME:
+            answer.headers["Time-Provisional"] = "true"
+        answer = self._authorization.withhold(context, answer)
+        audit.tell(context, answer.status_code)
+        return answer
 
 
 class _Application(Flask):
@@ -100,7 +119,34 @@ class _Application(Flask):
     begin_stop: Callable[[], None]
     has_room_for: Callable[[bytes], bool]
     memory: Memory
-    in_catalogs: Mapping[tuple[str, str], tuple[Rule, str]] = MappingProxyType({})
+    doors: _Doors
+    _direct: Mapping[tuple[str, str], _Direct] = MappingProxyType({})
+
+    def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """What is in a catalog, which most requests are for, is found by two segments of the path
+        and the method, and takes the same way as in Flask: the doors, its view, the doors."""
+        parts = environ["PATH_INFO"].split("/", 5)
+        if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
+            _, _, _, catalog, kind, name = parts
+            found = self._direct.get((kind, environ["REQUEST_METHOD"]))
+            if found is not None and catalog and name:
+                answer = self._answer(found, catalog, name)
+                return answer(environ, start_response)
+        return super().wsgi_app(environ, start_response)
+
+    def _answer(self, found: _Direct, catalog: str, name: str) -> Response:
+        context = this_request()
+        names = {"catalog": catalog, found.variable: name}
+        try:
+            note_route(context, found.endpoint, found.route, names)
+            self.doors.let_in(context)
+            answer = found.view(**names)
+        except Exception as error:  # noqa: BLE001 - as Flask does
+            answer = _answer_error(error)
+        try:
+            return self.doors.let_out(context, answer)
+        except Exception as error:  # noqa: BLE001 - a defect, of which the client is told
+            return _answer_error(error)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Nothing here is a coroutine; to find that out for each call takes longer than most."""
@@ -110,19 +156,21 @@ class _Application(Flask):
         if request is None:
             return super().create_url_adapter(None)
         # Without the host and scheme, which take longer to find out than the route itself.
-        return _Adapter(self, request.path, request.method)
+        return MapAdapter(self.url_map, "", "/", "", "http", request.path, request.method)
 
     def index_routes(self) -> None:
-        """Once all routes are there: see ``_Adapter``."""
-        found: dict[tuple[str, str], tuple[Rule, str]] = {}
+        """Once all routes are there."""
+        found: dict[tuple[str, str], _Direct] = {}
         mixed: set[str] = set()  # where routes are told apart by more than that
         for rule in self.url_map.iter_rules():
             parts = _IN_A_CATALOG.fullmatch(rule.rule)
             if parts is not None and parts[2] is None:
                 mixed.add(parts[1])
             elif parts is not None:
-                found |= {(parts[1], method): (rule, parts[2]) for method in rule.methods or ()}
-        self.in_catalogs = {at: each for at, each in found.items() if at[0] not in mixed}
+                view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
+                direct = _Direct(rule.endpoint, template(rule.rule), parts[2], view)
+                found |= {(parts[1], method): direct for method in rule.methods or ()}
+        self._direct = {at: each for at, each in found.items() if at[0] not in mixed}
 
 
 def create_app(
@@ -146,23 +194,22 @@ def create_app(
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
-    Audit().register(app)
-    authorization = Authorization(authenticate, limits)
-    # After the audit, so that it decides about answers before they are told of.
-    app.after_request(authorization.withhold)
     rate_limits = None if principal_limits is None else RateLimits(principal_limits)
+    request_cpu_s = gateway.limits.request_cpu_ms / 1000
+    app.doors = _Doors(Authorization(authenticate, limits), rate_limits, request_cpu_s)
 
     @app.before_request
     def let_in() -> None:
-        """All that decides about a request before its route sees it, in this order."""
-        cpu.begin(gateway.limits.request_cpu_ms / 1000)
-        request: Request = flask.request._get_current_object()  # type: ignore[attr-defined]
-        note_route(request)
-        authorization.identify(request)
-        claim_share(context_of(request.environ))
-        if rate_limits is not None:  # who is refused again and again pays for that, too
-            rate_limits.admit(request)
-        authorization.admit(request)
+        request = flask.request
+        context = this_request()
+        if request.url_rule is not None:
+            rule = request.url_rule
+            note_route(context, rule.endpoint, template(rule.rule), request.view_args or {})
+        app.doors.let_in(context)
+
+    @app.after_request
+    def let_out(answer: Response) -> Response:
+        return app.doors.let_out(this_request(), answer)
 
     _register_routes(app, gateway, limits, exposition)
     app.index_routes()

@@ -7,13 +7,13 @@ module that a part is named after fills that part in.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
-
-import flask
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from gateway.access import Principal
 from gateway.decide.request import Written
+from gateway.logs import current_request
 from gateway.memory import Account
 
 Environ = dict[str, Any]
@@ -57,13 +57,18 @@ class Decided(NamedTuple):
 class Context:
     """A request and what was answered, as far as that has come.
 
-    ``route`` is the template of its path, ``catalog`` the one in it, ``status`` 0 before the answer
-    began. ``trace_id`` is that of ``traceparent``, or of the span that was begun for the request.
+    ``endpoint`` is its route's name, None where there is none; ``names`` are those in its path, as
+    they were sent. ``route`` is the template of its path, ``catalog`` the one in it, ``status`` 0
+    before the answer began. ``trace_id`` is that of ``traceparent``, or of the span that was begun
+    for the request.
     ``problem`` is the code of the problem that was answered, and ``helps`` what was found for it
     beside what its error says. ``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.limits``), if anybody's. ``account`` is what it holds of the process's memory.
+    (``gateway.access.limits``), if anybody's. ``is_provisional``: a commit may yet change what was
+    read. ``account`` is what it holds of the process's memory.
     """
 
+    endpoint: str | None = None
+    names: Mapping[str, str] = MappingProxyType({})
     route = NO_ROUTE
     status = 0
     sent_bytes = 0
@@ -78,6 +83,7 @@ class Context:
     helps: dict[str, Any] | None = None
     problem: str | None = None
     commit_id: str | None = None
+    is_provisional = False
     span: Any = None
 
     def __init__(self, environ: Environ, request_id: str, trace_id: str | None = None) -> None:
@@ -131,7 +137,7 @@ class Context:
 
 def this_request() -> Context:
     """The one that is being answered."""
-    return context_of(flask.request.environ)
+    return cast("Context", current_request.get())
 
 
 def context_of(environ: Environ) -> Context:

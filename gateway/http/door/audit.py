@@ -21,13 +21,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-import flask
-from flask import Flask
-
 from gateway.access.limits import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, Written
 from gateway.errors import Forbidden, OutcomeUnknown, code_of
-from gateway.http.context import Context, Decided, this_request
+from gateway.http.context import Context, Decided
 
 _log = logging.getLogger("gateway.audit")
 
@@ -79,24 +76,18 @@ class _Refusals:
 _refusals = _Refusals(time.monotonic)
 
 
-class Audit:
-    def register(self, app: Flask) -> None:
-        app.after_request(self.tell)
-
-    def tell(self, answer: flask.Response) -> flask.Response:
-        """Never keeps the answer from being sent."""
-        if not _log.isEnabledFor(logging.INFO):
-            return answer
-        request = flask.request
-        refused = answer.status_code in _REFUSED_BY_ACCESS
-        # Lines of a bulk request are told by themselves, and much later.
-        if refused or (request.method not in _READING and request.endpoint != "bulk"):
-            fields = _fields(answer)
-            if fields.get("code") in _CHEAP:
-                _refusals.tell(fields)
-            else:
-                _log.info("audit", extra=fields)
-        return answer
+def tell(context: Context, status: int) -> None:
+    """Log a request and the ``status`` of its answer. Never keeps it from being sent."""
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    refused = status in _REFUSED_BY_ACCESS
+    # Lines of a bulk request are told by themselves, and much later.
+    if refused or (context.method not in _READING and context.endpoint != "bulk"):
+        fields = _fields(context, status)
+        if fields.get("code") in _CHEAP:
+            _refusals.tell(fields)
+        else:
+            _log.info("audit", extra=fields)
 
 
 class BulkAudit:
@@ -168,21 +159,19 @@ def _line_fields(line: LineOutcome) -> dict[str, str]:
     return {name: value for name, value in (*fields.items(), ("code", line.code)) if value}
 
 
-def _fields(answer: flask.Response) -> dict[str, Any]:
-    request = flask.request
-    context = this_request()
+def _fields(context: Context, status: int) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "action": request.endpoint,
-        "method": request.method,
+        "action": context.endpoint,
+        "method": context.method,
         "principal": context.principal_name,
-        "status": answer.status_code,
-        "outcome": "refused" if answer.status_code >= 400 else "done",
+        "status": status,
+        "outcome": "refused" if status >= 400 else "done",
         "request_id": context.request_id,
         "client": context.environ.get("REMOTE_ADDR"),
     }
-    names = request.view_args or {}
-    if request.endpoint is None:
-        fields["path"] = request.path[:_PATH_CHARACTERS_MAX]
+    if context.endpoint is None:
+        fields["path"] = context.environ["PATH_INFO"][:_PATH_CHARACTERS_MAX]
+    names = context.names
     # As they were understood, or as they were sent where they can't be.
     fields |= {name: _decoded(names[name]) for name in ("catalog", "key") if name in names}
     if context.problem is not None:

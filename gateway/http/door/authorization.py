@@ -24,13 +24,13 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, Protocol
 
-import flask
+from flask import Response
 
 from gateway.access import ANONYMOUS, Principal, Role
 from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
 from gateway.access.principal import forbidden
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.http.context import Context, Environ, Recheck, context_of, this_request
+from gateway.http.context import Context, Environ, Recheck
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.refusals import RequestRefused, TryLater
@@ -98,31 +98,31 @@ class Authorization:
         self._limits = limits
         self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
 
-    def identify(self, request: flask.Request) -> None:
+    def identify(self, context: Context) -> None:
         """Set the request's principal, but where everybody may do what it asks for."""
-        context = context_of(request.environ)
         if self._authenticate is None:
             _refuse_foreign_pages(context.environ)
         # No such route, or not this method: that is told to those who show who they are.
-        route = request.url_rule
-        if route is None or need_of(request.endpoint or "", request.method) is not Need.NOTHING:
+        endpoint = context.endpoint
+        if endpoint is None or need_of(endpoint, context.method) is not Need.NOTHING:
             context.principal = principal = self._principal(context.environ)
             context.holder = holder_of(principal)
 
-    def admit(self, request: flask.Request) -> None:
+    def admit(self, context: Context) -> None:
         """Whether its principal may do it."""
-        need = need_of(request.endpoint or "", request.method)
-        if request.url_rule is None or need is Need.NOTHING:
+        if context.endpoint is None:
             return
-        context = context_of(request.environ)
+        need = need_of(context.endpoint, context.method)
+        if need is Need.NOTHING:
+            return
         principal = context.by
         if need is None:
-            _log.error("endpoint %s has no row for %s in roles", request.endpoint, request.method)
+            _log.error("endpoint %s has no row for %s in roles", context.endpoint, context.method)
             raise RequestRefused("forbidden", "nobody has said who may use this route")
         if need is Need.TOKEN:
             context.recheck = self._recheck(context, None, "")
             return
-        catalog = catalog_name((request.view_args or {})["catalog"], self._limits)
+        catalog = catalog_name(context.names["catalog"], self._limits)
         if not principal.may(need, catalog):
             self._slow_down(principal)
             raise forbidden(principal, need, catalog, "the request")
@@ -135,12 +135,11 @@ class Authorization:
             detail = f"principal {principal.name!r} asks again and again for what it may not do"
             raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
-    def withhold(self, answer: flask.Response) -> flask.Response:
+    def withhold(self, context: Context, answer: Response) -> Response:
         """Let nobody read who would not be let in any more, when there is something to be read.
 
         Of reads alone: what a write did is told to who was let in when it was decided.
         """
-        context = this_request()
         if context.recheck is None or answer.status_code >= 400 or context.method not in _READING:
             return answer
         try:

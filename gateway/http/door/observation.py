@@ -16,14 +16,12 @@ import logging
 import os
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
-import flask
-
-from gateway.http.context import KEY, Context, Environ, HeaderList, WsgiApplication, context_of
+from gateway.http.context import KEY, Context, Environ, HeaderList, WsgiApplication
 from gateway.logs import current_request
 
 # Documents hold what clients wrote: no browser may take one for a page or a script.
@@ -115,20 +113,16 @@ class _Watched:
             self._end(self._context)
 
 
-def note_route(request: flask.Request) -> None:
+def note_route(context: Context, endpoint: str, route: str, names: Mapping[str, str]) -> None:
     """Say which route a request takes, before anything else decides about it."""
-    rule = request.url_rule
-    if rule is None:
-        return
-    context = context_of(request.environ)
-    context.route = _template(rule.rule)
-    catalog = (request.view_args or {}).get("catalog")
+    context.endpoint, context.route, context.names = endpoint, route, names
+    catalog = names.get("catalog")
     if catalog is not None:
-        context.catalog = unquote(catalog, errors="backslashreplace")
+        context.catalog = unquote(catalog, errors="backslashreplace") if "%" in catalog else catalog
 
 
 @lru_cache(maxsize=1024)
-def _template(rule: str) -> str:
+def template(rule: str) -> str:
     """The path as the API's description has it: ``/v1/catalogs/{catalog}``."""
     parts = [part.rpartition(":")[2] for part in rule.replace("<", ">").split(">")]
     # Between the brackets is every other part.

@@ -18,12 +18,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import flask
-
 from gateway.access.limits import Excess, PrincipalLimits, Rate
 from gateway.decide.edits import ApplyPatch, Edit, EditAttributes
 from gateway.decide.ranges import RangeReplacement
-from gateway.http.context import Context, HeaderList, context_of, declared_bytes
+from gateway.http.context import Context, HeaderList, declared_bytes
 from gateway.http.wire.refusals import TryLater
 
 REQUESTS: Final = "requests"
@@ -48,15 +46,14 @@ class RateLimits:
         self._limits = limits
         self._policy = policy_field(limits.rates.values())
 
-    def admit(self, request: flask.Request) -> None:
+    def admit(self, context: Context) -> None:
         """Raises TryLater."""
-        context = context_of(request.environ)
         principal = context.principal_name
         if principal is None:
             return  # a route that is open to everybody
         spending = context.spending = Spending(self._limits, principal, self._policy)
         amounts = {REQUESTS: 1}
-        if request.method not in _READING and request.endpoint != "bulk":
+        if context.method not in _READING and context.endpoint != "bulk":
             amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(context.environ) or 0}
         spending.take(amounts)
 

@@ -7,9 +7,8 @@ the same way: as they are, or as they were.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-import flask
 from flask import Flask
 
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
@@ -128,10 +127,6 @@ class DocumentRoutes:
         return catalog_name(catalog, self._limits), document_key(key, self._limits)
 
 
-# The statuses of answers that depend on the state at a time; others would be the same at any time.
-_OF_THE_TIME: Final = (200, 304, 404, 412)
-
-
 def read_document(gateway: Gateway, context: Context, catalog: str, key: str, part: Part) -> Answer:
     """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
 
@@ -178,14 +173,8 @@ def asked_revision(gateway: Gateway, catalog: str, asked: dict[str, Any]) -> int
         raise RequestRefused("invalid_parameter", detail, parameter="at")
     found = gateway.revision_at(catalog, time_us)
     if not found.is_final:
-        flask.after_this_request(_provisional)
+        this_request().is_provisional = True
     return found.revision
-
-
-def _provisional(answer: flask.Response) -> flask.Response:
-    if answer.status_code in _OF_THE_TIME:
-        answer.headers["Time-Provisional"] = "true"
-    return answer
 
 
 def _require_seen(gateway: Gateway, context: Context, catalog: str, document: Document) -> None:
