@@ -65,7 +65,7 @@ class _Rest(BaseConverter):
     part_isolating = False
 
 
-class _Direct(NamedTuple):
+class DirectRoute(NamedTuple):
     """A route that is found without Werkzeug; ``variable`` names what follows the catalog."""
 
     endpoint: str
@@ -120,7 +120,7 @@ class _Application(Flask):
     has_room_for: Callable[[bytes], bool]
     memory: Memory
     doors: _Doors
-    _direct: Mapping[tuple[str, str], _Direct] = MappingProxyType({})
+    direct_routes: Mapping[tuple[str, str], DirectRoute] = MappingProxyType({})
 
     def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """What is in a catalog, which most requests are for, is found by two segments of the path
@@ -128,13 +128,13 @@ class _Application(Flask):
         parts = environ["PATH_INFO"].split("/", 5)
         if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
             _, _, _, catalog, kind, name = parts
-            found = self._direct.get((kind, environ["REQUEST_METHOD"]))
+            found = self.direct_routes.get((kind, environ["REQUEST_METHOD"]))
             if found is not None and catalog and name:
                 answer = self._answer(found, catalog, name)
                 return answer(environ, start_response)
         return super().wsgi_app(environ, start_response)
 
-    def _answer(self, found: _Direct, catalog: str, name: str) -> Response:
+    def _answer(self, found: DirectRoute, catalog: str, name: str) -> Response:
         context = this_request()
         names = {"catalog": catalog, found.variable: name}
         try:
@@ -160,7 +160,7 @@ class _Application(Flask):
 
     def index_routes(self) -> None:
         """Once all routes are there."""
-        found: dict[tuple[str, str], _Direct] = {}
+        found: dict[tuple[str, str], DirectRoute] = {}
         mixed: set[str] = set()  # where routes are told apart by more than that
         for rule in self.url_map.iter_rules():
             parts = _IN_A_CATALOG.fullmatch(rule.rule)
@@ -168,9 +168,9 @@ class _Application(Flask):
                 mixed.add(parts[1])
             elif parts is not None:
                 view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
-                direct = _Direct(rule.endpoint, template(rule.rule), parts[2], view)
+                direct = DirectRoute(rule.endpoint, template(rule.rule), parts[2], view)
                 found |= {(parts[1], method): direct for method in rule.methods or ()}
-        self._direct = {at: each for at, each in found.items() if at[0] not in mixed}
+        self.direct_routes = {at: each for at, each in found.items() if at[0] not in mixed}
 
 
 def create_app(
