@@ -15,7 +15,8 @@ class Measurement:
     """One window. Latencies are of whole operations (all retries of one update together).
 
     An operation belongs to the window in which it ends. `statuses` counts every answer of
-    the run, warm-up included, so that no refusal can hide there.
+    the run, warm-up included, so that no refusal can hide there. `cpu_s` is the processor time of
+    the servers for all of them; NaN where it wasn't taken.
     """
 
     operations: int
@@ -25,6 +26,7 @@ class Measurement:
     max_ms: float
     attempts: int = 0
     statuses: Mapping[int, int] = field(default_factory=dict)
+    cpu_s: float = float("nan")
 
     @property
     def per_second(self) -> float:
@@ -33,6 +35,11 @@ class Measurement:
     @property
     def attempts_per_operation(self) -> float:
         return self.attempts / self.operations if self.operations else float("nan")
+
+    @property
+    def cpu_us(self) -> float:
+        """Microseconds of processor time that the servers took for an answer."""
+        return self.cpu_s / max(sum(self.statuses.values()), 1) * 1e6
 
     def answers(self, *statuses: int) -> int:
         """How many answers had one of these statuses."""

@@ -14,8 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 _START_S = 30.0
 _STOP_S = 10.0
+
+
+# The process that was started for each port that is listened at.
+_started: dict[int, int] = {}
 
 
 class ServerFailed(Exception):
@@ -68,9 +74,18 @@ def server(
     try:
         with child(command, log, environment) as process:
             _wait_until_listening(process, port, log)
+            _started[port] = process.pid
             yield port
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def cpu_s(port: int) -> float:
+    """Seconds of processor time that the server at that port has taken so far, workers included;
+    LookupError where it is none of ``server``'s."""
+    master = psutil.Process(_started[port])
+    times = [each.cpu_times() for each in (master, *master.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 @contextmanager

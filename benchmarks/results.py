@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ LOAD_COLUMNS = (
     "max ms",
     "tries",
     "refused",
+    "cpu µs",
 )
 
 
@@ -78,6 +80,7 @@ def load_rows(clients: int, results: Mapping[str, Sequence[Measurement]]) -> lis
 def _load_cells(rounds: Sequence[Measurement]) -> list[str]:
     per_second = spread([one.per_second for one in rounds])
     tries = spread([one.attempts_per_operation for one in rounds]).median
+    cpu_us = spread([one.cpu_us for one in rounds]).median
     return [
         f"{per_second.median:,.0f}",
         f"{per_second.low:,.0f}",
@@ -87,4 +90,5 @@ def _load_cells(rounds: Sequence[Measurement]) -> list[str]:
         f"{max(one.max_ms for one in rounds):.0f}",
         f"{tries:.2f}" if tries else "",
         str(sum(one.answers(*REFUSED) for one in rounds)),
+        "" if math.isnan(cpu_us) else f"{cpu_us:.0f}",
     ]

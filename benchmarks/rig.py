@@ -14,7 +14,7 @@ from types import TracebackType
 
 from benchmarks import load, wire
 from benchmarks.measurement import Measurement
-from benchmarks.processes import ServerFailed, free_port, gunicorn, server
+from benchmarks.processes import ServerFailed, cpu_s, free_port, gunicorn, server
 from benchmarks.rounds import Progress
 
 DATABASE = "benchmark_baselines"
@@ -56,11 +56,13 @@ class Rig:
     ) -> None:
         self._stack.close()
 
-    def baseline(self, application: str) -> int:
+    def baseline(self, application: str, workers: int = WORKERS) -> int:
         """The port of `benchmarks.baselines.<application>_application`."""
         environment = {"BENCHMARK_MONGODB_URI": self.uri, "BENCHMARK_DATABASE": DATABASE}
         module = f"benchmarks.baselines.{application}_application:application"
-        port = self._port(application, gunicorn(module, WORKERS, environment))
+        port = self._port(
+            f"{application}, {workers} workers", gunicorn(module, workers, environment)
+        )
         load.ask(port, wire.get("/"))  # it listens before its workers serve
         return port
 
@@ -68,16 +70,25 @@ class Rig:
         """A rig with servers of its own on that MongoDB; they are stopped when it is left."""
         return replace(self, uri=uri, _stack=ExitStack(), _ports={})
 
-    def gateway(self, *options: str, earlier: bool = False, number: int = 1, host: str = "") -> int:
+    def gateway(
+        self,
+        *options: str,
+        earlier: bool = False,
+        number: int = 1,
+        host: str = "",
+        workers: int = WORKERS,
+    ) -> int:
         """The port of `gateway serve`, with more options than bind, workers and MongoDB.
 
         Gateways of different numbers or hosts are different ones. Those of one host share their
         turns, as the workers of one gateway do; those of different hosts only MongoDB.
         """
         kind = "earlier gateway" if earlier else "gateway"
-        name = " ".join((kind, *((f"{number}",) if number > 1 else ()), host, *options))
+        workers_named = () if workers == WORKERS else (f"{workers} workers",)
+        numbered = (f"{number}",) if number > 1 else ()
+        name = " ".join((kind, *numbered, host, *workers_named, *options))
         tree = self.earlier if earlier else None
-        return self._port(name, _gateway(self.uri, options, tree, host))
+        return self._port(name, _gateway(self.uri, options, tree, host, workers))
 
     def serial(self) -> int:
         """A number that this rig gives once: for names and values that must be fresh."""
@@ -85,7 +96,10 @@ class Rig:
 
     def run(self, port: int | Sequence[int], clients: Sequence[load.Client]) -> Measurement:
         """Drive the clients for the rig's warm-up and window, dealt out to the ports in turn."""
-        return load.run(port, clients, self.seconds, self.warmup_s)
+        ports = (port,) if isinstance(port, int) else port
+        before_s = sum(map(cpu_s, ports))
+        measurement = load.run(port, clients, self.seconds, self.warmup_s)
+        return replace(measurement, cpu_s=sum(map(cpu_s, ports)) - before_s)
 
     def _port(self, name: str, started: AbstractContextManager[int]) -> int:
         if name not in self._ports:
@@ -95,7 +109,9 @@ class Rig:
 
 
 @contextmanager
-def _gateway(uri: str, options: Sequence[str], tree: Path | None, host: str) -> Iterator[int]:
+def _gateway(
+    uri: str, options: Sequence[str], tree: Path | None, host: str, workers: int
+) -> Iterator[int]:
     """The code is that of ``tree``, of this checkout where that is None.
 
     What a machine's workers share is in its folder of temporary files: a host has its own.
@@ -104,7 +120,7 @@ def _gateway(uri: str, options: Sequence[str], tree: Path | None, host: str) -> 
     command = [
         *(sys.executable, "-m", "gateway.cli", "serve", "--bind", f"127.0.0.1:{port}"),
         "--no-access",
-        *("--workers", str(WORKERS), "--mongodb-uri", uri),
+        *("--workers", str(workers), "--mongodb-uri", uri),
         *options,
     ]
     environment = {"PYTHONPATH": str(tree or CHECKOUT), "PYTHONSAFEPATH": "1"}

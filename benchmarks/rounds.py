@@ -46,6 +46,12 @@ def ratio(numerators: Sequence[Measurement], denominators: Sequence[Measurement]
     return spread([above.per_second / below.per_second for above, below in pairs])
 
 
+def cpu_ratio(numerators: Sequence[Measurement], denominators: Sequence[Measurement]) -> Spread:
+    """The spread of the per-round ratios of the servers' processor time for an answer."""
+    pairs = zip(numerators, denominators, strict=True)
+    return spread([above.cpu_us / below.cpu_us for above, below in pairs])
+
+
 def tried(variants: Mapping[str, Measure], progress: Progress) -> dict[str, float]:
     """Operations per second of each variant, measured once each; the best one comes first."""
     rates: dict[str, float] = {}

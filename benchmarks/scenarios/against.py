@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -14,6 +15,7 @@ from benchmarks.scenarios.bulk import in_bulk
 
 NOW, EARLIER = "now", "earlier"
 ALLOWED = 0.97
+MORE_CPU = 1.03
 MORE_BYTECODES = 1.02
 
 # Of what is measured in turns: how many clients, and the measurement of a gateway at a port.
@@ -34,6 +36,9 @@ def run(rig: Rig) -> Result:
         rows += load_rows(clients, {f"{what}, {name}": found for name, found in results.items()})
         ratio = rounds.ratio(results[NOW], results[EARLIER])
         figures.append(Figure(f"{what}: now / earlier", ">=", ALLOWED, ratio))
+        cpu = rounds.cpu_ratio(results[NOW], results[EARLIER])
+        if not math.isnan(cpu.median):
+            figures.append(Figure(f"{what}: CPU, now / earlier", "<=", MORE_CPU, cpu))
     figures.append(_bytecodes(rig))
     return Result([Table("Now against earlier", LOAD_COLUMNS, rows)], figures)
 
