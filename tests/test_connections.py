@@ -11,7 +11,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 
 from gateway.limits import ConnectionLimits
-from gateway.server.connections import PIECE_BYTES, BoundedSending, JoinedSending, Unsent
+from gateway.server.connections import PIECE_BYTES, BoundedSending, Unsent
 from gateway.server.parsing import ChunkFraming, Parser
 
 STALL_S = 30.0
@@ -84,43 +84,6 @@ def test_a_client_that_takes_less_is_cut_off(
     assert clock.now - begun <= 2 * STALL_S
     assert client.was_cut
     client.close()
-
-
-OK = b"HTTP/1.1 200 OK\r\n"
-
-
-class Sent(list[bytes]):
-    sendall = list.append
-
-
-def sent_of(*pieces: bytes, has_body: bool = True) -> list[bytes]:
-    sent = Sent()
-    answer = JoinedSending(sent, has_body=has_body)
-    for piece in pieces:
-        answer.sendall(piece)
-    return sent
-
-
-def test_an_answer_is_sent_at_once() -> None:
-    head = OK + b"Content-Length: 5\r\n\r\n"
-    assert sent_of(head, b"he", b"llo") == [head + b"he", b"llo"]
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        OK + b"Transfer-Encoding: chunked\r\n\r\n",
-        OK + b"Content-Length: 0\r\n\r\n",
-        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
-    ],
-)
-def test_a_head_without_a_body_that_must_follow_is_not_held_back(head: bytes) -> None:
-    assert sent_of(head) == [head]
-
-
-def test_the_head_of_a_head_request_is_not_held_back() -> None:
-    head = OK + b"Content-Length: 5\r\n\r\n"
-    assert sent_of(head, has_body=False) == [head]
 
 
 def test_beyond_the_bound_whoever_has_taken_nothing_for_longest_goes(clock: Clock) -> None:

@@ -10,7 +10,6 @@ import _socket
 import fcntl
 import logging
 import os
-import re
 import select
 import socket
 import struct
@@ -29,7 +28,6 @@ MIB: Final = 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024
 # A connection without progress for so long may be cut when others need its place.
 _STALLED_S: Final = 2.0
-_SAYS_LENGTH: Final = re.compile(rb"\r\nContent-Length: *[1-9]", re.IGNORECASE)
 
 _log = logging.getLogger(__name__)
 
@@ -145,32 +143,6 @@ class BoundedSending:
     def send(self, data: Any, flags: int = 0) -> int:  # noqa: ARG002 - gunicorn has none
         self.sendall(data)
         return len(data)
-
-
-class JoinedSending:
-    """A connection for one answer, whose head is sent along with the first of its body.
-
-    Only where the head says how long the body is: a stream's head doesn't wait.
-    """
-
-    __slots__ = ("_connection", "_head", "_holds")
-
-    def __init__(self, connection: Any, *, has_body: bool) -> None:
-        self._connection = connection
-        self._head = b""
-        self._holds = has_body
-
-    def sendall(self, data: bytes) -> None:
-        if self._holds:
-            self._holds = False
-            if _SAYS_LENGTH.search(data) and not data.startswith(b"304", len("HTTP/1.1 ")):
-                self._head = data
-                return
-        head, self._head = self._head, b""
-        self._connection.sendall(head + data if head else data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
 
 
 def set_user_timeout(connection: Any, seconds: float) -> None:

@@ -23,9 +23,10 @@ from gunicorn.http.errors import NoMoreData
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.server.connections import BoundedSending, JoinedSending, set_user_timeout, shut_down
+from gateway.server.connections import BoundedSending, set_user_timeout, shut_down
+from gateway.server.exchange import Environ, Exchange, environ_of_connection
 from gateway.server.garbage import Garbage
-from gateway.server.parsing import Parser
+from gateway.server.parsing import HeadRequest, Parser
 from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.time_slices import TimeSlices
 from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
@@ -98,15 +99,17 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         parser = Parser(self.cfg, client, addr, visit)
         request: Any = None
         try:
-            if isinstance(client, gevent.ssl.SSLSocket) and not visit.shake_hands():
+            encrypted = isinstance(client, gevent.ssl.SSLSocket)
+            if encrypted and not visit.shake_hands():
                 return
+            environ = environ_of_connection(listener_name, addr, client, encrypted=encrypted)
             while True:
                 request = None
                 with visit.waiting(self.cfg.keepalive if self.alive else LINGER_S):
                     request = next(parser)
                 if request is None:
                     return
-                self.handle_request(listener_name, request, client, addr)
+                self._answer(request, client, environ)
         except (StopIteration, NoMoreData) as error:
             self.log.debug("connection with %s ends: %s", addr, error)
             if parser.has_much_left():
@@ -143,26 +146,35 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         application = self.wsgi
         return isinstance(application, CheckedBodies) and not application.has_room_for(start)
 
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        if sock in self._surplus and len(self._connections) <= self._connections_max:
-            self._surplus.discard(sock)  # there is room by now
-        if sock not in self._surplus:
-            return self._handled(listener_name, req, sock, addr)
-        if req.path == "/livez":
-            self._handled(listener_name, req, sock, addr)
-        else:
-            sock.sendall(_surplus_answer(self._connections_max))
-        raise StopIteration  # which ends the connection
-
-    def _handled(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+    def _answer(self, request: HeadRequest, client: Any, environ: Environ) -> None:
+        """Raises StopIteration where the connection ends behind the answer."""
+        if self._surplus and len(self._connections) <= self._connections_max:
+            self._surplus.discard(client)  # there is room by now
+        is_surplus = client in self._surplus
+        if is_surplus and request.path != "/livez":
+            client.sendall(_surplus_answer(self._connections_max))
+            raise StopIteration
+        exchange = Exchange(request, client, is_last=is_surplus or not self.alive)
         self._under_way += 1
         try:
-            answer = JoinedSending(sock, has_body=req.method != "HEAD")
-            return super().handle_request(listener_name, req, answer, addr)
+            exchange.run(self.wsgi, environ)
+        except TimeoutError as error:
+            self.log.warning("cut off a client that takes nothing of its answer: %s", error)
+            raise StopIteration from error
+        except OSError:
+            raise
+        except (Exception, SystemExit) as error:
+            if not exchange.has_begun:
+                raise
+            self.log.exception("an answer that has begun can't be finished")
+            shut_down(client, socket.SHUT_RDWR)
+            raise StopIteration from error
         finally:
             self._under_way -= 1
             if not self._is_full():
                 self._waiting_room.let_one_in()
+        if exchange.is_last:
+            raise StopIteration
 
     def is_surplus(self, client: Any) -> bool:
         return client in self._surplus

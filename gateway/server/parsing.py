@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final, Protocol, cast
 
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
@@ -37,6 +38,9 @@ _TRAILER_BYTES_MAX: Final = 8190
 _CHUNKS_AT_A_TIME: Final = 256
 _START_BYTES: Final = 16
 
+# A line that may be remembered: a name without an underscore, and a value without controls.
+_LINE_BYTES_MAX: Final = 256
+_plain_field = re.compile(rb"([!#$%&'*+\-.^`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)").fullmatch
 _chunk_line = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n").match
 
 
@@ -75,7 +79,10 @@ class Parser(RequestParser):
         self, deadline: float | None = None, max_bytes: int | None = None
     ) -> bool:
         """False where too much of the last request's body is left, and the connection ends."""
-        if self.has_much_left():
+        body = None if self.mesg is None else self.mesg.body
+        if not isinstance(body, RequestBody):
+            return True  # there is none
+        if body.has_much_left():
             return False
         drained: bool = super().finish_body(deadline, max_bytes or DRAIN_BYTES_MAX)  # type: ignore[assignment]
         return drained
@@ -85,9 +92,22 @@ class Parser(RequestParser):
         return isinstance(body, RequestBody) and body.has_much_left()
 
 
+@lru_cache(maxsize=1024)
+def _field(line: bytes) -> tuple[str, str] | None:
+    """The name, in upper case, and the value of a header that means the same wherever it stands;
+    None for any other line, which gunicorn may refuse."""
+    found = _plain_field(line)
+    if found is None or (name := found[1].decode().upper()) == "EXPECT":
+        return None
+    return name, found[2].strip(b" \t").decode("latin-1")
+
+
 class HeadRequest(Request):
-    _is_late = False
+    _expected_100_continue: bool
     body: Body
+    version: tuple[int, int]
+    path: str
+    query: str
 
     def read_into(self, unreader: Any, buf: bytearray, stop: bool | None = False) -> None:
         """gunicorn's method; ``stop`` is true only for the first bytes of a request."""
@@ -99,6 +119,20 @@ class HeadRequest(Request):
         super().read_into(unreader, buf)
         if len(buf) > HEAD_BYTES_MAX:
             raise LimitRequestHeaders(f"the head takes more than {HEAD_BYTES_MAX} bytes")
+
+    def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
+        """As gunicorn's; lines that come again and again are parsed once."""
+        lines = data.split(b"\r\n")
+        if from_trailer or len(lines) > self.limit_request_fields:
+            return self._parse_each(data, from_trailer)
+        headers = [_field(line) if len(line) <= _LINE_BYTES_MAX else None for line in lines]
+        names = {each[0] for each in headers if each is not None}
+        if len(names) < len(lines):  # an unusual one, or one that is there twice
+            return self._parse_each(data, from_trailer)
+        return cast("list[tuple[str, str]]", headers)
+
+    def _parse_each(self, data: bytes, from_trailer: bool) -> list[tuple[str, str]]:
+        return super().parse_headers(data, from_trailer)
 
     def set_body_reader(self) -> None:
         super().set_body_reader()

@@ -13,7 +13,6 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -31,10 +30,8 @@ from werkzeug.exceptions import BadRequest, ClientDisconnected
 from gateway.limits import ConnectionLimits
 from gateway.server.bodies import BodiesUnderWay
 from gateway.server.connections import Unsent
+from gateway.server.exchange import Application, Environ
 from gateway.server.parsing import RequestBody
-
-Environ = dict[str, Any]
-Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 # Any other refusal of the parser is 400 malformed_request.
 _REFUSALS: dict[type[ParseException], tuple[HTTPStatus, str]] = {
@@ -123,14 +120,6 @@ class RefusingWorker(Worker):
         if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
             self.wsgi.begin_stop()
 
-    def handle_request(self, *request: Any) -> Any:
-        """A client that takes nothing of its answer for too long is cut off."""
-        try:
-            return super().handle_request(*request)  # type: ignore[misc]
-        except TimeoutError as error:
-            self.log.warning("cut off a client that takes nothing of its answer: %s", error)
-            raise StopIteration from error  # which makes gunicorn close the connection
-
 
 class CheckedBodies:
     """A WSGI application whose request bodies are whole, or raise when they are read.
@@ -166,31 +155,11 @@ class CheckedBodies:
         return has_room_for is None or bool(has_room_for(start))
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        length = environ.get("CONTENT_LENGTH")
-        expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
-        body = environ["wsgi.input"]
-        environ["wsgi.input"] = _CheckedBody(environ, expected, self._under_way)
-        if isinstance(body, RequestBody):
-            start_response = partial(_start_response, start_response, body)
+        if isinstance(environ["wsgi.input"], RequestBody):
+            length = environ.get("CONTENT_LENGTH")
+            expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
+            environ["wsgi.input"] = _CheckedBody(environ, expected, self._under_way)
         return self._application(environ, start_response)
-
-
-def _start_response(
-    start_response: Callable[..., Any],
-    body: RequestBody,
-    status: str,
-    headers: list[tuple[str, str]],
-    exc_info: Any = None,
-) -> Any:
-    """Announce the end of the connection where the answer is whole and much of the body is unread.
-
-    An answer without a length may be a stream, made while the body is read.
-    """
-    if body.has_much_left() and (
-        status.startswith(("204", "304")) or any(name == "Content-Length" for name, _ in headers)
-    ):
-        body.request.force_close()
-    return start_response(status, headers, exc_info)
 
 
 class _CheckedBody:
