@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway import memory
 from gateway.model import Document
@@ -15,8 +15,7 @@ from gateway.state.tail import elapsed_s, moment
 from gateway.store.contract import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """A document (live, tombstone or None) and the head revision it was read at."""
 
     document: Document | None
@@ -56,10 +55,9 @@ class Documents:
 
     def _read(self, catalog: str, key: str) -> Reading:
         standing = self._looks.look((catalog,))[catalog]
-        seen = self._cache.view(catalog, (key,))
-        # An entry that was dropped meanwhile may have been begun at an older revision.
-        if seen is not None and seen.revision >= standing.revision and key in seen.documents:
-            return Reading(seen.documents[key], seen.revision)
+        known = self._cache.document(catalog, key, standing.revision)
+        if known is not None:
+            return Reading(*known)
         try:
             return self._stored(catalog, key, standing)
         except (HistoryIncomplete, WrongBase):

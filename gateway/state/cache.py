@@ -170,6 +170,36 @@ class Cache:
                 entry.deleted,
             )
 
+    def tails_at(self, head: Head) -> tuple[tuple[Commit, ...], tuple[Verdict, ...]] | None:
+        """The commits up to ``head``, and the verdicts, that may not be written out; None where the
+        entry isn't as far. It learns what ``head``, read without its tail, says of that."""
+        with self._lock:
+            entry = self._entries.get(head.catalog)
+            if entry is None:
+                return None
+            self._wrote(entry, max(head.written, head.floor))
+            self._wrote_verdicts(entry, head.judged_written)
+            if entry.revision < head.revision or entry.judged < head.judged:
+                return None
+            self._use(head.catalog)
+            tail = entry.tail
+            if tail and tail[-1].revision > head.revision:
+                tail = tuple(each for each in tail if each.revision <= head.revision)
+            return tail, entry.verdicts
+
+    def document(self, catalog: str, key: str, revision: int) -> tuple[Document | None, int] | None:
+        """A document and the revision it is known at, which is ``revision`` or later; None where
+        it isn't known. An entry that was dropped may have been begun at an older revision."""
+        with self._lock:
+            entry = self._entries.get(catalog)
+            if entry is None or entry.revision < revision or key not in entry.documents:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._use_document(catalog, key)
+            self._use(catalog)
+            return entry.documents[key], entry.revision
+
     def changed_under(
         self, catalog: str, prefix: str, since: int, through: int
     ) -> tuple[bool, int | None]:
@@ -221,19 +251,26 @@ class Cache:
         """Everything up to ``revision`` is written out."""
         with self._lock:
             entry = self._entries.get(catalog)
-            if entry is None or revision <= entry.written:
-                return
-            entry.written = min(revision, entry.revision)
-            left = tuple(commit for commit in entry.tail if commit.revision > revision)
-            self._bytes += memory_of_replies(left) - memory_of_replies(entry.tail)
-            entry.tail = left
+            if entry is not None:
+                self._wrote(entry, revision)
 
     def wrote_verdicts(self, catalog: str, number: int) -> None:
         """All verdicts up to ``number`` are written out."""
         with self._lock:
             entry = self._entries.get(catalog)
-            if entry is not None and number > entry.judged_written:
-                self._judge(entry, entry.judged, min(number, entry.judged), entry.verdicts)
+            if entry is not None:
+                self._wrote_verdicts(entry, number)
+
+    def _wrote(self, entry: _Entry, revision: int) -> None:
+        if revision > entry.written:
+            entry.written = min(revision, entry.revision)
+            left = tuple(commit for commit in entry.tail if commit.revision > revision)
+            self._bytes += memory_of_replies(left) - memory_of_replies(entry.tail)
+            entry.tail = left
+
+    def _wrote_verdicts(self, entry: _Entry, number: int) -> None:
+        if number > entry.judged_written:
+            self._judge(entry, entry.judged, min(number, entry.judged), entry.verdicts)
 
     def _judge(self, entry: _Entry, judged: int, written: int, verdicts: Iterable[Verdict]) -> None:
         left = tuple(verdict for verdict in verdicts if verdict.number > written)

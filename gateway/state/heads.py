@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
@@ -31,8 +31,7 @@ _HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """Where a catalog stood at a moment after it was asked for.
 
     ``deleted``: the catalog was deleted at ``revision``. ``tail`` are the commits up to there, and
@@ -107,13 +106,8 @@ class Observer:
         if not before.is_of(head.place):
             self._cache.went_back(head.catalog, before, str(head.place))
             return None
-        self._cache.wrote(head.catalog, max(head.written, head.floor))
-        self._cache.wrote_verdicts(head.catalog, head.judged_written)
-        seen = self._cache.view(head.catalog)
-        if seen is None or seen.revision < head.revision or seen.judged < head.judged:
-            return None
-        tail = tuple(each for each in seen.tail if each.revision <= head.revision)
-        return _standing(head, tail, seen.verdicts)
+        tails = self._cache.tails_at(head)
+        return None if tails is None else _standing(head, *tails)
 
     def _catch_up(self, head: Head, before: Place | None) -> Standing | None:
         """The standing at ``head``, read with its tail; None where it must be read again.
@@ -146,7 +140,7 @@ class Observer:
         self._cache.begin(head)
         self._cache.wrote(catalog, max(head.written, head.floor))
         self._cache.wrote_verdicts(catalog, head.judged_written)
-        return replace(_standing(head, tail, head.verdicts or ()), claims=head.claims)
+        return _standing(head, tail, head.verdicts or ())._replace(claims=head.claims)
 
 
 def _standing(head: Head, tail: tuple[Commit, ...], verdicts: tuple[Verdict, ...]) -> Standing:
@@ -183,7 +177,7 @@ class Settler:
         standing = self._observer.observe([catalog])[catalog]
         if standing.tail:
             self._settle_at(catalog, standing)
-        return replace(standing, tail=())
+        return standing._replace(tail=())
 
     def settle_to(self, catalog: str, revision: int) -> None:
         """See to it that everything up to ``revision``, which a head has reached, is written out.

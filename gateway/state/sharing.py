@@ -25,10 +25,10 @@ _LONG_S: Final = 0.25
 
 
 class _Group(Generic[_Name, _Found]):
-    def __init__(self, runtime: Runtime) -> None:
-        self.names: set[_Name] = set()
-        self.turn = runtime.event()
-        self.done = runtime.event()
+    """Names that are looked at together."""
+
+    def __init__(self, names: Collection[_Name]) -> None:
+        self.names = set(names)
         self.began = 0.0
         self.found: Mapping[_Name, _Found] = {}
         self.error: Exception | None = None
@@ -37,6 +37,15 @@ class _Group(Generic[_Name, _Found]):
         if self.error is not None:
             raise self.error
         return {name: self.found[name] for name in names if name in self.found}
+
+
+class _Joinable(_Group[_Name, _Found]):
+    """A group that others may join until it is its ``turn``; they wait until it is ``done``."""
+
+    def __init__(self, names: Collection[_Name], runtime: Runtime) -> None:
+        super().__init__(names)
+        self.turn = runtime.event()
+        self.done = runtime.event()
 
 
 class _Gathering(Generic[_Name, _Found]):
@@ -55,44 +64,53 @@ class _Gathering(Generic[_Name, _Found]):
         self._looked = looked
         self._lock = runtime.lock()
         self._free = parallel
-        self._gathering: _Group[_Name, _Found] | None = None
+        self._gathering: _Joinable[_Name, _Found] | None = None
         self._under_way: list[_Group[_Name, _Found]] = []
 
     def joined(self, names: Collection[_Name]) -> _Group[_Name, _Found]:
         """A group with these names that was looked at within this call."""
         with self._lock:
-            group = self._gathering
-            leads = group is None
-            if group is None:
-                group = _Group(self._runtime)
-                if self._free:
-                    self._free -= 1
-                    group.turn.set()
-                else:
-                    self._gathering = group
-            group.names.update(names)
-        if leads:
-            self._lead(group)
-        else:
-            group.done.wait()
-        return group
+            others = self._gathering
+            if others is not None:
+                others.names.update(names)
+            elif self._free:
+                self._free -= 1
+                alone = self._begun(_Group(names))
+            else:
+                own = self._gathering = _Joinable(names, self._runtime)
+                alone = None
+        if others is not None:
+            others.done.wait()
+            return others
+        if alone is not None:
+            self._look(alone)
+            return alone
+        own.turn.wait()
+        with self._lock:
+            self._begun(own)
+        try:
+            self._look(own)
+        finally:
+            own.done.set()
+        return own
 
     def is_long_at(self, names: Collection[_Name]) -> bool:
         """Whether one of these is being looked at, and has been for long."""
+        if not self._under_way:
+            return False
         with self._lock:
-            if not self._under_way:
-                return False
             since = self._runtime.monotonic() - _LONG_S
             return any(
                 group.began < since and not group.names.isdisjoint(names)
                 for group in self._under_way
             )
 
-    def _lead(self, group: _Group[_Name, _Found]) -> None:
-        group.turn.wait()
+    def _begun(self, group: _Group[_Name, _Found]) -> _Group[_Name, _Found]:
         group.began = self._runtime.monotonic()
-        with self._lock:
-            self._under_way.append(group)
+        self._under_way.append(group)
+        return group
+
+    def _look(self, group: _Group[_Name, _Found]) -> None:
         try:
             group.found = self._look_at(group.names)
         except Exception as error:  # noqa: BLE001 - handed to everybody of the group
@@ -106,7 +124,6 @@ class _Gathering(Generic[_Name, _Found]):
                 else:
                     following.turn.set()
             self._looked(group)
-            group.done.set()
 
 
 class SharedLooks(Generic[_Name, _Found]):
