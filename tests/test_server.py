@@ -98,7 +98,11 @@ class Served:
 
 @contextmanager
 def command(
-    directory: Path, *arguments: str, application: str = "create", fork: bool = True
+    directory: Path,
+    *arguments: str,
+    application: str = "create",
+    fork: bool = True,
+    keepalive_s: int = KEEPALIVE_S,
 ) -> Iterator[Served]:
     """`gateway` with these arguments; a fork, or else started from nothing."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
@@ -107,7 +111,7 @@ def command(
     with TemporaryFile("w+") as errors:
         if fork:
             environment[routing.APPLICATION] = application
-            environment[routing.KEEPALIVE_S] = str(KEEPALIVE_S)
+            environment[routing.KEEPALIVE_S] = str(keepalive_s)
             process: Process = forking.start(arguments, errors.fileno(), environment)
         else:
             process = from_nothing(arguments, application, errors, environment)
@@ -186,6 +190,18 @@ def test_idle_connections_do_not_hold_the_end(tmp_path: Path) -> None:
         assert server.stop()[0] == 0
         assert idle.sock.recv(1) == b""
         unused.close()
+
+
+def test_a_connection_that_is_idle_for_too_long_ends(tmp_path: Path) -> None:
+    with serving(tmp_path, NO_DATABASE, keepalive_s=1) as server:
+        idle = server.connect()
+        idle.request("GET", "/")
+        assert idle.getresponse().read()
+        assert idle.sock.recv(1) == b""
+        unused = socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S)
+        assert unused.recv(1) == b""
+        unused.close()
+        assert server.get("/")[0] == 200
 
 
 def test_workers_that_are_still_starting_do_not_hold_the_end(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self._connections_max = self.worker_connections
         self.worker_connections += _SURPLUS
         self._surplus: set[Any] = set()
-        self.idle: dict[Any, None] = {}  # the longest idle one first
+        # Clients whose turn it is, the longest idle one first, and when they are cut off at last.
+        self.idle: dict[Any, float] = {}
         self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
@@ -105,7 +106,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             environ = environ_of_connection(listener_name, addr, client, encrypted=encrypted)
             while True:
                 request = None
-                with visit.waiting(self.cfg.keepalive if self.alive else LINGER_S):
+                with visit.between_requests():
                     request = next(parser)
                 if request is None:
                     return
@@ -204,6 +205,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         while self.alive:
             self.notify()
             self._garbage.look()
+            self._end_overdue()
             self._stops.wait(_NOTIFY_S)
         for server in servers:
             server.close()
@@ -223,6 +225,12 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         gevent.spawn(self._stops.set)
         gevent.spawn(self.begin_stop)
         gevent.spawn_later(LINGER_S, self._end_idle)
+
+    def _end_overdue(self) -> None:
+        now = time.monotonic()
+        for client, until in tuple(self.idle.items()):
+            if until < now:
+                shut_down(client, socket.SHUT_RD)
 
     def _end_idle(self) -> None:
         for client in tuple(self.idle):
@@ -256,11 +264,20 @@ class _Visit:
         self._client = client
         self._waiting: _Waiting | None = None
 
+    def between_requests(self) -> _Waiting:
+        """A context for the client's turn to send a request. The worker looks each second whose is
+        over: a timer for each request would take a twentieth of its time."""
+        worker = self._worker
+        if not worker.alive or worker.is_surplus(self._client):
+            return self.waiting(_SURPLUS_TIMEOUT_S if worker.alive else LINGER_S)
+        self._waiting = _Waiting(worker.idle, self._client, worker.cfg.keepalive, None)
+        return self._waiting
+
     def waiting(self, seconds: float) -> _Waiting:
         """A context for the client's turn; the connection ends when the client takes too long."""
         if self._worker.is_surplus(self._client):
             seconds = min(seconds, _SURPLUS_TIMEOUT_S)
-        self._waiting = _Waiting(self._worker.idle, self._client, seconds)
+        self._waiting = _Waiting(self._worker.idle, self._client, seconds, gevent.Timeout(seconds))
         return self._waiting
 
     def let_in(self, start: bytes) -> None:
@@ -294,21 +311,31 @@ class _Visit:
 
 
 class _Waiting:
-    def __init__(self, idle: dict[Any, None], client: Any, seconds: float) -> None:
+    """``timeout`` None: the worker ends the connection when the time is over."""
+
+    def __init__(
+        self,
+        idle: dict[Any, float],
+        client: Any,
+        seconds: float,
+        timeout: gevent.Timeout | None,
+    ) -> None:
         self._idle = idle
         self._client = client
         self._seconds = seconds
-        self._timeout = gevent.Timeout(seconds)
+        self._timeout = timeout
 
     def __enter__(self) -> None:
-        self._idle[self._client] = None
-        self._timeout.start()
+        self._idle[self._client] = time.monotonic() + self._seconds
+        if self._timeout is not None:
+            self._timeout.start()
 
     def hurry(self, seconds: float) -> None:
         """Shorten the time to this much from now on, once."""
         if seconds < self._seconds:
             self._seconds = seconds
-            self._timeout.close()
+            if self._timeout is not None:
+                self._timeout.close()
             self._timeout = gevent.Timeout(seconds)
             self._timeout.start()
 
@@ -319,6 +346,8 @@ class _Waiting:
         trace: TracebackType | None,
     ) -> bool:
         self._idle.pop(self._client, None)
+        if self._timeout is None:
+            return False
         self._timeout.close()
         return error is self._timeout
 
