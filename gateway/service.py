@@ -10,8 +10,8 @@ from gateway.catalogs import Catalogs
 from gateway.commit.claims import Claims
 from gateway.commit.handover import HandOver, Neighbours
 from gateway.commit.loop import CommitLoop
-from gateway.commit.parts import RoundParts
 from gateway.commit.queue import Queue
+from gateway.commit.round import RoundParts
 from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal

@@ -12,9 +12,8 @@ from itertools import takewhile
 from gateway.commit.callers import Callers
 from gateway.commit.handover import HandOver
 from gateway.commit.messages import Handed
-from gateway.commit.parts import RoundParts
-from gateway.commit.pending import Pending, too_late
-from gateway.commit.round import Round
+from gateway.commit.queue import Pending, too_late
+from gateway.commit.round import Round, RoundParts
 from gateway.cpu import Account, conclude, own_account
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull

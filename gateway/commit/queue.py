@@ -16,16 +16,19 @@ Workers of different machines stand in line at the head itself (``gateway.commit
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Final, TypeVar
 
-from gateway.commit.lanes import Lane, Line
-from gateway.commit.pending import Pending, still_in_time
 from gateway.commit.turn_waits import Turns, TurnWaits, yield_s
-from gateway.errors import QueueFull
+from gateway.cpu import Account
+from gateway.decide.request import Outcome, Refused, Request, is_for_now
+from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.runtime import Runtime
+from gateway.meters import RoundTimes
+from gateway.runtime import Event, Runtime
 from gateway.state.suspects import Suspects
 
 # The lanes that are taken together, in catalogs, requests and bytes of these. A call of the store
@@ -42,6 +45,137 @@ _HINTS_MAX = 10_000
 _DECIDED_WITHIN_S = 1.0
 # For how long after another worker was seen on a catalog it is taken to be still there.
 _CONTENDED_S = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A request from the queue to its answer. ``attempts`` counts the races it has lost, ``looks``
+    the heads that were read for it in vain.
+
+    ``done`` is set at each answer to one of those that share it. ``after`` is the one before it,
+    of those that came together, on the same document.
+    ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
+    ``deadline`` is that of the request, later by as long as it waited for room in the queue.
+    ``times`` are those of its last round. ``account`` is what its decisions may compute together;
+    None: as much as they like.
+    """
+
+    request: Request
+    done: Event
+    queued: float = 0.0
+    waited_s: float = 0.0
+    after: Pending | None = None
+    taken: float | None = None
+    times: RoundTimes | None = None
+    attempts: int = 0
+    looks: int = 0
+    unreachable: bool = False  # its last try failed because the database was out of reach
+    deciding: float | None = None  # when the decision of its batch began
+    held: bool = False  # its commit is being sent: it can't leave any more
+    gone: bool = False  # it has left: its commit must not be sent
+    outcome: Outcome | None = None
+    account: Account | None = None
+
+    @property
+    def deadline(self) -> float:
+        return self.request.deadline + self.waited_s
+
+    @property
+    def races(self) -> int:
+        """How often another worker was first, or seemed to be."""
+        return self.attempts + self.looks
+
+    def answer(self, outcome: Outcome) -> None:
+        """The first answer stays: a caller that was told "unknown" is told nothing else later."""
+        if self.outcome is None:
+            self.outcome = outcome
+            self.done.set()
+
+    def is_held_back(self) -> bool:
+        """Whether it must not be applied, because the one before it may come again.
+
+        Where it is, it is answered, and so is what comes after it in its turn.
+        """
+        after = self.after
+        if after is None:
+            return False
+        if after.gone or (after.outcome is not None and is_for_now(after.outcome)):
+            self.gone = True
+            detail = (
+                f"a write of document {self.request.key!r} before it, of those that came together,"
+                " was refused for now or may not have been applied: send them again in order"
+            )
+            self.answer(Refused(HeldBack(detail)))
+        elif after.outcome is not None:
+            self.after = None  # it was decided, and needs no memory any more
+        return self.gone
+
+
+def too_late(pending: Pending) -> Outcome:
+    """The outcome of a request whose deadline passed before anything was sent for it."""
+    waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
+    tries = f"{pending.attempts} lost races" if pending.attempts else waited
+    if pending.unreachable:
+        return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
+    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
+
+
+def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
+    """The requests that may try again; those past their deadline are answered."""
+    left = [pending for pending in left if not pending.gone]
+    for pending in left:
+        pending.held, pending.deciding = False, None
+        if pending.outcome is None and pending.deadline <= now:
+            pending.answer(too_late(pending))
+    return [pending for pending in left if pending.outcome is None]
+
+
+@dataclass(slots=True)
+class Lane:
+    """The requests for one catalog that wait for their batch, and the batch that is under way."""
+
+    waiting: deque[Pending] = field(default_factory=deque)
+    busy: bool = False
+    has_turn: bool = False
+    turn_began: float = 0.0
+    waits_since: float | None = None  # when it began to wait for another worker's turn to end
+    not_before: float = 0.0
+    look_at: float | None = None  # when it is looked at next, where that isn't now
+    unreachable: bool = False  # its last batch came back because the database was out of reach
+    most: int | None = None  # requests of its next batch, where a larger one was refused
+    doubt: Callable[[], None] | None = None  # goes on with its move
+
+
+class Line:
+    """The lanes that one kind of leaders looks at, now, in order, or later."""
+
+    def __init__(self, started: Callable[[], None] = lambda: None) -> None:
+        """``started`` is called when it gets its first lane."""
+        self.now: dict[str, None] = {}
+        self.later: list[tuple[float, str]] = []  # a heap
+        self.idle: list[Event] = []
+        self._started: Callable[[], None] | None = started
+
+    def add(self, catalog: str, at: float | None = None) -> None:
+        if self._started is not None:
+            started, self._started = self._started, None
+            started()
+        if at is None:
+            self.now[catalog] = None
+            self.wake()
+        else:
+            heappush(self.later, (at, catalog))
+            if self.later[0] == (at, catalog):
+                self.wake()
+
+    def pop(self) -> str:
+        catalog = next(iter(self.now))
+        del self.now[catalog]
+        return catalog
+
+    def wake(self) -> None:
+        if self.idle:
+            self.idle.pop().set()
 
 
 Apart = dict[str, list[Pending]] | Callable[[], None]

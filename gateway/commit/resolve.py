@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from msgspec.structs import replace
 
-from gateway.commit.pending import Pending
+from gateway.commit.queue import Pending
 from gateway.decide.request import Applied, Decision, Unknown
 from gateway.model import Move
 from gateway.store.contract import Moved, Store

@@ -24,22 +24,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+from gateway.commit.claims import Claims
 from gateway.commit.inputs import read_views
-from gateway.commit.parts import RoundParts
-from gateway.commit.pending import Pending
+from gateway.commit.queue import Pending, Queue
 from gateway.commit.resolve import FIRST_PAUSE_S, in_doubt, longer, moved_once_more
 from gateway.decide.decide import decide
-from gateway.decide.request import Decision, Refused, Unknown, View
+from gateway.decide.request import Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
-from gateway.meters import RoundTimes
+from gateway.meters import NO_METERS, Meters, RoundTimes
 from gateway.model import Commit, Move, Reply, Verdict
-from gateway.state.cache import Guesses
-from gateway.state.heads import Standing
+from gateway.runtime import Runtime
+from gateway.state.cache import Cache, Guesses
+from gateway.state.heads import Observer, Standing
 from gateway.state.tail import moment
-from gateway.store.contract import Moved, MoveResult, Rejected, Unreachable, Unsent
+from gateway.state.write_out import WriteOut
+from gateway.store.contract import Moved, MoveResult, Rejected, Store, Unreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +50,21 @@ _PAUSE_UNREACHABLE_S = 0.05
 # For a primary; then the requests go back, so that those whose time is over are told why.
 _PATIENCE_S = 1.0
 _PAUSE_FULL_S = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class RoundParts:
+    """What a round works with; put together in ``gateway.service``."""
+
+    store: Store
+    runtime: Runtime
+    cache: Cache
+    observer: Observer
+    write_out: WriteOut
+    queue: Queue
+    claims: Claims
+    rules: Rules
+    meters: Meters = NO_METERS
 
 
 class Round:

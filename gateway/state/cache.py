@@ -24,15 +24,29 @@ from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, CacheReadings, Meters
-from gateway.model import Commit, Document, Head, Move, Place, Verdict
+from gateway.model import Commit, Document, Head, Move, Place, Reply, Verdict
 from gateway.runtime import Runtime
-from gateway.state.memory import MEMORY_PER_ENTRY, memory_of, memory_of_replies
 from gateway.state.recent import Recent
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
 
 _log = logging.getLogger(__name__)
 
 _ENTRIES_BYTES = 4 * 1024 * 1024
+# Parsed JSON takes several times the room of its text; each value has a fixed cost besides.
+_MEMORY_PER_JSON_BYTE = 6
+MEMORY_PER_ENTRY = 1_000
+
+
+def memory_of(document: Document | None) -> int:
+    """About how many bytes of memory it takes, parsed."""
+    size = 0 if document is None else document.size_bytes
+    if document is not None and document.owners is not None:
+        size += document.owners.size_bytes()
+    return MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
+
+
+def memory_of_replies(tail: Iterable[Reply]) -> int:
+    return sum(MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from gateway.commit import queue
-from gateway.commit.pending import Pending
-from gateway.commit.queue import Queue
+from gateway.commit.queue import Pending, Queue
 from gateway.errors import QueueFull
 from gateway.limits import ServiceLimits
 from tests.asking import SetClock, ask, put

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import patching
 from gateway.decide import decide, drafts
-from gateway.decide.batch_state import BatchState
+from gateway.decide.decide import BatchState
 
 from . import breakages_of_lists as breakages
 from .mutation import Mutation, mutation

@@ -3,7 +3,7 @@
 ``format`` ``_id`` "format"; number. A database without it is new, or of format 1.
 
 1. A head holds its last batch: revision, base_revision, batch.
-2. A head holds its tail: head, written, tail (see ``head_records``). The documents, commits, pins
+2. A head holds its tail: head, written, tail (see ``records``). The documents, commits, pins
    and tokens of format 1 are as they were.
 3. Documents and changes may have owners, and commits what their applies skipped and which actions
    were left out. All else is as in format 2.
@@ -26,8 +26,7 @@ from typing import Any, Final
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from gateway.store.mongodb.head_records import FORMAT
-from gateway.store.mongodb.records import Record
+from gateway.store.mongodb.records import FORMAT, Record
 
 _OLDER: Final = (2, 3)  # which differ in what documents and commits may have
 _NAME: Final = {"_id": "format"}

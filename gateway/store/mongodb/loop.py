@@ -9,7 +9,7 @@ from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 
 from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
-from gateway.store.mongodb import head_records, records, verdict_records
+from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
 from gateway.store.mongodb.indexes import (
@@ -37,10 +37,10 @@ class LoopPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        return self._heads(catalogs, head_records.BARE_HEAD)
+        return self._heads(catalogs, records.BARE_HEAD)
 
     def tails(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        return self._heads(catalogs, head_records.HEAD_WITH_TAIL)
+        return self._heads(catalogs, records.HEAD_WITH_TAIL)
 
     def _heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
         query = {"_id": one_of(catalogs)}
@@ -48,7 +48,7 @@ class LoopPart(StorePart):
             with self._on.reading() as session:
                 found = list(self._on.catalogs.find(query, fields, session=session))
             if not self._took_over(found):
-                return {record["_id"]: head_records.head_from(record) for record in found}
+                return {record["_id"]: records.head_from(record) for record in found}
 
     def _took_over(self, found: Sequence[Record]) -> bool:
         """Whether heads among these were of an older format, and are not any more."""
@@ -71,8 +71,8 @@ class LoopPart(StorePart):
             UpdateOne(
                 {
                     "_id": catalog,
-                    "head.format": head_records.FORMAT,
-                    head_records.REVISION: revision,
+                    "head.format": records.FORMAT,
+                    records.REVISION: revision,
                     "head.judged": judged,
                 },
                 {
@@ -89,24 +89,24 @@ class LoopPart(StorePart):
         query = {"open": True, "time_us": {"$lt": before_us}}
         while True:
             with self._on.reading() as session:
-                cursor = self._on.catalogs.find(query, head_records.BARE_HEAD, session=session)
+                cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
                 found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
             if not self._took_over(found):
-                return [head_records.head_from(record) for record in found]
+                return [records.head_from(record) for record in found]
 
     def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
         query = {"uncommitted": {"$lt": before_us}}
         with self._on.reading() as session:
-            cursor = self._on.catalogs.find(query, head_records.BARE_HEAD, session=session)
+            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
             found = list(cursor.hint(UNCOMMITTED).sort("uncommitted", ASCENDING).limit(limit))
-        return [head_records.head_from(record) for record in found]
+        return [records.head_from(record) for record in found]
 
     def drop_uncommitted(self, heads: Sequence[Head]) -> None:
         deletions = [
             DeleteOne(
                 {
-                    **head_records.head_at(head.catalog, head.place),
+                    **records.head_at(head.catalog, head.place),
                     "uncommitted": {"$exists": True},
                     "open": {"$exists": False},
                 }
@@ -151,7 +151,7 @@ class LoopPart(StorePart):
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
         ids = [
-            verdict_records.reply_id(catalog, principal, key)
+            records.reply_id(catalog, principal, key)
             for catalog, wanted in keys.items()
             for principal, key in wanted
         ]
@@ -166,9 +166,7 @@ class LoopPart(StorePart):
         replies: dict[tuple[str, str, str], Reply] = {}
         for record in found:
             reply: Reply = (
-                verdict_records.verdict_from(record)
-                if "outcome" in record
-                else records.commit_from(record)
+                records.verdict_from(record) if "outcome" in record else records.commit_from(record)
             )
             assert reply.idempotency is not None
             name = (reply.catalog, reply.idempotency.principal, reply.idempotency.key)
@@ -196,8 +194,8 @@ class LoopPart(StorePart):
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                head_records.head_at(move.catalog, move.place) | head_records.in_line(move),
-                head_records.head_move(move),
+                records.head_at(move.catalog, move.place) | records.in_line(move),
+                records.head_move(move),
                 upsert=True,
             )
             for move in moves
@@ -242,7 +240,7 @@ class LoopPart(StorePart):
             left = [record for record in left if record["_id"] not in there]
 
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
-        inserts = [InsertOne(verdict_records.verdict_record(each, kept_s)) for each in verdicts]
+        inserts = [InsertOne(records.verdict_record(each, kept_s)) for each in verdicts]
         if inserts:
             self._on.bulk(self._on.verdicts.bulk_write, inserts)
 

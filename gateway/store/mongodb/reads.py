@@ -13,7 +13,7 @@ from pymongo import ASCENDING, DESCENDING
 
 from gateway.model import APPLICATIONS_KEY, BareDocument, Commit, Digested, Document, Head
 from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX
-from gateway.store.mongodb import head_records, records
+from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
 from gateway.store.mongodb.records import Record
@@ -155,10 +155,10 @@ class ListingsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        query = {"_id": names_after(after, prefix), head_records.REVISION: {"$gt": 0}}
+        query = {"_id": names_after(after, prefix), records.REVISION: {"$gt": 0}}
         with self._on.reading() as session:
-            cursor = self._on.catalogs.find(query, head_records.BARE_HEAD, session=session)
-            return [head_records.head_from(record) for record in cursor.sort("_id").limit(limit)]
+            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+            return [records.head_from(record) for record in cursor.sort("_id").limit(limit)]
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int

@@ -1,6 +1,12 @@
-"""How commits and documents are laid out as BSON.
+"""How everything is laid out as BSON.
 
-``catalogs``   see ``head_records``
+``catalogs``   ``_id`` the catalog's name; ``head``, which each move asks for and replaces: format
+               (see ``format``), revision and last (the commit's id), judged (the number of the last
+               verdict) and verdict (its id); time_us, deleted, ``out`` (up to where it is written
+               out), tail: [commit], judged_out and verdicts: [verdict], with ``open`` where it has
+               any of either; claims: [claim]; of retention floor, raises, swept and pins: [pin],
+               which no move touches; and ``uncommitted``, the time of the last verdict, where it
+               has no commit
 ``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
                first, and content and attributes as native BSON, so that people can query them,
                with the content's digest, unless that is large, or an earlier version wrote it;
@@ -9,7 +15,8 @@
 ``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
                ``keys`` are those that it is found under: of what it changed, or what was kept;
                of each change ``base`` is what it was made from: [revision, commit id]
-``verdicts``   see ``verdict_records``
+``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date); until
+               they are written out, the head has them
 
 What a commit changed is kept as JSON text: it is written three times as often as it is read, and
 text needs neither BSON's restrictions nor a walk over every value. Catalog names hold no NUL.
@@ -19,7 +26,9 @@ A field that most commits would hold the same value of is there only where it sa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, cast
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from bson import Int64, decode, encode
@@ -32,12 +41,18 @@ from gateway.model import (
     Action,
     BareDocument,
     Change,
+    Claim,
     Commit,
     Document,
+    Head,
     Idempotency,
+    Move,
+    Pin,
+    Place,
+    Retention,
     Skipped,
+    Verdict,
 )
-from gateway.store.mongodb.verdict_records import idempotency_fields, reply_id
 from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
 
 Record = dict[str, Any]
@@ -308,3 +323,171 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, Int64) else value
+
+
+def verdict_record(verdict: Verdict, kept_s: int) -> Record:
+    asked = verdict.idempotency
+    return {
+        "_id": reply_id(verdict.catalog, asked.principal, asked.key),
+        "catalog": verdict.catalog,
+        "expires": datetime.fromtimestamp(verdict.time_us / 1_000_000 + kept_s, UTC),
+        **verdict_fields(verdict),
+    }
+
+
+def verdict_from(record: Mapping[str, Any]) -> Verdict:
+    return verdict_of(record["catalog"], record)
+
+
+def verdict_fields(verdict: Verdict) -> Record:
+    return {
+        "number": verdict.number,
+        "revision": verdict.revision,
+        "time_us": verdict.time_us,
+        "id": verdict.id,
+        "idempotency": idempotency_fields(verdict.idempotency),
+        "attempts": verdict.attempts,
+        "outcome": _encode(verdict.outcome).decode(),
+    }
+
+
+def verdict_of(catalog: str, record: Mapping[str, Any]) -> Verdict:
+    return Verdict(
+        catalog=catalog,
+        number=record["number"],
+        revision=record["revision"],
+        time_us=record["time_us"],
+        id=record["id"],
+        idempotency=Idempotency(**record["idempotency"]),
+        attempts=record["attempts"],
+        outcome=msgspec.json.decode(record["outcome"]),
+        size_bytes=len(record["outcome"]),
+    )
+
+
+def idempotency_fields(asked: Idempotency) -> Record:
+    return {"principal": asked.principal, "key": asked.key, "fingerprint": asked.fingerprint}
+
+
+def reply_id(catalog: str, principal: str, key: str) -> str:
+    """The name that finds a reply: a verdict, or a commit with an idempotency key."""
+    return f"{catalog}\0{principal}\0{key}"
+
+
+_Reply = TypeVar("_Reply", Commit, Verdict)
+
+# The number of this layout: see ``format``.
+FORMAT: Final = 4
+
+# The fields of a head without its tail.
+_BARE_HEAD = ("head", "time_us", "out", "floor", "deleted", "judged_out")
+BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
+HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
+
+
+def head_at(catalog: str, place: Place) -> Record:
+    """The filter on a head at this place, of this format."""
+    return {"_id": catalog, "head": _head_fields(place)}
+
+
+def _head_fields(place: Place) -> Record:
+    """In the order in which MongoDB compares them."""
+    return {
+        "format": FORMAT,
+        "revision": place.revision,
+        "last": place.last,
+        "judged": place.judged,
+        "verdict": place.last_verdict,
+    }
+
+
+# The revision of a head, to be asked for.
+REVISION: Final = "head.revision"
+
+
+def in_line(move: Move) -> Record:
+    """The filter on a head whose first claim the move may pass, or that has none."""
+    if move.passes_all:
+        return {}
+    nobody: Record = {"claims.0": {"$exists": False}}
+    if not move.past:
+        return nobody
+    # That the name is missing says nothing: the path means a member "0" of each claim, too.
+    return {"$or": [nobody, {"claims.0.by": {"$in": [*move.past]}}]}
+
+
+def head_move(move: Move) -> Record:
+    """The update that makes a move; it leaves retention alone.
+
+    The tail keeps as many of its last commits as are above ``written``, whichever revision the head
+    itself has been noted to be written out to: so neither update can take too many from it. The
+    verdicts likewise.
+    """
+    revision, judged = move.reached
+    state: Record = {"head": _head_fields(move.goal), "open": True}
+    if move.commits:
+        last = move.commits[-1]
+        state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
+    written = {"out": move.written}
+    tail = [commit_fields(commit) for commit in move.commits]
+    pushed: Record = {"tail": {"$each": tail, "$slice": move.written - revision}}
+    if judged:
+        written["judged_out"] = move.judged_written
+        verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
+        pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
+    update: Record = {"$set": state, "$max": written, "$push": pushed}
+    if not move.base:  # a catalog that was never written may have verdicts
+        if move.commits:
+            update["$unset"] = {"uncommitted": ""}
+        elif move.verdicts:
+            state["uncommitted"] = move.verdicts[-1].time_us
+    if move.past:
+        update["$pull"] = {"claims": {"by": {"$in": [*move.past]}}}
+    if not move.commits:
+        update["$setOnInsert"] = {"time_us": 0}
+    return update
+
+
+def head_from(record: Mapping[str, Any]) -> Head:
+    catalog = record["_id"]
+    tail, at = record.get("tail"), record["head"]
+    return Head(
+        catalog=catalog,
+        revision=at["revision"],
+        time_us=record["time_us"],
+        written=record["out"],
+        floor=record.get("floor", 0),
+        deleted=record.get("deleted", False),
+        tail=None if tail is None else tuple(_of_tail(commit_of(catalog, c), c) for c in tail),
+        judged=at["judged"],
+        judged_written=record.get("judged_out", 0),
+        verdicts=None
+        if tail is None
+        else tuple(_of_tail(verdict_of(catalog, v), v) for v in record.get("verdicts", ())),
+        claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
+        last=at["last"],
+        last_verdict=at["verdict"],
+    )
+
+
+def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:
+    """The commit or verdict with the size that it takes in its head."""
+    return msgspec.structs.replace(reply, size_bytes=len(encode(record)))
+
+
+def pin_record(pin: Pin) -> Record:
+    return asdict(pin)
+
+
+def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
+    """``now``, by the database's clock, is needed where the floor was raised."""
+    return Retention(
+        revision=record["head"]["revision"],
+        floor=record.get("floor", 0),
+        swept=record.get("swept", 0),
+        pins=tuple(Pin(**pin) for pin in record.get("pins", ())),
+        raises=tuple(
+            (each["floor"], (now - each["at"]).total_seconds())
+            for each in (record.get("raises", ()) if now is not None else ())
+        ),
+    )

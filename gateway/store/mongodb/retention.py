@@ -18,7 +18,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.model import Pin, Retention
 from gateway.store.contract import Swept
-from gateway.store.mongodb import head_records, records
+from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
 from gateway.store.mongodb.records import Record
@@ -32,25 +32,25 @@ class RetentionPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def retention(self, catalog: str) -> Retention | None:
-        there = {"_id": catalog, head_records.REVISION: {"$gt": 0}}
+        there = {"_id": catalog, records.REVISION: {"$gt": 0}}
         with self._on.reading() as session:
             record = self._on.catalogs.find_one(there, _BOUNDS, session=session)
             if record is None or not record.get("raises"):
-                return None if record is None else head_records.retention_from(record)
+                return None if record is None else records.retention_from(record)
             # Read after the raises: an age is never less than it is told.
             clock = self._on.catalogs.find_one(there, {"now": "$$NOW"}, session=session)
-        return None if clock is None else head_records.retention_from(record, clock["now"])
+        return None if clock is None else records.retention_from(record, clock["now"])
 
     def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
         allowed: Record = {
             "_id": catalog,
-            head_records.REVISION: {"$gte": max(1, pin.revision)},
+            records.REVISION: {"$gte": max(1, pin.revision)},
             "floor": {"$not": {"$gt": pin.revision}},  # no floor: 0
         }
         if held is not None:
             allowed["pins"] = {"$elemMatch": {"id": held.id, "expires_us": held.expires_us}}
         others = _members("$pins", {"$ne": ["$$this.id", {"$literal": pin.id}]})
-        mine = {"$literal": [head_records.pin_record(pin)]}
+        mine = {"$literal": [records.pin_record(pin)]}
         return self._update_head(allowed, [{"$set": {"pins": {"$concatArrays": [others, mine]}}}])
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
@@ -63,7 +63,7 @@ class RetentionPart(StorePart):
         standing: Record = {"$gte": floor} if at is None else {"$gte": floor, "$eq": at}
         allowed = {
             "_id": catalog,
-            head_records.REVISION: standing,
+            records.REVISION: standing,
             "floor": {"$not": {"$gte": floor}},
             "pins": {"$not": {"$elemMatch": holding}},
         }
