@@ -22,7 +22,7 @@ from gateway.errors import (
 from gateway.model import Idempotency
 from gateway.model import Move as MoveOfHead
 from gateway.state.replay import advance_all
-from gateway.store.mongodb import head_records
+from gateway.store.mongodb import records
 from patching import ABSENT
 from tests.asking import (
     NOW,
@@ -236,7 +236,7 @@ def test_a_commit_is_never_heavier_than_its_bound() -> None:
         for n in range(60)
     ]
     decision = run(view(keys=[r.key for r in requests]), *requests, rules=many)
-    recorded = len(bson.encode(head_records.head_move(MoveOfHead("c", 7, decision.commits, 7))))
+    recorded = len(bson.encode(records.head_move(MoveOfHead("c", 7, decision.commits, 7))))
     assert 1 < len(decision.commits) < 60
     assert recorded < 300_000
 
@@ -258,7 +258,7 @@ def test_verdicts_of_a_batch_take_no_more_than_its_bound() -> None:
     move = MoveOfHead("c", 7, (), 7, 0, decision.verdicts, 0)
     assert len(decision.outcomes) == len(decision.verdicts)
     assert 1 < len(decision.verdicts) < 20
-    assert len(bson.encode(head_records.head_move(move))) < 500_000
+    assert len(bson.encode(records.head_move(move))) < 500_000
     alone = run(state, *requests, rules=bounded(batch_bytes_max=1))
     assert len(alone.outcomes) == len(alone.verdicts) == 1
 

@@ -212,10 +212,11 @@ def join_a_look_under_way(self: Any, names: Collection[str]) -> Any:
     asked = frozenset(names)
     group = under_way.get(asked)
     if group is None:
-        group = under_way[asked] = shared_looks._Group(self._runtime)
-        group.names.update(asked)
-        group.turn.set()
-        self._together._lead(group)
+        group = under_way[asked] = shared_looks._Joinable(asked, self._runtime)
+        self._together._free -= 1
+        self._together._begun(group)
+        self._together._look(group)
+        group.done.set()
         del under_way[asked]
     else:
         group.done.wait()

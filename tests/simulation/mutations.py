@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, pending, queue, ranges, resolve, round
+from gateway.commit import inputs, loop, queue, ranges, resolve, round
 from gateway.decide import compares, decide, drafts, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
@@ -279,7 +279,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "held-back": mutation(
         "behind a write that may come again, none is done on its document of what came with it",
         "bulk",
-        (pending.Pending, "is_held_back", lambda self: False),  # noqa: ARG005
+        (queue.Pending, "is_held_back", lambda self: False),  # noqa: ARG005
     ),
     "hold-what-is-answered": mutation(
         "a batch that a request has left is decided anew, whether it moves the head or not",
