@@ -26,9 +26,19 @@ from patching._errors import (
 from patching._indexed import PinnedItems
 from patching._json import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
 from patching._lists import NO_LISTS, Lists
-
-from ._operations import Add, Copy, Move, Operation, Operations, Patch, Remove, Replace, Test, parse
-from ._pointer import Tokens, find, index_of, why_missing
+from patching._operations import (
+    Add,
+    Copy,
+    Move,
+    Operation,
+    Operations,
+    Patch,
+    Remove,
+    Replace,
+    Test,
+    parse,
+)
+from patching._pointer import Tokens, find, index_of, why_missing
 
 
 def apply(

@@ -37,16 +37,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, Literal, TypeAlias, cast
 
 from patching._containers import Rules, changed, kind, members, owned_leaves, with_key, within
-from patching._contested import Conflict, Contested, OwnedByOthers
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
-from patching._json import ABSENT, Absent, Document, Json, depth, described, equal
+from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
+from patching._json import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
 from patching._lists import NO_LISTS, Lists
-from patching._owner_bounds import refuse_many, refuse_oversized
 from patching._owners import Owner, Owners, Set, Tree, canonical, places_of
 from patching._pointer import Tokens, is_within, join_pointer, split_pointer
+
+Conflict: TypeAlias = Literal["refuse", "skip", "force"]
+CONFLICTS: Final[tuple[Conflict, ...]] = ("refuse", "skip", "force")
+
+
+@dataclass(frozen=True, slots=True)
+class Contested:
+    """A leaf that a manager wants otherwise, and the others that own it; `value` is what it is.
+
+    `wanted` is what the manager sends at `pointer`: ABSENT where it sends a leaf at `wanted_at`,
+    above `pointer`, and so leaves no room for it."""
+
+    pointer: str
+    owners: Set
+    value: Json
+    wanted: Document
+    wanted_at: str
+
+
+class OwnedByOthers(PatchConflict):
+    """What a manager wants differs from what others own: nothing was changed. At least one."""
+
+    code = "owned_by_others"
+
+    def __init__(self, contested: tuple[Contested, ...]) -> None:
+        first = contested[0]
+        owner = first.owners[0]
+        how = "a plain write" if owner.plain else "an apply"
+        more = f", and {len(contested) - 1} more" if len(contested) > 1 else ""
+        super().__init__(
+            f"owned by {owner.manager!r} since revision {owner.since}, by {how}{more}",
+            pointer=first.pointer,
+        )
+        self.contested = contested
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,3 +421,35 @@ class _Work:
 
 def _node(tree: Tree | None) -> Tree | Absent:
     return ABSENT if tree is None else tree
+
+
+def refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
+    if after is before or after is ABSENT:
+        return
+    size = encoded_bytes(after)
+    if size > limits.result_bytes_max and (before is ABSENT or size > encoded_bytes(before)):
+        raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size)
+
+
+def refuse_many(
+    before: Owners | None, after: Owners | None, limits: Limits, *, plain: bool = False
+) -> None:
+    """LimitExceeded where `after` has grown beyond a bound. `plain`: no manager can have come, and
+    the size of the owners isn't looked at."""
+    if after is None or after is before:
+        return
+    for name, maximum, count in (
+        ("owned_leaves_max", limits.owned_leaves_max, Owners.count),
+        ("owners_max", limits.owners_max, Owners.total),
+    ):
+        actual = count(after)
+        if actual > maximum and (before is None or actual > count(before)):
+            raise LimitExceeded(name, maximum, actual)
+    if plain:
+        return
+    managers = len(after.managers())
+    if managers > limits.managers_max and (before is None or managers > len(before.managers())):
+        raise LimitExceeded("managers_max", limits.managers_max, managers)
+    size = after.size_bytes()
+    if size > limits.owners_bytes_max and (before is None or size > before.size_bytes()):
+        raise LimitExceeded("owners_bytes_max", limits.owners_bytes_max, size)
