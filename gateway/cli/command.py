@@ -22,7 +22,7 @@ from patching.client import ClientError, Gateway, Part, RequestError, Retry, Tra
 
 _COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
 # Somebody waits: a gateway that isn't there is told within seconds.
-_RETRY: Final = Retry(sends_max=6, longest_s=2.0)
+_RETRY: Final = Retry(retries_max=5, longest_s=2.0)
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 # RFC 6750, section 2.1. What isn't this would break the header, and be quoted in an error.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -6,7 +6,7 @@
      ▲         refused for good ─────────────────► raised
      │         refused for the moment ─► pause ─┐
      │         lost (unknown), repeatable ──────┤
-     └──────────────────────────────────────────┘  until sends_max or the deadline; then the last
+     └──────────────────────────────────────────┘  until retries_max or the deadline; then the last
                                                    error is raised, or what `outcomes` knows is told
 """
 

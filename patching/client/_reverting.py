@@ -10,8 +10,7 @@ import msgspec
 
 from patching import Conflict
 from patching.client._calls import Calls
-from patching.client._parsing import changes_of, expecting, is_replayed
-from patching.client._results import Change, ContestedLeaf
+from patching.client._results import Change, ContestedLeaf, changes_of, expecting, is_replayed
 from patching.client._terms import Tokens, WriteTerms, encoded
 from patching.client._transport import Answer
 

@@ -11,8 +11,7 @@ from typing import IO, Any, Final, Literal, Self, TypeAlias
 
 from patching.client._calls import Call, Calls
 from patching.client._errors import Moment, RequestError
-from patching.client._parsing import expecting, parse_written, value_of
-from patching.client._results import Written
+from patching.client._results import Written, expecting, parse_written, value_of
 from patching.client._terms import Terms, Tokens, encoded, token_texts
 from patching.client._transport import segment
 

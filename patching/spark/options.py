@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -310,13 +309,13 @@ class Options:
     @property
     def retry(self) -> Retry:
         """The retry policy; its callers pass ``retry_timeout``."""
-        return Retry(sends_max=sys.maxsize if self.max_retries is None else self.max_retries + 1)
+        return Retry(retries_max=self.max_retries)
 
     def bulk_terms(self, *, resend_unknown: bool = False) -> BulkTerms:
         return BulkTerms(
             lines_max=self.batch_size,
             retry_timeout_s=self.retry_timeout,
-            retries_max=self.max_retries,
+            retry=self.retry,
             resend_unknown=resend_unknown,
         )
 

@@ -27,7 +27,7 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
-from patching.client import Answer, BulkTerms, CatalogRoutes, Transport
+from patching.client import Answer, BulkTerms, CatalogRoutes, Retry, Transport
 from patching.client._errors import problem_of
 from patching.spark.columns import Columns
 from patching.spark.options import WRITE, Options
@@ -154,7 +154,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         kind = "application/x-ndjson"
         if answer is None:
             answer = lambda body: client.post("/v1/bulk", data=body, content_type=kind).get_data()  # noqa: E731
-        terms = BulkTerms(lines_max=20, sleep=lambda _: None)
+        terms = BulkTerms(lines_max=20, retry=Retry(retries_max=None, sleep=lambda _: None))
         monkeypatch.setattr(Options, "bulk_terms", lambda *_, **__: terms)
         monkeypatch.setattr(Options, "open_transport", lambda _: Inside(answer, client))
 
