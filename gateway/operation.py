@@ -15,7 +15,7 @@ from gateway.metrics.sampler import Sampler
 from gateway.metrics.shared import place
 from gateway.runtime import Runtime
 from gateway.service import Gateway
-from gateway.store.upload_contract import UploadStore
+from gateway.store.contract import UploadStore
 from gateway.tracing import Tracing, tracing
 
 _PACKAGE = "metadata-gateway"

@@ -25,11 +25,10 @@ from gateway.model import Commit, Reply
 from gateway.read.differences import Differences
 from gateway.read.digests import DigestListing
 from gateway.read.document import Documents, Reading
-from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
+from gateway.read.history import EVERY, CommitPage, History, RevisionAt, TellCommits, Which
 from gateway.read.listing import Listing
 from gateway.read.partitions import Partitions
 from gateway.read.reverts import Reverts
-from gateway.read.telling import TellCommits
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime

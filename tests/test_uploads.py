@@ -17,14 +17,14 @@ from gateway.model import SETTINGS_KEY, Attributes, Document
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
-from gateway.uploads.errors import (
+from gateway.uploads.uploads import (
+    OpenUpload,
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
     UploadNotFound,
 )
-from gateway.uploads.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
 
 ME = Principal("me", ())

@@ -44,9 +44,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         "List who owns what of a document, and since which revision.",
     ),
     "diff": Entry(f"{_HERE}.differences", "diff", "Show the differences between two revisions."),
-    "log": Entry(f"{_HERE}.history", "log", "List the commits of a catalog or a document."),
-    "watch": Entry(f"{_HERE}.history", "watch", "Print commits as they are made."),
-    "revert": Entry(f"{_HERE}.reverting", "revert", "Undo commits as a new commit."),
+    "log": Entry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
+    "watch": Entry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
+    "revert": Entry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
     "transaction": Entry(
         f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
     ),

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.cli import refusals
 from gateway.cli.command import ClientCommand, ReadCommand, Session
-from gateway.cli.import_files import Entry, format_of, read_entries, read_value
+from gateway.cli.importing import Entry, format_of, read_entries, read_value
 from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
 from gateway.cli.output import error_line
 from gateway.cli.refusals import explained

@@ -23,12 +23,9 @@ from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import CatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
-from gateway.http.routes.differences import DifferenceRoutes
-from gateway.http.routes.documents import DocumentRoutes
-from gateway.http.routes.history import HistoryRoutes
-from gateway.http.routes.listing import ListingRoutes
-from gateway.http.routes.owners import OwnersRoutes
-from gateway.http.routes.partitions import PartitionRoutes
+from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
+from gateway.http.routes.history import DifferenceRoutes, HistoryRoutes
+from gateway.http.routes.listing import ListingRoutes, PartitionRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
 from gateway.http.routes.static import (

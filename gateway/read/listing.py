@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document, Head, Pin, living
-from gateway.read.telling import told_of
+from gateway.read.history import told_of
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable

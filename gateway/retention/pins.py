@@ -17,8 +17,7 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Pin, Retention
-from gateway.retention.compaction import Compacted, Compaction
-from gateway.retention.compactor import Compactor, SettingsOf
+from gateway.retention.compaction import Compacted, Compaction, Compactor, SettingsOf
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.sweep import Sweeper

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from gateway.store.contract import StoredToken
-from gateway.store.upload_contract import Held, Upload, UploadPart
+from gateway.store.contract import Held, StoredToken, Upload, UploadPart
 
 
 class MemoryUploads:

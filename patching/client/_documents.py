@@ -185,36 +185,34 @@ class Part:
         declares for this document; what differs is then sent by the items' keys, so that with
         ``rebase`` writers of different items don't meet, and their order is no difference.
 
-        UpdateFailed after ``retries_max`` retries or at the deadline; ``tries_max``, which is 1
-        more, is deprecated. TypeError where ``function``
-        returns None of what isn't: it has forgotten to return. ``idempotency_key`` is refused: an
-        update is as many requests as it takes.
+        UpdateFailed after ``retries_max`` retries (``tries_max`` is deprecated) or at the deadline.
+        TypeError where ``function`` returns None of what isn't: it has forgotten to return.
+        ``idempotency_key`` is refused: an update is as many requests as it takes.
         """
-        if tries_max is not None:
-            warn_renamed("tries_max", "retries_max, which is 1 less")
-            retries_max = tries_max - 1
-        tries = self._tries(retries_max, terms)
+        tries = self._tries(retries_max, tries_max, terms)
         terms["show_refused"] = True
         shown: Document | None = None
         while True:
             before = shown or self._get_or_none(key, create, max(tries.left_s, 0.1))
-            after = _changed(function, ABSENT if before is None else before.value)
+            after = _changed(function, before.value if before else ABSENT)
             terms["timeout_s"] = max(tries.left_s, 0.1)
             try:
                 written = self._write_changes(key, before, after, rebase, lists, terms)
             except PreconditionFailed as error:
-                # The catalog has left that revision for good.
                 if error.applied != "no" or terms.get("resource_version") is not None:
-                    raise
+                    raise  # the catalog has left that revision for good
                 shown = self._shown(key, error) if shown is None else None
-                if not tries.again(error, passes=True, pauses=shown is None):
-                    raise UpdateFailed(key, tries.failures) from error
-                continue
+                if tries.again(error, passes=True, pauses=shown is None):
+                    continue
+                raise UpdateFailed(key, tries.failures) from error
             etag = None if (last := written or before) is None else last.etag
-            changed = written is not None and written.changed
+            changed = bool(written and written.changed)
             return Updated(key, after, etag, changed, tries.failures + 1, written)
 
-    def _tries(self, retries_max: int, terms: WriteTerms) -> Tries:
+    def _tries(self, retries_max: int, tries_max: int | None, terms: WriteTerms) -> Tries:
+        if tries_max is not None:
+            warn_renamed("tries_max", "retries_max, which is 1 less", stacklevel=4)
+            retries_max = tries_max - 1
         if terms.get("idempotency_key") is not None:
             raise TypeError("an update takes no idempotency_key: it is several requests")
         if retries_max < 0:

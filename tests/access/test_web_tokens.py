@@ -23,9 +23,10 @@ from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.settings.source import resolve
 from gateway.store.memory_uploads import MemoryTokens
 from gateway.tokens.issued import Tokens
-from gateway.tokens.key_fetch import BYTES_MAX, KEYS_MAX
 from gateway.tokens.web import (
+    BYTES_MAX,
     FRESH_S,
+    KEYS_MAX,
     PAUSE_S,
     USABLE_S,
     WAITING_MAX,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from gateway.cli import checks as host_checks
-from gateway.cli import checks as service_checks
+from gateway.cli import doctor as host_checks
+from gateway.cli import doctor as service_checks
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import Diagnosis, diagnose
 from tests.commandline.canned import Asked, Canned, Reply, problem

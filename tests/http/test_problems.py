@@ -33,7 +33,7 @@ from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
-from gateway.uploads import errors as upload_errors
+from gateway.uploads import uploads as upload_errors
 from patching import (
     Contested,
     DocumentAbsent,

@@ -26,7 +26,7 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
 from gateway.read.history import History, Which
-from gateway.retention.compactor import Compactor
+from gateway.retention.compaction import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable

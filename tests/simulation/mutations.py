@@ -17,7 +17,7 @@ from gateway.feed import channel as watch_log
 from gateway.feed import hub as watch_hub
 from gateway.read import document, listing
 from gateway.read import history as gateway_history
-from gateway.retention import compaction, compactor
+from gateway.retention import compaction
 from gateway.state import heads, tail, write_out
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
@@ -331,7 +331,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "no floor is raised above a pin",
         "pin",
         (compaction, "lowest_pin", history.nothing_pinned),
-        (compactor, "lowest_pin", history.nothing_pinned),
+        (compaction, "lowest_pin", history.nothing_pinned),
         (MemoryStore, "raise_floor", history.raise_floor_anyway),
         adjust=keeping,
     ),

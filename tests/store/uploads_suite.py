@@ -6,7 +6,7 @@ import hashlib
 import time
 from dataclasses import replace
 
-from gateway.store.upload_contract import Held, Upload, UploadPart, UploadStore
+from gateway.store.contract import Held, Upload, UploadPart, UploadStore
 from tests.store.retention_suite import race
 
 

@@ -24,8 +24,7 @@ from gateway.http.wire.answers import (
     last_modified,
 )
 from gateway.http.wire.headers import document_path
-from gateway.http.wire.owner_shapes import owners_shape, skipped_shape
-from gateway.http.wire.shapes import change_shape
+from gateway.http.wire.shapes import change_shape, owners_shape, skipped_shape
 from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented

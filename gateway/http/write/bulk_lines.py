@@ -63,7 +63,6 @@ from gateway.http.wire.members import (
     required,
     required_text,
 )
-from gateway.http.wire.owner_shapes import skipped_shape
 from gateway.http.wire.owning import (
     APPLY_MEMBERS,
     LET_GO_MEMBERS,
@@ -73,6 +72,7 @@ from gateway.http.wire.owning import (
 )
 from gateway.http.wire.problems import Problem, problem_content, problem_of
 from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
 from gateway.http.write.bulk_stream import Line

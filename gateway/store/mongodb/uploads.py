@@ -17,10 +17,10 @@ import msgspec
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
+from gateway.store.contract import Held, Upload, UploadPart
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import names_after
 from gateway.store.mongodb.records import Record
-from gateway.store.upload_contract import Held, Upload, UploadPart
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
