@@ -22,9 +22,9 @@ from gateway.limits import ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
+from gateway.read.current import Documents, Reading
 from gateway.read.differences import Differences
 from gateway.read.digests import DigestListing
-from gateway.read.document import Documents, Reading
 from gateway.read.history import EVERY, CommitPage, History, RevisionAt, TellCommits, Which
 from gateway.read.listing import Listing
 from gateway.read.partitions import Partitions
@@ -37,7 +37,7 @@ from gateway.state.heads import Observer, Settler, as_unavailable
 from gateway.state.janitor import Janitor
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
-from gateway.uploads.uploads import Uploads
+from gateway.uploads import Uploads
 
 _Answer = TypeVar("_Answer")
 

@@ -49,13 +49,12 @@ MAY_IMPORT = {
     " patching read service uploads wire write",
     "app": "access context cpu door limits memory routes service wire",
     "tracing": "context door meters",
-    "operation": "door meters metrics runtime service store tracing wire",
+    "observability": "door meters metrics runtime service store tracing wire",
     "server": "access cpu limits logs metrics settings store",
-    "application": "access app commit door limits metrics operation runtime server service wire"
+    "application": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"
     " tokens",
-    "demo": "client patching settings store",
 }
 # What is below HTTP.
 INNER = list(MAY_IMPORT)[: list(MAY_IMPORT).index("service") + 1]

@@ -17,7 +17,7 @@ from gateway.model import SETTINGS_KEY, Attributes, Document
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore
 from gateway.store.memory_uploads import MemoryUploads
-from gateway.uploads.uploads import (
+from gateway.uploads import (
     OpenUpload,
     TooManyUploads,
     UploadCommitted,

@@ -15,9 +15,9 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gateway.cli import refusals as exit_codes
+from gateway.cli import exit_codes as exit_codes
+from gateway.cli.exit_codes import as_problem, explained
 from gateway.cli.output import Output, ReaderGone, error_line
-from gateway.cli.refusals import as_problem, explained
 from patching.client import ClientError, Gateway, Part, RequestError, Retry, Transport
 
 _COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")

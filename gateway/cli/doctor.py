@@ -19,11 +19,11 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from gateway.cli import refusals as exit_codes
+from gateway.cli import exit_codes as exit_codes
 from gateway.cli.command import ReadCommand, Session
+from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import printable
-from gateway.cli.refusals import explained
 from patching.client import (
     Answer,
     Catalog,

@@ -16,11 +16,11 @@ from typing import IO, Any, Final, Literal
 import click
 import msgspec
 
-from gateway.cli import refusals as exit_codes
+from gateway.cli import exit_codes as exit_codes
 from gateway.cli.command import ClientCommand, Session, show_error
+from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import Advance, error_line, progress
-from gateway.cli.refusals import explained
 from patching import equal, join_pointer, repeated_member
 from patching.client import (
     BulkAnswer,

@@ -12,7 +12,7 @@ from flask import Flask, Request, Response
 from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway import cpu
-from gateway.access.limits import PrincipalLimits
+from gateway.access.token_buckets import PrincipalLimits
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door import audit
 from gateway.http.door.admission import Admission, claim_share
@@ -37,8 +37,8 @@ from gateway.http.routes.static import (
 )
 from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes
-from gateway.http.wire.answers import Answer
 from gateway.http.wire.problems import problem_answer
+from gateway.http.wire.responses import Answer
 from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import Memory
 from gateway.service import Gateway

@@ -63,8 +63,8 @@ class Context:
     for the request.
     ``problem`` is the code of the problem that was answered, and ``helps`` what was found for it
     beside what its error says. ``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.limits``), if anybody's. ``is_provisional``: a commit may yet change what was
-    read. ``account`` is what it holds of the process's memory.
+    (``gateway.access.token_buckets``), if anybody's. ``is_provisional``: a commit may yet change
+    what was read. ``account`` is what it holds of the process's memory.
     """
 
     endpoint: str | None = None

@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from gateway.metrics.definitions import METRICS
 from gateway.metrics.shared import Place
-from gateway.metrics.table import METRICS
 
 _TRIES = 5
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import OverLimit
 from gateway.http import create_app
-from gateway.http.wire.refusals import KINDS
+from gateway.http.wire.codes import KINDS
 from gateway.limits import ServiceLimits
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gateway.access import Grant, Principal, Role
 from gateway.application import authenticate
 from gateway.errors import KeysUnavailable, Unauthenticated
-from gateway.settings.source import resolve
+from gateway.settings.lookup import resolve
 from gateway.store.memory_uploads import MemoryTokens
 from gateway.tokens.issued import Tokens
 from gateway.tokens.web import (

@@ -15,7 +15,7 @@ from gateway.cli.main import settings_markdown
 from gateway.http import create_app
 from gateway.http.door.authorization import Need, need_of
 from gateway.limits import ServiceLimits
-from gateway.metrics.table import markdown as metrics_markdown
+from gateway.metrics.definitions import markdown as metrics_markdown
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.memory import MemoryStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.application import create_application
-from gateway.http.wire.refusals import KINDS
+from gateway.http.wire.codes import KINDS
 from gateway.limits import Limits, limits_of
 from gateway.settings import Settings
 

@@ -15,7 +15,7 @@ from gateway.errors import Unstorable
 from gateway.http import create_app
 from gateway.http.wire import body as bodies
 from gateway.http.wire.body import decode_patch, decode_value, require_storable, weigh
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.codes import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem

@@ -15,7 +15,7 @@ from werkzeug.test import TestResponse
 from gateway.errors import StoreUnavailable
 from gateway.feed.channel import WatchLog
 from gateway.http import create_app
-from gateway.http.wire.answers import Stream, in_pieces
+from gateway.http.wire.responses import Stream, in_pieces
 from gateway.limits import RequestLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway

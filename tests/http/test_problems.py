@@ -14,6 +14,7 @@ from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
 from gateway import cpu, errors
+from gateway import uploads as upload_errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Disputed, Required
 from gateway.decide.refusals import (
@@ -26,14 +27,13 @@ from gateway.decide.refusals import (
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
+from gateway.http.wire.codes import KINDS, RequestRefused, TryLater
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.refusals import KINDS, RequestRefused, TryLater
 from gateway.limits import ServiceLimits
 from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
 from gateway.store.memory import MemoryStore
-from gateway.uploads import uploads as upload_errors
 from patching import (
     Contested,
     DocumentAbsent,

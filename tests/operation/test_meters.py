@@ -13,7 +13,7 @@ from gateway.decide.edits import Put
 from gateway.feed.channel import Selection
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
-from gateway.metrics.meters import PrometheusMeters, measured
+from gateway.metrics.prometheus import PrometheusMeters, measured
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
 from gateway.model import Move

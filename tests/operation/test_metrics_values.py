@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import values
 
-from gateway.metrics.meters import PrometheusMeters
+from gateway.metrics.prometheus import PrometheusMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.shared import Place, forget_gauges, shared_directory
 from tests.operation.conftest import samples, value

@@ -15,7 +15,7 @@ from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import hub as watch_hub
-from gateway.read import document, listing
+from gateway.read import current, listing
 from gateway.read import history as gateway_history
 from gateway.retention import compaction
 from gateway.state import heads, tail, write_out
@@ -91,7 +91,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
         "read",
-        (document, "laid_over", breakages.stored_only),
+        (current, "laid_over", breakages.stored_only),
     ),
     "writers-overlay": mutation(
         "a decision lays the tail over what is stored",

@@ -20,11 +20,11 @@ from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Environ, Recheck, this_request
-from gateway.http.wire.answers import Answer, Stream, StreamAnswer, body_answer, in_pieces
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
 from gateway.http.wire.query import POLL_PARAMETERS, STREAM_PARAMETERS, parameters, whole_number
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import Answer, Stream, StreamAnswer, body_answer, in_pieces
 from gateway.http.wire.shapes import Seen, bookmark_event, commit_event, end_event, event_data
 from gateway.limits import RequestLimits
 from gateway.service import Gateway

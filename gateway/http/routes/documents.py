@@ -20,7 +20,18 @@ from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import (
+from gateway.http.wire.apply_terms import apply_parameters, require_wanted
+from gateway.http.wire.body import decode_document, read_patch
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import read_conditions, refuse_composites
+from gateway.http.wire.headers import catalog_name, document_key
+from gateway.http.wire.query import (
+    APPLY_PARAMETERS,
+    DOCUMENT_PARAMETERS,
+    LET_GO_PARAMETERS,
+    parameters,
+)
+from gateway.http.wire.responses import (
     Answer,
     body_answer,
     empty_answer,
@@ -28,22 +39,11 @@ from gateway.http.wire.answers import (
     last_modified,
     state_headers,
 )
-from gateway.http.wire.body import decode_document, read_patch
-from gateway.http.wire.conditions import read_conditions, refuse_composites
-from gateway.http.wire.headers import catalog_name, document_key
-from gateway.http.wire.owning import apply_parameters, require_wanted
-from gateway.http.wire.query import (
-    APPLY_PARAMETERS,
-    DOCUMENT_PARAMETERS,
-    LET_GO_PARAMETERS,
-    parameters,
-)
-from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.document import Reading
+from gateway.read.current import Reading
 from gateway.service import Gateway
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"

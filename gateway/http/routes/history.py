@@ -8,7 +8,7 @@ import msgspec
 from flask import Flask
 
 from gateway.http.context import this_request
-from gateway.http.wire.answers import Answer, body_answer, encode
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
 from gateway.http.wire.query import (
@@ -17,7 +17,7 @@ from gateway.http.wire.query import (
     parameters,
     whole_number,
 )
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape, difference_shape, verdict_shape
 from gateway.limits import RequestLimits
 from gateway.model import Commit

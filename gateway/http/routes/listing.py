@@ -16,15 +16,7 @@ from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.routes.documents import asked_revision
-from gateway.http.wire.answers import (
-    Answer,
-    Stream,
-    body_answer,
-    empty_answer,
-    encode,
-    in_pieces,
-    state_headers,
-)
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name, require_key
 from gateway.http.wire.query import (
@@ -33,7 +25,15 @@ from gateway.http.wire.query import (
     PARTITIONS_PARAMETERS,
     parameters,
 )
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import (
+    Answer,
+    Stream,
+    body_answer,
+    empty_answer,
+    encode,
+    in_pieces,
+    state_headers,
+)
 from gateway.limits import RequestLimits
 from gateway.model import Document
 from gateway.read.digests import DigestPage, KeyDigest, Names

@@ -38,8 +38,8 @@ from gateway.decide.edits import ApplyPatch, Merge
 from gateway.errors import OverLimit, Unstorable
 from gateway.http.context import Environ, declared_bytes
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import encode
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
 from patching import Json, Limits, has_many_exponents, join_pointer, repeated_member
 

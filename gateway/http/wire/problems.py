@@ -25,9 +25,9 @@ from gateway.conflict import Conflict, Disputed, FailedCompare, Stale
 from gateway.decide.refusals import ChangedSince, DocumentsBreakSettings, ItemsCollide
 from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
 from gateway.http.context import Context
-from gateway.http.wire.answers import Answer, body_answer, encode
+from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
-from gateway.http.wire.refusals import KINDS, RequestRefused, type_uri
+from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import owner_shapes
 from gateway.model import WITHHELD, Document
 from patching import (

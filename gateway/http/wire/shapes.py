@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
-from gateway.http.wire.answers import encode
+from gateway.http.wire.responses import encode
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Skipped, Verdict
 from gateway.read.differences import Difference
 from gateway.read.visibility import Life, Sight

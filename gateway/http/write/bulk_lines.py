@@ -41,7 +41,13 @@ from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError, RefusedBefore
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import encode
+from gateway.http.wire.apply_terms import (
+    APPLY_MEMBERS,
+    LET_GO_MEMBERS,
+    apply_members,
+    let_go_members,
+    require_wanted,
+)
 from gateway.http.wire.body import (
     decode_document,
     decode_extended_patch,
@@ -50,6 +56,7 @@ from gateway.http.wire.body import (
     refuse_repeated,
     weigh,
 )
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
 from gateway.http.wire.members import (
@@ -63,15 +70,8 @@ from gateway.http.wire.members import (
     required,
     required_text,
 )
-from gateway.http.wire.owning import (
-    APPLY_MEMBERS,
-    LET_GO_MEMBERS,
-    apply_members,
-    let_go_members,
-    require_wanted,
-)
 from gateway.http.wire.problems import Problem, problem_content, problem_of
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of

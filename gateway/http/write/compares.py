@@ -24,10 +24,10 @@ from gateway.decide.ranges import COUNT_MAX, RangeAbsent, RangeCount, RangeUncha
 from gateway.decide.strict import whole
 from gateway.errors import Unstorable
 from gateway.http.wire.body import document_bytes, require_storable_operations
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import require_key, require_prefix
 from gateway.http.wire.members import REVISION, member, refuse_member, require_known, require_object
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from patching import Limits, PatchError, join_pointer
 

@@ -9,12 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from gateway.cli import refusals
+from gateway.cli import exit_codes
 from gateway.cli.command import ClientCommand, ReadCommand, Session
+from gateway.cli.exit_codes import explained
 from gateway.cli.importing import Entry, format_of, read_entries, read_value
 from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
 from gateway.cli.output import error_line
-from gateway.cli.refusals import explained
 from patching import CONFLICTS
 from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
 
@@ -194,4 +194,4 @@ class _Run:
                 error_line(f"and {untold} more {count}")
         shape = {"catalog": self._catalog, **self.counts, "dry_run": self._dry_run}
         self._session.output.answer(shape)
-        return refusals.DONE if self._error is None else refusals.exit_code(self._error)
+        return exit_codes.DONE if self._error is None else exit_codes.exit_code(self._error)

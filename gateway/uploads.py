@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
-from gateway.access.limits import holder_of, may_hold
+from gateway.access.token_buckets import holder_of, may_hold
 from gateway.conflict import Conflict
 from gateway.decide.attributes import checked_attributes
 from gateway.decide.conditions import (
