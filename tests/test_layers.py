@@ -112,12 +112,6 @@ def test_only_the_store_speaks_to_mongodb() -> None:
             assert not [m for m in imports(path) if m.split(".")[0] in {"pymongo", "bson"}], path
 
 
-def test_no_service_works_with_the_test_twin_of_the_store() -> None:
-    for path in files("gateway"):
-        if not path.name.startswith("memory"):
-            assert not [m for m in imports(path) if m.startswith("gateway.store.memory")], path
-
-
 def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:
     places = [name for name in INNER if name not in {"access", "settings", "store", "runtime"}]
     for place in places:

@@ -18,11 +18,11 @@ from gateway.limits import ServiceLimits
 from gateway.metrics.definitions import markdown as metrics_markdown
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from patching._extended import EXTENDED_OPERATIONS
 from patching.spark.cli import main as spark_command
 from patching.spark.options import OPTIONS
 from tests.docs.pages import DOCS, Page, table_rows
+from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import load
 

@@ -20,9 +20,9 @@ from gateway.limits import RequestLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 from tests.http.event_stream import Event, events
+from tests.memory_store import MemoryStore
 
 EVENTS = "text/event-stream"
 

@@ -33,7 +33,6 @@ from gateway.limits import ServiceLimits
 from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
-from gateway.store.memory import MemoryStore
 from patching import (
     Contested,
     DocumentAbsent,
@@ -50,6 +49,7 @@ from patching import (
     TestFailed,
 )
 from tests.http.conftest import JSON_PATCH, Catalog, problem
+from tests.memory_store import MemoryStore
 
 # One of each class, with the code and status that the contract gives it.
 CONFLICT = Conflict(Required.IF_MATCH, ("1-a",), "k")

@@ -20,8 +20,8 @@ from gateway.model import Move
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Moved, Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import wait_until
+from tests.memory_store import MemoryStore
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
 from tests.test_layers import INNER, imports, package

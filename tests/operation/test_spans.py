@@ -17,9 +17,9 @@ from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from gateway.tracing import is_wanted, tracing
 from gateway.tracing.spans import Spans, exporting_provider
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

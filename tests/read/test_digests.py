@@ -11,10 +11,10 @@ from gateway.read import digests
 from gateway.read.digests import DigestPage
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from gateway.store.scanned import Scanned
 from patching import digest
 from tests.asking import put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 

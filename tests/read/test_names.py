@@ -15,8 +15,8 @@ from gateway.read import digests
 from gateway.read.digests import DigestPage, Names
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import applied, put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))

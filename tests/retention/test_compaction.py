@@ -30,8 +30,8 @@ from gateway.retention.compaction import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, once, patch, put
+from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
     Killed,
     check_history,

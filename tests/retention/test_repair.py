@@ -17,11 +17,11 @@ from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
 from patching import ABSENT, Owner, Owners
 from tests.asking import add, applied, content_of, put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.retention.test_compaction import gateway_on

@@ -25,7 +25,7 @@ from gateway.retention import compaction
 from gateway.state import heads, tail
 from gateway.state import sweep as sweeper
 from gateway.store.contract import Store, Swept
-from gateway.store.memory_retention import MemoryRetention
+from tests.memory_store import MemoryRetention
 
 _failed = compares.Comparing.failed
 

@@ -39,9 +39,9 @@ from gateway.store.contract import (
     Unsent,
     UploadStore,
 )
-from gateway.store.memory import digested, document_bytes
 from gateway.store.scanned import Scanned
 from patching import Json
+from tests.memory_store import digested, document_bytes
 
 from .recorder import RecordingStore
 from .scheduler import Process, Scheduler

@@ -23,7 +23,7 @@ from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import sweep as sweeper
 from gateway.state.cache import Cache
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 from . import breakages
 from . import breakages_of_history as history

@@ -15,7 +15,7 @@ from gateway.read.history import CommitPage, RevisionAt
 from gateway.retention.compaction import Compacted
 from gateway.service import Reading
 from gateway.store.contract import Moved, MoveResult, Swept
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 from .asks import Ask
 from .sim_runtime import EPOCH_US

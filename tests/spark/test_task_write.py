@@ -26,7 +26,6 @@ from gateway.http.write import bulk_stream
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from patching.client import Answer, BulkTerms, CatalogRoutes, Retry, Transport
 from patching.client._errors import problem_of
 from patching.spark.columns import Columns
@@ -34,6 +33,7 @@ from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import TaskWritten
 from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
 from tests.asking import SetClock
+from tests.memory_store import MemoryStore
 from tests.service import RunningGateway
 
 _ROWS = 200
