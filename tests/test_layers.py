@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "spark": "client patching",
     "logs": "",
     "metrics": "cpu meters store",
-    "context": "access decide memory",
+    "context": "access decide logs memory",
     "wire": "access conflict context cpu decide errors feed limits model patching read",
     "door": "access context decide errors limits logs memory wire",
     "write": "access context cpu decide door errors limits model patching read service wire",
