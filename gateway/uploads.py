@@ -42,7 +42,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
-from gateway.store.contract import Upload, UploadPart, UploadStore
+from gateway.store.contract import UploadPart, UploadRecord, UploadStore
 from patching import Json
 
 
@@ -118,7 +118,7 @@ class OpenUpload:
     as far as is known; ``by``: who asks now.
     """
 
-    upload: Upload
+    upload: UploadRecord
     parts: tuple[UploadPart, ...]
     conditions: Conditions
     attributes: Attributes | None
@@ -126,7 +126,7 @@ class OpenUpload:
     by: Principal
 
 
-class Uploads:
+class UploadService:
     """Thread-safe. Any call raises StoreUnavailable; one on an upload UploadNotFound."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Uploads:
         document = self._checked(catalog, key, by, conditions)
         conditions = conditions.pinned(key, document)
         now_us = self._runtime.now_us()
-        upload = Upload(
+        upload = UploadRecord(
             id=self._runtime.new_id(),
             catalog=catalog,
             key=key,
@@ -336,7 +336,7 @@ class Uploads:
                 actual=size_bytes,
             )
 
-    def _end(self, upload: Upload, revision: int) -> None:
+    def _end(self, upload: UploadRecord, revision: int) -> None:
         """Only to make room: the commit is made, and the parts expire in any case."""
         try:
             with as_unavailable():
@@ -358,7 +358,7 @@ def _require_room(
         raise TooManyUploads(setting, maximum, holder)
 
 
-def _idempotency(upload: Upload) -> Idempotency:
+def _idempotency(upload: UploadRecord) -> Idempotency:
     # With a space, which no Idempotency-Key has.
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
 

@@ -71,10 +71,10 @@ from patching._json import (
 from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
 from patching._merge import merge
 from patching._operations import Patch, as_operations, parse
-from patching._owners import Owner, Owners, OwnersChange, change_between, changed_owners
+from patching._owners import Owners, OwnersChange, Ownership, change_between, changed_owners
 from patching._ownership import (
     CONFLICTS,
-    Applied,
+    ApplyResult,
     Conflict,
     Contested,
     OwnedByOthers,
@@ -95,7 +95,7 @@ __all__ = [
     "NO_DECLARATIONS",
     "NO_LISTS",
     "Absent",
-    "Applied",
+    "ApplyResult",
     "ArrayKeys",
     "ArraySet",
     "Conflict",
@@ -117,9 +117,9 @@ __all__ = [
     "Lists",
     "Merged",
     "OwnedByOthers",
-    "Owner",
     "Owners",
     "OwnersChange",
+    "Ownership",
     "Patch",
     "PatchConflict",
     "PatchError",

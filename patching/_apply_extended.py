@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from patching._apply import Application
+from patching._apply import PatchRun
 from patching._errors import (
     DEFAULT_LIMITS,
     DocumentAbsent,
@@ -62,7 +62,7 @@ class Lowering:
         document_bytes: int,
         declared: Lists = NO_LISTS,
     ) -> None:
-        self.application = Application(document, limits, document_bytes)
+        self.application = PatchRun(document, limits, document_bytes)
         self.locator = Locator(keyed, limits, declared)
         self.keyed = keyed
         self.effective: list[dict[str, Json]] = []

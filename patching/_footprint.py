@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from patching._apply import Application
+from patching._apply import PatchRun
 from patching._apply_extended import Lowering, step
 from patching._errors import DEFAULT_LIMITS, PatchError
 from patching._extended import (
@@ -438,7 +438,7 @@ def footprint(
         return listed_footprint(patch, document, lists)
     reads: set[str] = set()
     writes: set[str] = set()
-    application: Application | None = Application(document, DEFAULT_LIMITS, 0)
+    application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
     for operation in patch.operations:
         root = application.root if application else ABSENT
         _record(operation, root, reads, writes)
@@ -454,7 +454,7 @@ def listed_footprint(patch: Patch, document: Document, lists: Lists) -> Footprin
     """Like `footprint`, where there are `lists`: locations go by the names that they have before
     each operation and after it."""
     named = _Named(lists)
-    application: Application | None = Application(document, DEFAULT_LIMITS, 0)
+    application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
     for operation in patch.operations:
         root = application.root if application else ABSENT
         for touch in _touches(operation):

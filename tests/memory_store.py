@@ -40,14 +40,14 @@ from gateway.store.contract import (
     RANGE_BYTES_MAX,
     SCANNED_BYTES_MAX,
     CommitSignals,
-    Held,
     Moved,
     MoveResult,
     Rejected,
     StoredToken,
     Swept,
-    Upload,
     UploadPart,
+    UploadRecord,
+    UploadsHeld,
 )
 from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
@@ -661,20 +661,20 @@ class MemoryUploads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._uploads: dict[tuple[str, str], Upload] = {}
+        self._uploads: dict[tuple[str, str], UploadRecord] = {}
         self._parts: dict[tuple[str, str], dict[int, tuple[UploadPart, bytes]]] = {}
         self._rooms: dict[tuple[str, str], dict[int, int]] = {}
 
-    def create_upload(self, upload: Upload) -> None:
+    def create_upload(self, upload: UploadRecord) -> None:
         with self._lock:
             self._uploads[_name(upload)] = upload
             self._rooms[_name(upload)] = {}
 
-    def upload(self, catalog: str, upload_id: str) -> Upload | None:
+    def upload(self, catalog: str, upload_id: str) -> UploadRecord | None:
         with self._lock:
             return self._uploads.get((catalog, upload_id))
 
-    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+    def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
         with self._lock:
             found = [
                 (upload.principal, sum(self._rooms[name].values()))
@@ -682,9 +682,11 @@ class MemoryUploads:
                 if upload.is_open and upload.expires_us > now_us
             ]
         own = [size for whose, size in found if whose == principal]
-        return Held(len(found), sum(size for _, size in found)), Held(len(own), sum(own))
+        return UploadsHeld(len(found), sum(size for _, size in found)), UploadsHeld(
+            len(own), sum(own)
+        )
 
-    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+    def make_room(self, upload: UploadRecord, number: int, size_bytes: int, bytes_max: int) -> bool:
         with self._lock:
             known = self._uploads.get(_name(upload))
             if known is None or not known.is_open:
@@ -696,17 +698,17 @@ class MemoryUploads:
             rooms[number] = room
             return True
 
-    def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
+    def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
         part = UploadPart(number, len(content), hashlib.sha256(content).hexdigest())
         with self._lock:
             self._parts.setdefault(_name(upload), {})[number] = (part, content)
         return part
 
-    def parts(self, upload: Upload) -> Sequence[UploadPart]:
+    def parts(self, upload: UploadRecord) -> Sequence[UploadPart]:
         with self._lock:
             return [part for _, (part, _) in sorted(self._parts.get(_name(upload), {}).items())]
 
-    def part_content(self, upload: Upload, number: int) -> bytes | None:
+    def part_content(self, upload: UploadRecord, number: int) -> bytes | None:
         with self._lock:
             staged = self._parts.get(_name(upload), {}).get(number)
         return None if staged is None else staged[1]
@@ -715,18 +717,18 @@ class MemoryUploads:
         with self._lock:
             return sum(upload.expires_us > now_us for upload in self._uploads.values())
 
-    def drop_parts(self, upload: Upload) -> None:
+    def drop_parts(self, upload: UploadRecord) -> None:
         with self._lock:
             self._parts.pop(_name(upload), None)
 
-    def drop_upload(self, upload: Upload) -> None:
+    def drop_upload(self, upload: UploadRecord) -> None:
         with self._lock:
             self._uploads.pop(_name(upload), None)
             self._rooms.pop(_name(upload), None)
             self._parts.pop(_name(upload), None)
 
 
-def _name(upload: Upload) -> tuple[str, str]:
+def _name(upload: UploadRecord) -> tuple[str, str]:
     return upload.catalog, upload.id
 
 

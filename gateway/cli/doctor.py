@@ -25,9 +25,9 @@ from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import printable
 from patching.client import (
-    Answer,
     Catalog,
     ClientError,
+    HttpAnswer,
     NotAuthorized,
     Problem,
     RequestError,
@@ -56,7 +56,7 @@ _VERSION: Final = re.compile(rb"(?m)^  version: ([^\s]+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """``detail`` is what is so, ``help`` what to do about it. Neither holds a secret."""
 
     state: State
@@ -77,19 +77,19 @@ class Finding:
         return f"{self.check}: {self.detail}" + (f" -> {self.help}" if self.help else "")
 
 
-def ok(check: str, detail: str) -> Finding:
-    return Finding("ok", check, detail)
+def ok(check: str, detail: str) -> CheckFinding:
+    return CheckFinding("ok", check, detail)
 
 
-def warn(check: str, detail: str, help: str) -> Finding:
-    return Finding("warn", check, detail, help)
+def warn(check: str, detail: str, help: str) -> CheckFinding:
+    return CheckFinding("warn", check, detail, help)
 
 
-def fail(check: str, detail: str, help: str) -> Finding:
-    return Finding("FAIL", check, detail, help)
+def fail(check: str, detail: str, help: str) -> CheckFinding:
+    return CheckFinding("FAIL", check, detail, help)
 
 
-def check_host(flags: Mapping[str, Any]) -> Iterator[Finding]:
+def check_host(flags: Mapping[str, Any]) -> Iterator[CheckFinding]:
     """``flags``: those of the settings, as `gateway.settings.resolve` takes them."""
     yield _versions()
     settings: Settings | None = None
@@ -106,7 +106,7 @@ def check_host(flags: Mapping[str, Any]) -> Iterator[Finding]:
         yield ok("mongodb", "none is configured here: it wasn't looked at")
 
 
-def _versions() -> Finding:
+def _versions() -> CheckFinding:
     found = [f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         try:
@@ -116,7 +116,7 @@ def _versions() -> Finding:
     return ok("versions", ", ".join(found))
 
 
-def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[Finding, Settings | None]]:
+def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[CheckFinding, Settings | None]]:
     try:
         # By name: a client's installation needn't have what they need.
         module: Any = import_module("gateway.settings")
@@ -139,7 +139,7 @@ def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[Finding, Settings | No
         yield warn("settings", f"{name} is no setting", f"did you mean {near}?"), resolved.settings
 
 
-def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[Finding]:
+def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]:
     try:
         module: Any = import_module("gateway.store.mongodb.diagnosis")
         unreachable = import_module("gateway.store.contract").Unreachable
@@ -162,7 +162,7 @@ def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[Finding]:
     yield from diagnosed(diagnosis)
 
 
-def diagnosed(diagnosis: Diagnosis) -> Iterator[Finding]:
+def diagnosed(diagnosis: Diagnosis) -> Iterator[CheckFinding]:
     major, minor = (int(part) for part in diagnosis.version.split(".")[:2])
     said = f"{diagnosis.version}, {diagnosis.topology}"
     if (major, minor) < _MONGODB_OLDEST:
@@ -191,7 +191,7 @@ def diagnosed(diagnosis: Diagnosis) -> Iterator[Finding]:
     yield _indexes(diagnosis.foreign)
 
 
-def _indexes(foreign: Sequence[str]) -> Finding:
+def _indexes(foreign: Sequence[str]) -> CheckFinding:
     if not foreign:
         return ok("indexes", "none that could refuse a write")
     return fail(
@@ -210,7 +210,7 @@ def _without(uri: str, text: str) -> str:
     return text.replace(secret, "***") if secret else text
 
 
-def _disk(data_dir: Path) -> Finding:
+def _disk(data_dir: Path) -> CheckFinding:
     there = data_dir
     while not there.exists():
         there = there.parent
@@ -228,7 +228,7 @@ def _disk(data_dir: Path) -> Finding:
     return ok("disk", said)
 
 
-def check_service(session: Session, catalog: str | None) -> Iterator[Finding]:
+def check_service(session: Session, catalog: str | None) -> Iterator[CheckFinding]:
     with Transport(session.url, token=session.token, ca_file=session.ca_file) as transport:
         yield from _url(session)
         begun = time.time()
@@ -244,7 +244,7 @@ def check_service(session: Session, catalog: str | None) -> Iterator[Finding]:
         yield from _access(session, transport, catalog)
 
 
-def _url(session: Session) -> Iterator[Finding]:
+def _url(session: Session) -> Iterator[CheckFinding]:
     parts = urlsplit(session.url)
     host = parts.hostname or ""
     if parts.scheme == "http" and session.token is not None and not host.startswith(_LOOPBACK):
@@ -253,7 +253,7 @@ def _url(session: Session) -> Iterator[Finding]:
         yield ok("url", session.url)
 
 
-def check_clock(answer: Answer, now_s: float) -> Finding:
+def check_clock(answer: HttpAnswer, now_s: float) -> CheckFinding:
     text = answer.headers.get("Date")
     try:
         there_s = parsedate_to_datetime(text or "").timestamp()
@@ -271,7 +271,7 @@ def check_clock(answer: Answer, now_s: float) -> Finding:
     return ok("clock", "the same here and there, to the second")
 
 
-def _ready(transport: Transport) -> Finding:
+def _ready(transport: Transport) -> CheckFinding:
     try:
         transport.request("GET", "/readyz", read_timeout_s=_TIMEOUT_S)
     except RequestError as error:
@@ -279,7 +279,7 @@ def _ready(transport: Transport) -> Finding:
     return ok("readyz", "its database answers")
 
 
-def _contract(transport: Transport) -> Finding:
+def _contract(transport: Transport) -> CheckFinding:
     try:
         body = transport.request("GET", "/openapi.yaml", read_timeout_s=_TIMEOUT_S).body
     except RequestError as error:
@@ -291,7 +291,7 @@ def _contract(transport: Transport) -> Finding:
     return ok("contract", f"version {version}")
 
 
-def _access(session: Session, transport: Transport, catalog: str | None) -> Iterator[Finding]:
+def _access(session: Session, transport: Transport, catalog: str | None) -> Iterator[CheckFinding]:
     given = "a token" if session.token is not None else "no token"
     try:
         listed = transport.request(
@@ -311,7 +311,7 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
         yield _may(session.gateway.catalog(catalog), transport)
 
 
-def _may(catalog: Catalog, transport: Transport) -> Finding:
+def _may(catalog: Catalog, transport: Transport) -> CheckFinding:
     """The principal's rights in the catalog, found by requests that change nothing."""
     path = f"/v1/catalogs/{quote(catalog.name, safe='')}"
     roles = []
@@ -367,7 +367,7 @@ def doctor(session: Session, /, catalog: str | None, **flags: Any) -> int:
     return exit_codes.FAILED if failed else exit_codes.DONE
 
 
-def _show(session: Session, finding: Finding) -> None:
+def _show(session: Session, finding: CheckFinding) -> None:
     output = session.output
     if output.quiet and finding.state == "ok":
         return

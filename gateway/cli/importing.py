@@ -38,7 +38,7 @@ Format = Literal["export", "ndjson"]
 _LINES = (".ndjson", ".jsonl")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ImportEntry(msgspec.Struct, frozen=True):
     """``value`` is JSON as the file has it. ``attributes`` None: the file says nothing of them."""
 
     key: str
@@ -75,7 +75,7 @@ def format_of(path: str, chosen: str | None) -> Format:
     return "ndjson" if path.endswith(_LINES) else "export"
 
 
-def read_entries(path: str, format_: Format, prefix: str) -> Iterator[Entry]:
+def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntry]:
     """The entries whose keys begin with ``prefix``, in the file's order; ``-`` is standard input.
 
     Lines are read as they are needed, an export as a whole. Raises ImportFileError, also for a
@@ -99,7 +99,7 @@ def read_value(path: Path) -> msgspec.Raw:
         return msgspec.Raw(text)
 
 
-def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterator[Entry]:
+def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterator[ImportEntry]:
     found = _of_lines(file, name) if format_ == "ndjson" else _of_export(file, name)
     seen: set[str] = set()
     for place, entry in found:
@@ -117,7 +117,7 @@ def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterat
         yield entry
 
 
-def _of_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, Entry]]:
+def _of_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, ImportEntry]]:
     decoder = msgspec.json.Decoder(_Line)
     for number, text in enumerate(file, 1):
         if not text.strip():
@@ -126,16 +126,16 @@ def _of_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, Entry]]:
         with _readable(place):
             line = decoder.decode(text)
             _refuse_repeated(text, line)
-        yield place, Entry(line.key, line.value, line.attributes)
+        yield place, ImportEntry(line.key, line.value, line.attributes)
 
 
-def _of_export(file: IO[bytes], name: str) -> Iterator[tuple[str, Entry]]:
+def _of_export(file: IO[bytes], name: str) -> Iterator[tuple[str, ImportEntry]]:
     with _readable(name):
         text = file.read()
         export = msgspec.json.decode(text, type=_Export)
         _refuse_repeated(text, export)
     for key, value in export.metadata.items():
-        yield name, Entry(key, value)
+        yield name, ImportEntry(key, value)
 
 
 def _refuse_repeated(text: bytes, decoded: Any) -> None:
@@ -236,7 +236,7 @@ def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool
             raise
 
 
-def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
+def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -> int:
     """Say what became of it; the exit code."""
     for key in tally.conflicting:
         error_line(f"{key!r} has other contents by somebody else: left alone")
@@ -268,7 +268,7 @@ def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
 
 
 @dataclass(slots=True)
-class Tally:
+class ImportTally:
     """``conflicts``: documents that are there with other contents, and were left so; the keys of
     the first of them in ``conflicting``. ``kept``: the same, as it was asked for. ``refused``:
     others, the first of them and why in ``errors``. ``stopped``: why the rest wasn't sent."""
@@ -324,10 +324,10 @@ class Import:
         self._message = message
         self._dry_run = dry_run
         self._terms = BulkTerms(retry_timeout_s=retry_timeout_s)
-        self.tally = Tally()
+        self.tally = ImportTally()
         self.keys: set[str] = set()
 
-    def run(self, entries: Iterable[Entry], advance: Advance) -> None:
+    def run(self, entries: Iterable[ImportEntry], advance: Advance) -> None:
         """Until all are done, or something keeps all of them from being done."""
         for window in _windows(entries):
             self.tally.read += len(window)
@@ -352,7 +352,7 @@ class Import:
             else:
                 self.tally.deleted += answer.changed
 
-    def _bulk(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _bulk(self, entries: Sequence[ImportEntry]) -> list[ImportEntry]:
         """Write the entries; returns those that weren't written because their documents exist."""
         lines = [
             self._line(entry.key, {**_put(entry), **self._condition()}, entry) for entry in entries
@@ -367,7 +367,7 @@ class Import:
                 self.tally.took(answer.changed)
         return there
 
-    def _compare(self, entries: Sequence[Entry]) -> None:
+    def _compare(self, entries: Sequence[ImportEntry]) -> None:
         """Compare existing documents with the file's."""
         if self._mode == "if-absent":
             self.tally.kept += len(entries)
@@ -385,7 +385,7 @@ class Import:
     def _condition(self) -> dict[str, Any]:
         return {} if self._mode == "replace" else {"if_none_match": "*"}
 
-    def _line(self, key: str, members: dict[str, Any], subject: Entry | Document) -> BulkLine:
+    def _line(self, key: str, members: dict[str, Any], subject: ImportEntry | Document) -> BulkLine:
         line = {"catalog": self._catalog, "key": key, **members}
         if self._message is not None:
             line["message"] = self._message
@@ -407,21 +407,21 @@ class Import:
                 self.tally.stopped = answer.error
 
 
-def _put(entry: Entry) -> dict[str, Any]:
+def _put(entry: ImportEntry) -> dict[str, Any]:
     members: dict[str, Any] = {"op": "put", "value": entry.value}
     if entry.attributes:
         members["attributes"] = {"mode": "replace", "value": entry.attributes}
     return members
 
 
-def _is_same(entry: Entry, there: Document | None) -> bool:
+def _is_same(entry: ImportEntry, there: Document | None) -> bool:
     if there is None or not equal(msgspec.json.decode(entry.value), there.value):
         return False
     return not entry.attributes or equal(entry.attributes, dict(there.attributes or {}))
 
 
-def _windows(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    window: list[Entry] = []
+def _windows(entries: Iterable[ImportEntry]) -> Iterator[list[ImportEntry]]:
+    window: list[ImportEntry] = []
     size = 0
     for entry in entries:
         window.append(entry)

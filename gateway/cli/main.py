@@ -20,7 +20,7 @@ from gateway.settings.table import REMOVED, Setting, flag_of
 from patching.command_group import OneLineGroup, together
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """The place of a command, and its line of help."""
 
     module: str
@@ -30,32 +30,32 @@ class Entry(NamedTuple):
 
 _HERE: Final = "gateway.cli"
 _INSTRUCTION: Final = "_GATEWAY_COMPLETE"  # the variable that click itself looks at
-COMMANDS: Final[dict[str, Entry]] = {
-    "get": Entry(f"{_HERE}.reading", "get", "Read a document, or list keys, or catalogs."),
-    "put": Entry(f"{_HERE}.writing", "put", "Create or replace a document."),
-    "patch": Entry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
-    "delete": Entry(f"{_HERE}.writing", "delete", "Delete a document."),
-    "apply": Entry(
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "get": CommandEntry(f"{_HERE}.reading", "get", "Read a document, or list keys, or catalogs."),
+    "put": CommandEntry(f"{_HERE}.writing", "put", "Create or replace a document."),
+    "patch": CommandEntry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
+    "delete": CommandEntry(f"{_HERE}.writing", "delete", "Delete a document."),
+    "apply": CommandEntry(
         f"{_HERE}.apply",
         "apply",
         "Send what a manager wants of documents, and have it own that.",
     ),
-    "owners": Entry(
+    "owners": CommandEntry(
         f"{_HERE}.apply",
         "owners",
         "List who owns what of a document, and since which revision.",
     ),
-    "diff": Entry(f"{_HERE}.diff", "diff", "Show the differences between two revisions."),
-    "log": Entry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
-    "watch": Entry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
-    "revert": Entry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
-    "transaction": Entry(
+    "diff": CommandEntry(f"{_HERE}.diff", "diff", "Show the differences between two revisions."),
+    "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
+    "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
+    "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
+    "transaction": CommandEntry(
         f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
     ),
-    "export": Entry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
-    "import": Entry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
-    "compact": Entry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
-    "doctor": Entry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
+    "export": CommandEntry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
+    "import": CommandEntry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
+    "compact": CommandEntry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
+    "doctor": CommandEntry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
 }
 
 

@@ -21,7 +21,7 @@ from gateway.http.door.observation import Observation, Observer, note_route, tem
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
-from gateway.http.routes.catalogs import CatalogRoutes
+from gateway.http.routes.catalogs import WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
 from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
 from gateway.http.routes.history import DifferenceRoutes, HistoryRoutes
@@ -226,7 +226,7 @@ def _register_routes(
     OwnersRoutes(gateway, limits).register(app)
     TransactionRoutes(gateway, limits).register(app)
     RevertRoutes(gateway, limits).register(app)
-    CatalogRoutes(gateway, limits).register(app)
+    WholeCatalogRoutes(gateway, limits).register(app)
     ApplicationRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     PartitionRoutes(gateway, limits).register(app)

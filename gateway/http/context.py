@@ -34,7 +34,7 @@ class Seat(Protocol):
     def claim(self, holder: str) -> None: ...
 
 
-class Spending(Protocol):
+class RateSpending(Protocol):
     """The request's account with its principal's rates; see ``door.rate_limits``."""
 
     def take(self, amounts: dict[str, int]) -> None: ...
@@ -78,7 +78,7 @@ class Context:
     recheck: Recheck | None = None
     seat: Seat | None = None
     account: Account | None = None
-    spending: Spending | None = None
+    spending: RateSpending | None = None
     decided: Decided | None = None
     helps: dict[str, Any] | None = None
     problem: str | None = None

@@ -46,7 +46,7 @@ _Told = TypeVar("_Told")
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPage(Generic[_Told]):
+class HistoryPage(Generic[_Told]):
     """What is told of commits, by revision; the next page begins behind ``next_after``, None: that
     was the last.
 
@@ -75,7 +75,7 @@ _Listed = Callable[[int, int, int, int], Sequence[Commit]]
 _Page = list[tuple[int, _Told]]
 
 
-class History:
+class HistoryReads:
     """Every answer covers all commits up to a head read after the question came.
 
     The floor is looked at last: what compaction has overtaken isn't answered, for what was read
@@ -148,7 +148,7 @@ class History:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> CommitPage[Commit]:
+    ) -> HistoryPage[Commit]:
         """``told`` of the commits themselves."""
         return self.told(catalog, list, after=after, limit=limit, key=key, which=which)
 
@@ -161,7 +161,7 @@ class History:
         limit: int,
         key: str | None,
         which: Which = EVERY,
-    ) -> CommitPage[_Told]:
+    ) -> HistoryPage[_Told]:
         """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
 
         A page may hold fewer where its commits are large, but at least one if there is one; by an
@@ -193,7 +193,7 @@ class History:
             else:
                 told, more = self._ascending(page, listed, after, through, looked_at)
                 self._require_retained(catalog, after)
-        return CommitPage([each for _, each in told], standing.revision, more)
+        return HistoryPage([each for _, each in told], standing.revision, more)
 
     def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
         def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[Commit]:

@@ -43,7 +43,7 @@ _TOMBSTONES_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """The result of a compaction; ``swept`` counts the commits changed or deleted."""
 
     floor: int
@@ -52,7 +52,7 @@ class Compacted:
     tombstones: int
 
 
-class Compaction:
+class CatalogCompaction:
     """Every method raises Unreachable, and what the ``rest`` raises that it is given.
 
     ``rest`` is called between two pieces of work, so that writers get their turn.
@@ -74,7 +74,7 @@ class Compaction:
         self._sweeper = sweeper
         self._meters = meters
 
-    def compact(self, catalog: str, revision: int, rest: Callable[[], None]) -> Compacted:
+    def compact(self, catalog: str, revision: int, rest: Callable[[], None]) -> CompactionResult:
         """Make ``revision`` the oldest one that can be read.
 
         Raises CatalogNotFound, RevisionNotFound above the head, SnapshotExists where the floor is
@@ -90,11 +90,11 @@ class Compaction:
             )
         self._raise_floor(catalog, revision)
         swept = self.finish(catalog, rest)
-        return Compacted(revision, standing.revision, swept, self.tidy(catalog, rest))
+        return CompactionResult(revision, standing.revision, swept, self.tidy(catalog, rest))
 
     def compact_as_wanted(
         self, catalog: str, wanted: Callable[[Standing], int], rest: Callable[[], None]
-    ) -> Compacted | None:
+    ) -> CompactionResult | None:
         """Compact to what ``wanted`` says of the catalog at the standing that it is given.
 
         ``wanted`` reads what it needs of the catalog, its settings among it, at that revision or
@@ -112,7 +112,9 @@ class Compaction:
             if self._store.raise_floor(catalog, revision, now_us, standing.revision):
                 self._sweeper.step("raise_floor")
                 swept += self.finish(catalog, rest)
-                return Compacted(revision, standing.revision, swept, self.tidy(catalog, rest))
+                return CompactionResult(
+                    revision, standing.revision, swept, self.tidy(catalog, rest)
+                )
         raise StoreUnavailable("the catalog moves on all the time, or others compact it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
@@ -202,7 +204,7 @@ class Compactor:
         self,
         store: Store,
         runtime: Runtime,
-        compaction: Compaction,
+        compaction: CatalogCompaction,
         limits: RetentionLimits,
         settings_of: SettingsOf,
         meters: Meters = NO_METERS,

@@ -390,7 +390,7 @@ class TokenStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class UploadRecord:
     """``terms`` are the conditions of its opening, as plain JSON. ``is_open`` False: it was
     committed, and is kept for its result.
     """
@@ -406,7 +406,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class UploadsHeld:
     """The number of uploads and the bytes of their parts, counting the room that was made."""
 
     uploads: int = 0
@@ -427,33 +427,33 @@ class UploadStore(Protocol):
     An expired upload may disappear at any time after ``expires_us``, parts first.
     """
 
-    def create_upload(self, upload: Upload) -> None: ...
+    def create_upload(self, upload: UploadRecord) -> None: ...
 
-    def upload(self, catalog: str, upload_id: str) -> Upload | None: ...
+    def upload(self, catalog: str, upload_id: str) -> UploadRecord | None: ...
 
-    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+    def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
         """Open uploads that expire after ``now_us``: of all principals, and of ``principal``."""
 
-    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+    def make_room(self, upload: UploadRecord, number: int, size_bytes: int, bytes_max: int) -> bool:
         """Make room for a part. False, without a change, where the upload would take more than
         ``bytes_max``, or where it is gone or no longer open.
 
         Atomic. A part counts as the largest one that room was made for under its number.
         """
 
-    def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
+    def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
         """Stage a part, replacing the one with its number."""
 
-    def parts(self, upload: Upload) -> Sequence[UploadPart]:
+    def parts(self, upload: UploadRecord) -> Sequence[UploadPart]:
         """The parts without their contents, ascending by number."""
 
-    def part_content(self, upload: Upload, number: int) -> bytes | None: ...
+    def part_content(self, upload: UploadRecord, number: int) -> bytes | None: ...
 
     def count_uploads(self, now_us: int) -> int:
         """The number of uploads that expire after ``now_us``, committed ones included."""
 
-    def drop_parts(self, upload: Upload) -> None:
+    def drop_parts(self, upload: UploadRecord) -> None:
         """Delete the upload's parts and keep the upload."""
 
-    def drop_upload(self, upload: Upload) -> None:
+    def drop_upload(self, upload: UploadRecord) -> None:
         """Delete the upload with its parts; nothing to do where that was done."""

@@ -49,7 +49,7 @@ from patching.client._errors import (
 )
 from patching.client._feed import Feed
 from patching.client._follower import Follower
-from patching.client._gateway import Catalog, Gateway, Settings
+from patching.client._gateway import Catalog, CatalogSettings, Gateway
 from patching.client._local_copy import History, Snapshot
 from patching.client._reading import ExportStream
 from patching.client._results import (
@@ -66,7 +66,7 @@ from patching.client._results import (
     DocumentDigest,
     LeafOwners,
     Owner,
-    OwnersChange,
+    OwnershipChange,
     Several,
     TransactionResult,
     Updated,
@@ -79,12 +79,11 @@ from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
 from patching.client._subscription import Reload, Subscription
 from patching.client._terms import Token, Tokens, WriteTerms, new_idempotency_key
 from patching.client._transactions import Branch, Condition, Transaction
-from patching.client._transport import Answer, Transport, segment
+from patching.client._transport import HttpAnswer, Transport, segment
 from patching.client._uploads import Upload, Uploads, UploadState
 
 __all__ = [
     "ActionResult",
-    "Answer",
     "AppendFailed",
     "Appended",
     "BadRequest",
@@ -97,6 +96,7 @@ __all__ = [
     "Catalog",
     "CatalogHead",
     "CatalogRoutes",
+    "CatalogSettings",
     "CatalogState",
     "CatalogWritten",
     "Change",
@@ -121,6 +121,7 @@ __all__ = [
     "Gateway",
     "Gone",
     "History",
+    "HttpAnswer",
     "Invalid",
     "LeafOwners",
     "ListenerStopped",
@@ -131,7 +132,7 @@ __all__ = [
     "OutcomeUnknown",
     "OverLimit",
     "Owner",
-    "OwnersChange",
+    "OwnershipChange",
     "Part",
     "Pin",
     "PinLost",
@@ -146,7 +147,6 @@ __all__ = [
     "Reverted",
     "RevisionTooOld",
     "RevisionUnknown",
-    "Settings",
     "Several",
     "SkippedPlace",
     "Snapshot",

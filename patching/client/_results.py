@@ -13,7 +13,7 @@ import msgspec
 
 from patching import ABSENT, Absent, Json
 from patching.client._errors import Moment, UnexpectedAnswer
-from patching.client._transport import Answer
+from patching.client._transport import HttpAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class LeafOwners:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnersChange:
+class OwnershipChange:
     """The pointers of the leaves that a manager, or (``plain``) an author, gained and lost."""
 
     manager: str
@@ -209,7 +209,7 @@ class Change:
     create_revision: int
     patch: list[dict[str, Any]]
     attributes: dict[str, Any] | None = None
-    owners: tuple[OwnersChange, ...] = ()
+    owners: tuple[OwnershipChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ def parse_state(shape: Any) -> CatalogState:
         return value_of(CatalogState, shape, etag=shape.get("settings_etag"))
 
 
-def parse_document(key: str, answer: Answer) -> Document:
+def parse_document(key: str, answer: HttpAnswer) -> Document:
     with expecting("document"):
         headers = answer.headers
         modified = headers.get("Last-Modified")
@@ -373,7 +373,7 @@ def parse_listed(shape: Any, revision: int) -> Document | None:
     return value_of(Document, shape, catalog_revision=revision, attributes=attributes)
 
 
-def parse_written(key: str, answer: Answer) -> Written:
+def parse_written(key: str, answer: HttpAnswer) -> Written:
     """The result of a write; that of a deletion, which has no body, comes from its headers."""
     told = {"etag": None, "revision": None, "create_revision": None}
     headers = answer.headers
@@ -388,7 +388,7 @@ def parse_written(key: str, answer: Answer) -> Written:
         )
 
 
-def parse_catalog_written(catalog: str, answer: Answer) -> CatalogWritten:
+def parse_catalog_written(catalog: str, answer: HttpAnswer) -> CatalogWritten:
     told = _written(answer)
     with expecting("write's answer"):
         return value_of(
@@ -401,18 +401,18 @@ def parse_catalog_written(catalog: str, answer: Answer) -> CatalogWritten:
         )
 
 
-def _written(answer: Answer) -> dict[str, Any]:
+def _written(answer: HttpAnswer) -> dict[str, Any]:
     """The fields that the answers to all writes have."""
     commit_id = answer.headers.get("Commit-Id")
     body = {"changed": commit_id is not None} if answer.status == 204 else answer.json()
     return {**body, "commit_id": commit_id, "replayed": is_replayed(answer)}
 
 
-def is_replayed(answer: Answer) -> bool:
+def is_replayed(answer: HttpAnswer) -> bool:
     return answer.headers.get("Idempotency-Replayed") == "true"
 
 
-def parse_transaction(answer: Answer) -> TransactionResult:
+def parse_transaction(answer: HttpAnswer) -> TransactionResult:
     content = answer.json()
     etag = answer.headers.get("ETag")
     with expecting("transaction's answer"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from patching.client import Answer, BulkTerms, NotAuthorized, RequestError, Retry, Transport
+from patching.client import BulkTerms, HttpAnswer, NotAuthorized, RequestError, Retry, Transport
 from patching.spark import option_parsers as parsers
 
 WRITE: Final = "write"
@@ -381,7 +381,7 @@ assert {_field(option) for option in OPTIONS} == {each.name for each in fields(O
 class OptionsTransport(Transport):
     """A Transport whose token is of the options."""
 
-    def _refusal(self, method: str, answer: Answer) -> RequestError:
+    def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
         return naming_the_option(super()._refusal(method, answer))
 
 

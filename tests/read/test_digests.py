@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gateway.limits import ServiceLimits
 from gateway.model import Digested
 from gateway.read import digests
-from gateway.read.digests import DigestPage
+from gateway.read.digests import KeyDigestPage
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.scanned import Scanned
@@ -48,7 +48,7 @@ def gateway_on(store: MemoryStore) -> Gateway:
 
 def listed(gateway: Gateway, revision: int | None = None) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
-    page = DigestPage(0, [], "")
+    page = KeyDigestPage(0, [], "")
     while page.next_after is not None:
         after = page.next_after
         page = gateway.digests.page("c", prefix="", after=after, limit=5, revision=revision)

@@ -12,7 +12,7 @@ from gateway.access import Grant, Principal, Role
 from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Put
 from gateway.limits import ServiceLimits
 from gateway.read import digests
-from gateway.read.digests import DigestPage, Names
+from gateway.read.digests import KeyDigestPage, Names
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from tests.asking import applied, put
@@ -64,7 +64,7 @@ def pages(
     sight = None if by is None else history.gateway.acls.sight(by, "c")
     keys: list[str] = []
     folders: list[str] = []
-    page: DigestPage | None = None
+    page: KeyDigestPage | None = None
     while page is None or page.next_after is not None:
         after = "" if page is None else page.next_after
         page = history.gateway.digests.page(

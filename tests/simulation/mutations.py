@@ -127,7 +127,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "floor-below-written": mutation(
         "the floor rises only to what is written out",
         "history documents snapshot read defect",
-        (compaction.Compaction, "compact", history.compact_unsettled),
+        (compaction.CatalogCompaction, "compact", history.compact_unsettled),
         adjust=keeping,
     ),
     "settle-by-written": mutation(

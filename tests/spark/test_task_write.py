@@ -26,7 +26,7 @@ from gateway.http.write import bulk_stream
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from patching.client import Answer, BulkTerms, CatalogRoutes, Retry, Transport
+from patching.client import BulkTerms, CatalogRoutes, HttpAnswer, Retry, Transport
 from patching.client._errors import problem_of
 from patching.spark.columns import Columns
 from patching.spark.options import WRITE, Options
@@ -138,11 +138,11 @@ class Inside:
         assert path == "/v1/bulk"
         return (piece for piece in [self._answer(body)])  # which can be closed
 
-    def request(self, method: str, path: str, *, json: Any) -> Answer:
+    def request(self, method: str, path: str, *, json: Any) -> HttpAnswer:
         answer = self._client.open(path, method=method, json=json)
         if answer.status_code >= 300:
             raise problem_of(answer.status_code, answer.get_json(force=True))
-        return Answer(answer.status_code, answer.headers, answer.get_data())
+        return HttpAnswer(answer.status_code, answer.headers, answer.get_data())
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from gateway.service import Gateway
 _RULE = "/v1/catalogs/<segment:catalog>"
 
 
-class CatalogRoutes:
+class WholeCatalogRoutes:
     def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits

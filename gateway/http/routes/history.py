@@ -21,7 +21,7 @@ from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape, difference_shape, verdict_shape
 from gateway.limits import RequestLimits
 from gateway.model import Commit
-from gateway.read.differences import Difference
+from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
 from gateway.service import Gateway
@@ -109,7 +109,7 @@ def _idempotency_key(encoded: str) -> str:
     return key
 
 
-def _told(difference: Difference) -> msgspec.Raw:
+def _told(difference: DocumentDifference) -> msgspec.Raw:
     return msgspec.Raw(encode(difference_shape(difference)))
 
 

@@ -36,8 +36,8 @@ from gateway.http.wire.responses import (
 )
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.digests import DigestPage, KeyDigest, Names
-from gateway.read.listing import DocumentPage
+from gateway.read.digests import KeyDigest, KeyDigestPage, Names
+from gateway.read.listing import ListingPage
 from gateway.read.partitions import KeySpan
 from gateway.service import Gateway
 
@@ -68,7 +68,7 @@ class ListingRoutes:
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
         sight = self._gateway.acls.sight(context.by, catalog)
-        page: DocumentPage[msgspec.Raw] | DigestPage
+        page: ListingPage[msgspec.Raw] | KeyDigestPage
         documents: Sequence[msgspec.Raw | dict[str, Any]]
         folders: dict[str, Any] = {}
         if asked.pop("select") is None:

@@ -57,7 +57,7 @@ _LIMIT_SETTINGS: Final = {
 
 
 @dataclass(slots=True)
-class Problem:
+class Refusal:
     """A refusal that becomes a response."""
 
     code: str
@@ -97,12 +97,12 @@ def problem_answer(error: Exception, context: Context) -> Answer:
         _log.error("request %s failed", context.request_id, exc_info=error)
         # Nobody knows how far a write got before the defect.
         applied = "no" if context.method in _READING else "unknown"
-        problem = Problem("internal_error", "the gateway has a defect; it was logged", applied)
+        problem = Refusal("internal_error", "the gateway has a defect; it was logged", applied)
     problem.members |= context.helps or {}
     return _answer(problem, context)
 
 
-def _answer(problem: Problem, context: Context) -> Answer:
+def _answer(problem: Refusal, context: Context) -> Answer:
     kind = KINDS[problem.code]
     context.problem = problem.code  # for observers of requests
     headers = problem.headers
@@ -126,7 +126,7 @@ def remembered(error: errors.CommitError) -> dict[str, Json]:
     return {"code": problem.code, "detail": detail, "members": members}
 
 
-def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
+def problem_content(problem: Refusal, request_name: str) -> dict[str, Any]:
     """The problem as a JSON object, ``status`` included; ``request_name`` is its request id."""
     kind = KINDS[problem.code]
     content = {
@@ -143,14 +143,14 @@ def problem_content(problem: Problem, request_name: str) -> dict[str, Any]:
     return content
 
 
-def problem_of(error: Exception) -> Problem | None:
+def problem_of(error: Exception) -> Refusal | None:
     """The problem of ``error``; None for an error that no client should see."""
     if isinstance(error, GatewayError):
         return _of_gateway_error(error)
     if isinstance(error, PatchError):
         return _of_patch_error(error)
     if isinstance(error, RequestRefused):
-        return Problem(
+        return Refusal(
             error.code,
             error.detail,
             retryable=error.retryable,
@@ -163,10 +163,10 @@ def problem_of(error: Exception) -> Problem | None:
     return None
 
 
-def _of_gateway_error(error: GatewayError) -> Problem:
+def _of_gateway_error(error: GatewayError) -> Refusal:
     if isinstance(error, AccessError):
         return _of_access_error(error)
-    problem = Problem(code_of(error), error.detail, error.applied, error.retryable)
+    problem = Refusal(code_of(error), error.detail, error.applied, error.retryable)
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
     elif isinstance(error, errors.OverLimit):
@@ -181,16 +181,16 @@ def _of_gateway_error(error: GatewayError) -> Problem:
     return problem
 
 
-def _of_patch_error(error: PatchError) -> Problem:
-    problem = Problem(code_of(error), error.detail)
+def _of_patch_error(error: PatchError) -> Refusal:
+    problem = Refusal(code_of(error), error.detail)
     if isinstance(error, LimitExceeded):
         _tell_limit(problem, error)
     problem.members |= members_of_patch_error(error)
     return problem
 
 
-def _of_access_error(error: AccessError) -> Problem:
-    problem = Problem(error.code, error.detail, error.applied, error.retryable)
+def _of_access_error(error: AccessError) -> Refusal:
+    problem = Refusal(error.code, error.detail, error.applied, error.retryable)
     if isinstance(error, Unauthenticated):
         # RFC 6750, section 3.1: no error code where there was no token.
         reason = ', error="invalid_token"' if error.presented else ""
@@ -200,24 +200,24 @@ def _of_access_error(error: AccessError) -> Problem:
     return problem
 
 
-def _of_http_exception(error: HTTPException) -> Problem:
+def _of_http_exception(error: HTTPException) -> Refusal:
     """The problem of an error by Flask or werkzeug: no route, no such method, a broken body."""
     if isinstance(error, NotFound):
-        return Problem("route_not_found", "there is no such route")
+        return Refusal("route_not_found", "there is no such route")
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
-        return Problem(
+        return Refusal(
             "method_not_allowed", f"this route has {allowed}", headers=[("Allow", allowed)]
         )
     detail = error.description or error.name
     if isinstance(error, RequestTimeout):
-        return Problem("request_timeout", detail, retryable=True)
+        return Refusal("request_timeout", detail, retryable=True)
     if isinstance(error, TooManyRequests):
-        return Problem("queue_full", detail, retryable=True)
-    return Problem("malformed_request", detail)
+        return Refusal("queue_full", detail, retryable=True)
+    return Refusal("malformed_request", detail)
 
 
-def _tell_limit(problem: Problem, error: errors.OverLimit | LimitExceeded) -> None:
+def _tell_limit(problem: Refusal, error: errors.OverLimit | LimitExceeded) -> None:
     setting = _LIMIT_SETTINGS.get(error.limit, error.limit)
     problem.detail = error.detail.replace(error.limit, setting)
     problem.members |= {"limit": setting, "maximum": error.maximum, "actual": error.actual}

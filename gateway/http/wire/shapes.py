@@ -13,12 +13,12 @@ from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.responses import encode
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Skipped, Verdict
-from gateway.read.differences import Difference
+from gateway.read.differences import DocumentDifference
 from gateway.read.visibility import Life, Sight
-from patching import ABSENT, Json, Owner, Owners, OwnersChange, diff, join_pointer
+from patching import ABSENT, Json, Owners, OwnersChange, Ownership, diff, join_pointer
 
 
-def owner_shapes(owners: Iterable[Owner]) -> list[dict[str, Any]]:
+def owner_shapes(owners: Iterable[Ownership]) -> list[dict[str, Any]]:
     return [{"manager": each.manager, "since": each.since, "plain": each.plain} for each in owners]
 
 
@@ -146,7 +146,7 @@ def _shown(commit: Commit) -> Iterable[Change]:
 
 
 @interruptible
-def difference_shape(each: Difference) -> dict[str, Any]:
+def difference_shape(each: DocumentDifference) -> dict[str, Any]:
     """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
 
     The token and the revision are those of the document at ``to``, or null. The key of the
@@ -220,7 +220,7 @@ def event_data(event: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatcherView:
     """One watcher's view of the commits that all watchers share.
 
     Changes beyond ``sight`` (None: it sees everything) are left out, as in ``Sight.commits``. If no

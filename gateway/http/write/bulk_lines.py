@@ -70,7 +70,7 @@ from gateway.http.wire.members import (
     required,
     required_text,
 )
-from gateway.http.wire.problems import Problem, problem_content, problem_of
+from gateway.http.wire.problems import Refusal, problem_content, problem_of
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
@@ -370,7 +370,7 @@ def problem_line(index: int, error: Exception, request_name: str, **more: Any) -
     problem = problem_of(error)
     if problem is None:
         _log.error("line %s of request %s failed", index, request_name, exc_info=error)
-        problem = Problem("internal_error", "the gateway has a defect; it was logged")
+        problem = Refusal("internal_error", "the gateway has a defect; it was logged")
     problem.members.update(more)
     content = problem_content(problem, request_name)
     line = {"index": index, "status": content["status"], "problem": content}
