@@ -17,10 +17,10 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 demo: $(INSTALLED) libraries ## show concurrent writers keeping each other's changes
-	@$(BIN)/gateway demo $(ARGS)
+	@$(BIN)/python -m docs.examples.demo $(ARGS)
 
 demo-owners: $(INSTALLED) libraries ## show a nightly job and people that share documents
-	@$(BIN)/gateway demo --owners $(ARGS)
+	@$(BIN)/python -m docs.examples.demo --owners $(ARGS)
 
 demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's packages in step, by Spark
 	@docs/examples/apt-lists.sh $(VENV)/debian

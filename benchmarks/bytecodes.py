@@ -38,7 +38,7 @@ def _patch() -> Callable[[int], None]:
     from gateway.limits import ServiceLimits
     from gateway.runtime import ThreadRuntime
     from gateway.service import Gateway
-    from gateway.store.memory import MemoryStore
+    from tests.memory_store import MemoryStore
 
     client = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
 

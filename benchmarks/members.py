@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from benchmarks.processes import free_port, server
-from gateway.store.embedded_process import find_mongod
+from gateway.store.embedded import find_mongod
 
 _NAME = "benchmark"
 _READY_S = 60.0

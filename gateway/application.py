@@ -13,15 +13,15 @@ from typing import Final
 
 from flask import Flask
 
-from gateway.access.limits import PrincipalLimits, Rate
+from gateway.access.token_buckets import PrincipalLimits, Rate
 from gateway.commit.messages import ByMessages, answered
 from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.http.wire.problems import remembered
 from gateway.limits import ServiceLimits, limits_of
-from gateway.metrics.meters import measured
-from gateway.operation import operation, package_version
+from gateway.metrics.prometheus import measured
+from gateway.observability import observability, package_version
 from gateway.runtime import ThreadRuntime
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
@@ -41,7 +41,7 @@ def create_application(settings: Settings) -> Flask:
     """
     if settings.mongodb_uri is None:
         raise ValueError("mongodb_uri is not set")
-    watched = operation(access_log=settings.access_log)
+    watched = observability(access_log=settings.access_log)
     connected = connect(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
     store = measured(connected, watched.store_meters)
     runtime = ThreadRuntime()

@@ -26,7 +26,7 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
-from gateway.read.history import History
+from gateway.read.history import HistoryReads
 from gateway.read.listing import Listing, not_overtaken, whole
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -43,7 +43,7 @@ _UNCHECKED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogState:
+class LiveCatalog:
     """``settings`` is the live settings document, None where nothing was set."""
 
     catalog: str
@@ -58,7 +58,7 @@ class Catalogs:
         self,
         settler: Settler,
         listing: Listing,
-        history: History,
+        history: HistoryReads,
         commit: Callable[[Request], Written],
         runtime: Runtime,
         limits: ServiceLimits,
@@ -70,17 +70,17 @@ class Catalogs:
         self._runtime = runtime
         self._keys_max = limits.catalog_deletion_keys_max
 
-    def read(self, catalog: str) -> CatalogState:
+    def read(self, catalog: str) -> LiveCatalog:
         """The catalog at one revision, now. Raises CatalogNotFound, also where it was deleted."""
         return not_overtaken(None, lambda: self._read(catalog))
 
-    def _read(self, catalog: str) -> CatalogState:
+    def _read(self, catalog: str) -> LiveCatalog:
         with as_unavailable():
             standing = self._settler.settle(catalog)
         if standing.revision == 0 or standing.deleted:
             raise CatalogNotFound(catalog, standing.revision)
         _, found = self._listing.several(catalog, [SETTINGS_KEY], whole, revision=standing.revision)
-        return CatalogState(
+        return LiveCatalog(
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
         )
 
@@ -184,7 +184,7 @@ class _ListSearch:
     def __init__(
         self,
         listing: Listing,
-        history: History,
+        history: HistoryReads,
         request: Request,
         settings: CatalogSettings,
         require_time: Callable[[], None],

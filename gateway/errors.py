@@ -46,7 +46,7 @@
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about uploads are in
-``gateway.uploads.errors``, those about lists, and ChangedSince, in ``gateway.decide.refusals``,
+``gateway.uploads``, those about lists, and ChangedSince, in ``gateway.decide.refusals``,
 and TooMuchWork in ``gateway.cpu``.
 """
 

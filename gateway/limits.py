@@ -192,14 +192,14 @@ class ConnectionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     service: ServiceLimits = ServiceLimits()
     requests: RequestLimits = RequestLimits()
     admission: AdmissionLimits = AdmissionLimits()
     connections: ConnectionLimits = ConnectionLimits()
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> ProcessLimits:
     service = _from(
         settings,
         ServiceLimits,
@@ -208,7 +208,7 @@ def limits_of(settings: Settings) -> Limits:
         retention=_from(settings, RetentionLimits),
         memory=_from(settings, MemoryLimits),
     )
-    return Limits(
+    return ProcessLimits(
         service,
         _from(settings, RequestLimits),
         _from(settings, AdmissionLimits),

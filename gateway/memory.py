@@ -3,8 +3,8 @@
 What is being read, what is built of it, and the answer that waits to be sent are taken from the
 request's account before they are there. A request that asks for more than its part is refused. One
 that finds no room in the process waits: in the order of arrival, but a principal holds no more than
-it leaves to others (``access.limits.Shares``), and who is beyond its share is overtaken. After some
-seconds it is refused, and may be sent again.
+it leaves to others (``access.token_buckets.Shares``), and who is beyond its share is overtaken.
+After some seconds it is refused, and may be sent again.
 
 Whoever waits may hold some already, and a process whose requests all wait for each other would
 stand still. So the request that has been building for longest is never kept waiting: alone it may
@@ -26,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.limits import Shares
+from gateway.access.token_buckets import Shares
 from gateway.errors import MemoryFull, OverLimit
 from gateway.limits import MIB, MemoryLimits
 from gateway.runtime import Event, Runtime

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from patching import ABSENT, Absent, Json, Owner, Owners, OwnersChange
+from patching import ABSENT, Absent, Json, Owners, OwnersChange, Ownership
 
 Action = Literal["put", "patch", "delete", "attributes"]
 # The rights that an acl narrows.
@@ -165,7 +165,7 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
 
     key: str
     pointer: str
-    owners: tuple[Owner, ...]
+    owners: tuple[Ownership, ...]
     of_attributes: bool = False
 
 

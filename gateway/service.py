@@ -17,19 +17,18 @@ from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
-from gateway.feed.watcher import Feed
+from gateway.feed.watcher import WatchService
 from gateway.limits import ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
+from gateway.read.current import Documents, Reading
 from gateway.read.differences import Differences
 from gateway.read.digests import DigestListing
-from gateway.read.document import Documents, Reading
-from gateway.read.history import EVERY, CommitPage, History, RevisionAt, Which
+from gateway.read.history import EVERY, HistoryPage, HistoryReads, RevisionAt, TellCommits, Which
 from gateway.read.listing import Listing
 from gateway.read.partitions import Partitions
 from gateway.read.reverts import Reverts
-from gateway.read.telling import TellCommits
 from gateway.read.visibility import Acls
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
@@ -38,7 +37,7 @@ from gateway.state.heads import Observer, Settler, as_unavailable
 from gateway.state.janitor import Janitor
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
-from gateway.uploads.uploads import Uploads
+from gateway.uploads import UploadService
 
 _Answer = TypeVar("_Answer")
 
@@ -80,7 +79,7 @@ class Gateway:
         self._store = store
         self._runtime = runtime
         self._meters = meters
-        self._feeds: list[Feed] = []
+        self._feeds: list[WatchService] = []
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
@@ -93,7 +92,7 @@ class Gateway:
         )
         self._settler = settler
         self.acls = Acls(store, observer, settler, runtime, meters)
-        self._history = History(store, observer, settler, runtime, limits)
+        self._history = HistoryReads(store, observer, settler, runtime, limits)
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
         kept = replace(limits.retention, idempotency_s=kept_s)
@@ -107,7 +106,7 @@ class Gateway:
         self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
-        self.uploads = Uploads(store.uploads(), self, runtime, limits)
+        self.uploads = UploadService(store.uploads(), self, runtime, limits)
         self.catalogs = Catalogs(settler, self.listing, self._history, self.commit, runtime, limits)
 
     def _loop_by(self, observer: Observer, rules: Rules) -> CommitLoop:
@@ -179,19 +178,19 @@ class Gateway:
         return _as_unavailable(lambda: self._documents.read(catalog, key))
 
     def read_at_revision(self, catalog: str, key: str, revision: int) -> Reading:
-        """The live document as ``revision`` had it; errors: ``History.document_at_revision``."""
+        """The live document as ``revision`` had it; errors: those of the history."""
         return _as_unavailable(
             lambda: Reading(self._history.document_at_revision(catalog, key, revision), revision)
         )
 
     def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
-        """Which revision it was at that time; errors: ``History.revision_at``."""
+        """Which revision it was at that time; errors: ``HistoryReads.revision_at``."""
         return _as_unavailable(lambda: self._history.revision_at(catalog, time_us))
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> CommitPage[Commit]:
-        """History, page by page; errors: ``History.told``."""
+    ) -> HistoryPage[Commit]:
+        """History, page by page; errors: ``HistoryReads.told``."""
         return _as_unavailable(
             lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
         )
@@ -205,7 +204,7 @@ class Gateway:
         limit: int,
         key: str | None,
         which: Which = EVERY,
-    ) -> CommitPage[_Answer]:
+    ) -> HistoryPage[_Answer]:
         """``commits``, of which none is kept behind what ``tell`` makes of it."""
         return _as_unavailable(
             lambda: self._history.told(
@@ -214,7 +213,7 @@ class Gateway:
         )
 
     def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Answer]) -> _Answer:
-        """What is told of the commit at ``revision``; errors: ``History.told_commit``."""
+        """What is told of the commit at ``revision``; errors: ``HistoryReads.told_commit``."""
         return _as_unavailable(lambda: self._history.told_commit(catalog, revision, tell))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
@@ -236,9 +235,9 @@ class Gateway:
             catalog, limits.tail_commits_max, limits.tail_bytes_max
         )
 
-    def feed(self, encode: Encode) -> Feed:
+    def feed(self, encode: Encode) -> WatchService:
         """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
-        feed = Feed(
+        feed = WatchService(
             self._store, self._settler, self._runtime, self.limits.watch, encode, self._meters
         )
         self._feeds.append(feed)

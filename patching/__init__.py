@@ -25,9 +25,12 @@ document before and the document after. `ABSENT` stands for "there is no documen
 a `PatchError`, whose docstring draws the tree.
 """
 
+from patching._apply import apply, apply_within
+from patching._apply_extended import Extended, apply_extended
 from patching._declared import (
     NO_DECLARATIONS,
     ListDeclarations,
+    key_pattern,
     parse_declarations,
     parse_lists,
 )
@@ -46,17 +49,7 @@ from patching._errors import (
     PathMissing,
     TestFailed,
 )
-from patching._footprint import footprint
-from patching._json import ABSENT, Absent, Document, Json, equal, repeated_member
-from patching._key_patterns import key_pattern
-from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
-from patching._overlap import Footprint, displaced, overlap
-
-from ._apply import apply, apply_within
-from ._apply_extended import Extended, apply_extended
-from ._contested import CONFLICTS, Conflict, Contested, OwnedByOthers
-from ._decoding import decoded, has_many_exponents
-from ._extended import (
+from patching._extended import (
     EXTENDED_OPERATIONS,
     ExtendedPatch,
     is_conditional,
@@ -64,13 +57,35 @@ from ._extended import (
     parse_extended,
     parse_tests,
 )
-from ._merge import merge
-from ._operations import Patch, as_operations, parse
-from ._owners import Owner, Owners, OwnersChange, change_between, changed_owners
-from ._ownership import Applied, apply_wanted, let_go, require_fit, taken_over
-from ._parts import owned_digest, owned_digests, part_digest, part_text
-from ._pointer import is_within, join_pointer, split_pointer
-from ._three_way import Dispute, Merged, three_way
+from patching._footprint import Footprint, displaced, footprint, overlap
+from patching._json import (
+    ABSENT,
+    Absent,
+    Document,
+    Json,
+    decoded,
+    equal,
+    has_many_exponents,
+    repeated_member,
+)
+from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
+from patching._merge import merge
+from patching._operations import Patch, as_operations, parse
+from patching._owners import Owners, OwnersChange, Ownership, change_between, changed_owners
+from patching._ownership import (
+    CONFLICTS,
+    ApplyResult,
+    Conflict,
+    Contested,
+    OwnedByOthers,
+    apply_wanted,
+    let_go,
+    require_fit,
+    taken_over,
+)
+from patching._parts import owned_digest, owned_digests, part_digest, part_text
+from patching._pointer import is_within, join_pointer, split_pointer
+from patching._three_way import Dispute, Merged, three_way
 
 __all__ = [
     "ABSENT",
@@ -80,7 +95,7 @@ __all__ = [
     "NO_DECLARATIONS",
     "NO_LISTS",
     "Absent",
-    "Applied",
+    "ApplyResult",
     "ArrayKeys",
     "ArraySet",
     "Conflict",
@@ -102,9 +117,9 @@ __all__ = [
     "Lists",
     "Merged",
     "OwnedByOthers",
-    "Owner",
     "Owners",
     "OwnersChange",
+    "Ownership",
     "Patch",
     "PatchConflict",
     "PatchError",

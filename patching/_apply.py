@@ -26,9 +26,19 @@ from patching._errors import (
 from patching._indexed import PinnedItems
 from patching._json import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
 from patching._lists import NO_LISTS, Lists
-
-from ._operations import Add, Copy, Move, Operation, Operations, Patch, Remove, Replace, Test, parse
-from ._pointer import Tokens, find, index_of, why_missing
+from patching._operations import (
+    Add,
+    Copy,
+    Move,
+    Operation,
+    Operations,
+    Patch,
+    Remove,
+    Replace,
+    Test,
+    parse,
+)
+from patching._pointer import Tokens, find, index_of, why_missing
 
 
 def apply(
@@ -70,7 +80,7 @@ def apply_within(
     pass `result_bytes_max`. Removals don't lower the bound."""
     if not isinstance(patch, Patch):
         patch = parse(patch, limits=limits)
-    application = Application(document, limits, document_bytes)
+    application = PatchRun(document, limits, document_bytes)
     if patch.depth > limits.depth_max:  # parsed under laxer limits
         application.refuse_depth(patch)
     pinned = None if lists is NO_LISTS else PinnedItems(lists)
@@ -84,7 +94,7 @@ def apply_within(
     return application.root, bound
 
 
-class Application:
+class PatchRun:
     """One patch being applied. `root` is the document as the operations so far have left it."""
 
     __slots__ = ("bytes_bound", "copied_bytes", "deepened", "limits", "owned", "position", "root")
@@ -257,17 +267,17 @@ class Application:
             )
 
 
-def _add(application: Application, operation: Add) -> None:
+def _add(application: PatchRun, operation: Add) -> None:
     application.insert(operation.tokens, operation.path, operation.value)
     if not operation.tokens:
         application.bytes_bound = operation.growth_bytes
 
 
-def _remove(application: Application, operation: Remove) -> None:
+def _remove(application: PatchRun, operation: Remove) -> None:
     application.take(operation.tokens, operation.path)
 
 
-def _replace(application: Application, operation: Replace) -> None:
+def _replace(application: PatchRun, operation: Replace) -> None:
     tokens = operation.tokens
     if not tokens:
         application.root = operation.value
@@ -286,7 +296,7 @@ def _replace(application: Application, operation: Replace) -> None:
         holder[index] = operation.value
 
 
-def _move(application: Application, operation: Move) -> None:
+def _move(application: PatchRun, operation: Move) -> None:
     source, tokens = operation.source_tokens, operation.tokens
     if source == tokens:  # a no-op, but of something that exists
         if find(application.root, source) is ABSENT:
@@ -296,7 +306,7 @@ def _move(application: Application, operation: Move) -> None:
     application.place_moved(value, operation)
 
 
-def _copy(application: Application, operation: Copy) -> None:
+def _copy(application: PatchRun, operation: Copy) -> None:
     value = find(application.root, operation.source_tokens)
     if value is ABSENT:
         raise application.missing(operation.source_tokens, operation.source)
@@ -305,7 +315,7 @@ def _copy(application: Application, operation: Copy) -> None:
     application.insert(operation.tokens, operation.path, value)
 
 
-def _test(application: Application, operation: Test) -> None:
+def _test(application: PatchRun, operation: Test) -> None:
     actual = find(application.root, operation.tokens)
     if not equal(actual, operation.value):
         raise TestFailed(
@@ -313,7 +323,7 @@ def _test(application: Application, operation: Test) -> None:
         )
 
 
-_PERFORM: Final[dict[type, Callable[[Application, Any], None]]] = {
+_PERFORM: Final[dict[type, Callable[[PatchRun, Any], None]]] = {
     Add: _add,
     Remove: _remove,
     Replace: _replace,

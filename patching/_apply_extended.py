@@ -1,24 +1,406 @@
-"""Applying an extended patch to a document; how each operation is lowered is in `_lowering`."""
+"""Applying an extended patch: each operation is lowered, in the state that those before it left, to
+RFC 6902 operations, and these are performed.
+
+Worked example. The document D is {"fields": [{"path": "a", "n": 1}], "tags": ["x"]}, /fields is
+keyed by `path`. `increment /fields/a/n` becomes `replace /fields/0/n 2`; `add /fields/b {}` becomes
+`add /fields/1 {"path": "b"}`; `add_to_set /tags "x"` and predicates become nothing. What was
+performed is the *effective* patch: plain, unconditional, and on D it makes the same document.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
-from patching._errors import DEFAULT_LIMITS, DocumentAbsent, Limits, PatchError
-from patching._json import ABSENT, Document, Json
-from patching._lists import NO_LISTS, Lists
-from patching._lowering import LOWER, Lowering
-
-from ._extended import (
+from patching._apply import PatchRun
+from patching._errors import (
+    DEFAULT_LIMITS,
+    DocumentAbsent,
+    Limits,
+    PatchConflict,
+    PatchError,
+    TestFailed,
+)
+from patching._extended import (
     AddToSet,
     AddWithParents,
     ExtendedOperation,
     ExtendedPatch,
     Increment,
+    Pull,
     RemoveIfExists,
 )
-from ._operations import Add
-from ._predicates import Predicate
+from patching._json import (
+    ABSENT,
+    Document,
+    Json,
+    depth,
+    described,
+    encoded_bytes,
+    equal,
+    exceeds_bytes,
+    shown,
+)
+from patching._keyed import Locator, Place
+from patching._lists import NO_LISTS, ArrayKeys, Lists
+from patching._operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
+from patching._pointer import Tokens, find, join_pointer
+from patching._predicates import Predicate, holds, is_number
+
+Measured: TypeAlias = Add | Replace | AddToSet
+
+
+class Lowering:
+    """One extended patch being applied."""
+
+    def __init__(
+        self,
+        document: Document,
+        keyed: Lists,
+        limits: Limits,
+        document_bytes: int,
+        declared: Lists = NO_LISTS,
+    ) -> None:
+        self.application = PatchRun(document, limits, document_bytes)
+        self.locator = Locator(keyed, limits, declared)
+        self.keyed = keyed
+        self.effective: list[dict[str, Json]] = []
+        self.position = -1
+        self.said: dict[str, str] = {}  # resolved pointers, as the client's
+
+    @property
+    def root(self) -> Document:
+        return self.application.root
+
+    def find(self, address: Tokens) -> Document:
+        return self.locator.find(self.root, address)
+
+    def locate(self, address: Tokens) -> Place:
+        return self.locator.locate(self.root, address)
+
+    def existing(self, address: Tokens, path: str) -> Place:
+        """The place of something that exists; else PathMissing."""
+        place = self.locate(address)
+        if place.known < len(address):
+            raise self.missing(place, address, path)
+        return place
+
+    def missing(self, place: Place, address: Tokens, path: str) -> PatchConflict:
+        if place.keys and not isinstance(place.value, list):
+            at = join_pointer(place.tokens)
+            return PatchConflict(
+                f"'{at[-200:]}' is a keyed array to this patch, but {described(place.value)}"
+            )
+        return self.application.missing(place.tokens + address[place.known :], path)
+
+    def perform(self, operation: Operation, said: str) -> None:
+        """Performs and records a lowered operation; `said` is its path in the client's patch."""
+        self.said[operation.path] = said
+        tokens = operation.tokens
+        shifts = bool(tokens) and isinstance(find(self.root, tokens[:-1]), list)
+        self.application.check_depth(operation.depth, operation)
+        self.application.position = self.position - 1  # it counts what it performs
+        self.application.perform(operation)
+        self.effective.append(operation.to_json())
+        self.locator.changed(operation, shifts=shifts and not isinstance(operation, Replace))
+
+    def insert(self, tokens: Tokens, value: Json, said: str, given: Measured | None = None) -> None:
+        """Adds `value` at resolved `tokens`. `given`: the operation whose value it may be, which
+        then needs no measuring."""
+        if given is not None and given.value is value:
+            growth_bytes, levels = given.growth_bytes, given.depth
+        else:
+            growth_bytes = encoded_bytes(value) + name_bytes(tokens)
+            levels = len(tokens) + depth(value)
+        self.perform(Add(join_pointer(tokens), tokens, value, growth_bytes, levels), said)
+
+    def replace(self, place: Place, value: Json, said: str, given: Measured | None = None) -> None:
+        """Puts `value` in the place of what is there, unless it is equal. `given` as `insert`."""
+        if equal(place.value, value):
+            return
+        tokens = place.tokens
+        if given is not None and given.value is value:
+            growth_bytes, levels = given.growth_bytes, given.depth
+        else:
+            growth_bytes, levels = encoded_bytes(value), len(tokens) + depth(value)
+        self.perform(Replace(join_pointer(tokens), tokens, value, growth_bytes, levels), said)
+
+    def remove(self, tokens: Tokens, said: str) -> None:
+        self.perform(Remove(join_pointer(tokens), tokens), said)
+
+    def take(self, place: Place, said: str) -> Json:
+        """Takes what is at `place` out, to be put back by `put_moved`; unrecorded."""
+        tokens = place.tokens
+        path = join_pointer(tokens)
+        self.said[path] = said
+        shifts = isinstance(find(self.root, tokens[:-1]), list)
+        value = self.application.take(tokens, path)
+        self.locator.changed(Remove(path, tokens), shifts=shifts)
+        return value
+
+    def put_moved(self, value: Json, operation: Move, said: str) -> None:
+        """Adds what `take` took out at the target of `operation`, and records the two as one."""
+        self.said[operation.path] = said
+        tokens = operation.tokens
+        shifts = bool(tokens) and isinstance(find(self.root, tokens[:-1]), list)
+        self.application.position = self.position
+        self.application.bytes_bound += operation.growth_bytes
+        self.application.place_moved(value, operation)
+        self.locator.changed(operation, shifts=shifts)
+        if operation.source_tokens != tokens:
+            self.effective.append(operation.to_json())
+
+    def create(self, place: Place, address: Tokens, value: Json, said: str) -> None:
+        """Adds `value` at `address` with all parents that are missing: objects, or arrays and items
+        where the address has keys. One operation, at the first location that is missing."""
+        if self.root is ABSENT:
+            self.insert((), self.nest(value, address, -1), said)
+            return
+        holder = place.value
+        token = address[place.known]
+        if isinstance(holder, list) and place.keys:
+            token = str(len(holder))
+        elif not isinstance(holder, dict) or place.keys:
+            raise self.missing(place, address, said)
+        whole = self.nest(value, address, place.known)
+        self.insert((*place.tokens, token), whole, said)
+
+    def nest(self, value: Json, address: Tokens, known: int) -> Json:
+        """A value that holds `value` at the tokens of `address` after the one at `known`."""
+        for position in range(len(address) - 1, known, -1):
+            token = address[position]
+            keys = self.keyed.keys_at(address[:position])
+            if token == "-" and not keys:
+                raise PatchConflict("the array to append to doesn't exist; '-' makes none")
+            value = [keys.filled(value, token)] if keys else {token: value}
+        keys = self.keyed.keys_at(address[:known]) if known >= 0 else None
+        return keys.filled(value, address[known]) if keys else value
+
+    def require_distinct(self, address: Tokens) -> None:
+        """Refuses what a write at `address` may have done: made two items with one key."""
+        for position, keys in enumerate(self.keyed.keys_along(address)):
+            below = address[position + 1 :]
+            if keys and (position == len(address) or (below and keys.decided_by(below))):
+                self.locator.require_distinct(self.root, address[:position])
+
+
+_INTEGER_MAX = 2**63 - 1
+_INTEGER_MIN = -(2**63)
+
+_BYTES_PER_ITEM = 64  # what comparing with one item costs, as items examined
+_REMOVAL_BYTES = 30  # of a `remove` beside its path
+
+
+def _predicate(lowering: Lowering, predicate: Predicate) -> None:
+    if holds(predicate, lowering.find, lowering.locator.charge):
+        return
+    expected = predicate.value if predicate.op == "test" else predicate.condition()
+    actual = lowering.find(predicate.tokens)
+    raise TestFailed(expected, actual, operation=lowering.position, pointer=predicate.path)
+
+
+def _add(lowering: Lowering, add: Add) -> None:
+    address = add.tokens
+    place = lowering.locate(address)
+    if address and (lowering.root is ABSENT or place.known < len(address) - 1):
+        if not isinstance(add, AddWithParents):
+            raise lowering.missing(place, address, add.path)
+        lowering.create(place, address, add.value, add.path)
+        return
+    value = add.value
+    present = place.value if place.known == len(address) else ABSENT
+    if place.keys:
+        value = place.keys.filled(value, address[-1], present)
+    if present is not ABSENT and (place.keys or not _in_array(lowering, place.tokens)):
+        lowering.replace(place, value, add.path, add)
+    else:
+        tokens, _, _ = _target(lowering, address, add.path)
+        lowering.insert(tokens, value, add.path, add)
+
+
+def _remove(lowering: Lowering, remove: Remove) -> None:
+    place = lowering.locate(remove.tokens)
+    missing = lowering.root is ABSENT or place.known < len(remove.tokens)
+    if missing and isinstance(remove, RemoveIfExists):
+        return
+    if missing:
+        raise lowering.missing(place, remove.tokens, remove.path)
+    lowering.remove(place.tokens, remove.path)
+
+
+def _replace(lowering: Lowering, replace: Replace) -> None:
+    place = lowering.existing(replace.tokens, replace.path)
+    value = replace.value
+    if place.keys:
+        value = place.keys.filled(value, replace.tokens[-1], place.value)
+    lowering.replace(place, value, replace.path, replace)
+
+
+def _move(lowering: Lowering, move: Move) -> None:
+    source = lowering.existing(move.source_tokens, move.source)
+    if move.source_tokens == move.tokens:  # a no-op, but of something that exists
+        return
+    if source.keys and move.source_tokens[:-1] == move.tokens[:-1]:
+        target = lowering.locate(move.tokens)
+        if target.known < len(move.tokens):  # another key for the item: it stays where it is
+            _rekey(lowering, source.tokens, source.keys, move.tokens[-1], move.path)
+            return
+    value = lowering.take(source, move.source)
+    # only now: the target is looked up in the document that lacks the source (section 4.4)
+    tokens, keys, replaces = _target(lowering, move.tokens, move.path)
+    path = join_pointer(tokens)
+    source_path = join_pointer(source.tokens)
+    lowered = Move(source_path, source.tokens, path, tokens, name_bytes(tokens))
+    lowering.put_moved(value, lowered, move.path)
+    _settle(lowering, tokens, keys if replaces else None, move.path)
+    if keys:
+        _rekey(lowering, tokens, keys, move.tokens[-1], move.path)
+
+
+def _copy(lowering: Lowering, copy: Copy) -> None:
+    source = lowering.existing(copy.source_tokens, copy.source)
+    tokens, keys, replaces = _target(lowering, copy.tokens, copy.path)
+    if tokens == source.tokens and (replaces or not _in_array(lowering, tokens)):
+        return
+    source_path = join_pointer(source.tokens)
+    path = join_pointer(tokens)
+    lowering.said[source_path] = copy.source
+    lowered = Copy(source_path, source.tokens, path, tokens, name_bytes(tokens))
+    lowering.perform(lowered, copy.path)
+    _settle(lowering, tokens, keys if replaces else None, copy.path)
+    if keys:
+        _rekey(lowering, tokens, keys, copy.tokens[-1], copy.path)
+
+
+def _add_to_set(lowering: Lowering, add: AddToSet) -> None:
+    place = lowering.locate(add.tokens)
+    if lowering.root is ABSENT or place.known < len(add.tokens):
+        if not add.create_parents:
+            raise lowering.missing(place, add.tokens, add.path)
+        lowering.create(place, add.tokens, [add.value], add.path)
+        return
+    items = _array(place.value)
+    lowering.locator.charge(_comparing(items, add.value, add.growth_bytes))
+    if not any(equal(item, add.value) for item in items):
+        lowering.insert((*place.tokens, str(len(items))), add.value, add.path, add)
+
+
+def _pull(lowering: Lowering, pull: Pull) -> None:
+    place = lowering.existing(pull.tokens, pull.path)
+    items = _array(place.value)
+    lowering.locator.charge(_comparing(items, pull.value, pull.size_bytes))
+    kept = [item for item in items if not equal(item, pull.value)]
+    count = len(items) - len(kept)
+    if count == 0:
+        return
+    path = join_pointer(place.tokens)
+    many = count > lowering.application.limits.operations_max
+    if many or (count > 100 and not exceeds_bytes(kept, count * (len(path) + _REMOVAL_BYTES))):
+        lowering.perform(Replace(path, place.tokens, kept, 0, 0), pull.path)
+        return
+    pulled = [index for index, item in enumerate(items) if equal(item, pull.value)]
+    for index in reversed(pulled):
+        lowering.remove((*place.tokens, str(index)), pull.path)
+
+
+def _increment(lowering: Lowering, increment: Increment) -> None:
+    place = lowering.locate(increment.tokens)
+    if lowering.root is ABSENT or place.known < len(increment.tokens):
+        if not increment.create_parents:
+            raise lowering.missing(place, increment.tokens, increment.path)
+        lowering.create(place, increment.tokens, _summed(0, increment.value), increment.path)
+        return
+    if not is_number(place.value):
+        raise PatchConflict(f"only a number can be incremented, this is {described(place.value)}")
+    lowering.replace(place, _summed(place.value, increment.value), increment.path)
+
+
+def _summed(number: Any, value: int | float) -> int | float:
+    try:
+        total: int | float = number + value
+    except OverflowError:  # an integer beyond all floats
+        total = float("inf")
+    fits = _INTEGER_MIN <= total <= _INTEGER_MAX if isinstance(total, int) else is_number(total)
+    if not fits:
+        raise PatchConflict(f"{shown(number)} and {shown(value)} make more than 64 bits hold")
+    return total
+
+
+def _array(value: Document) -> list[Json]:
+    if not isinstance(value, list):
+        raise PatchConflict(f"a set operation needs an array, this is {described(value)}")
+    return value
+
+
+def _comparing(items: list[Any], value: Json, size_bytes: int) -> int:
+    """The cost of comparing all `items` with `value`: items of another kind or size cost little."""
+    alike = 0
+    if isinstance(value, dict | list):
+        kind, size = type(value), len(value)
+        alike = sum(isinstance(item, kind) and len(item) == size for item in items)
+    return len(items) + alike * (size_bytes // _BYTES_PER_ITEM)
+
+
+def _in_array(lowering: Lowering, tokens: Tokens) -> bool:
+    return bool(tokens) and isinstance(find(lowering.root, tokens[:-1]), list)
+
+
+def _target(
+    lowering: Lowering, address: Tokens, path: str
+) -> tuple[Tokens, ArrayKeys | None, bool]:
+    """Where something added at `address` goes: resolved tokens, the keys if that is in a keyed
+    array, and whether an item with this key is there already. PathMissing without a parent."""
+    place = lowering.locate(address)
+    if place.known == len(address):
+        return place.tokens, place.keys, place.keys is not None
+    holder, token = place.value, address[-1]
+    if isinstance(holder, list) and (place.keys or token in ("-", str(len(holder)))):
+        token = str(len(holder))
+    elif not isinstance(holder, dict) or place.keys:
+        raise lowering.missing(place, address, path)
+    if place.known < len(address) - 1:
+        raise lowering.missing(place, address, path)
+    return (*place.tokens, token), place.keys, False
+
+
+def _settle(lowering: Lowering, tokens: Tokens, keys: ArrayKeys | None, said: str) -> None:
+    """Removes the item that the one inserted at `tokens` replaces, and that was shifted by it."""
+    if keys:
+        lowering.remove((*tokens[:-1], str(int(tokens[-1]) + 1)), said)
+
+
+def _rekey(lowering: Lowering, tokens: Tokens, keys: ArrayKeys, token: str, said: str) -> None:
+    """Gives the item at `tokens` the key values that the address `token` says."""
+    for path, part in zip(keys.paths, keys.parts(token), strict=True):
+        node: Any = find(lowering.root, tokens)
+        if keys.text_at(node, path) == part:
+            continue
+        known = 0
+        while isinstance(node, dict) and known < len(path) - 1 and path[known] in node:
+            node = node[path[known]]
+            known += 1
+        if not isinstance(node, dict):
+            raise PatchConflict(f"an item of a keyed array is an object, not {described(node)}")
+        value: Json = part
+        for name in reversed(path[known + 1 :]):
+            value = {name: value}
+        lowering.insert((*tokens, *path[: known + 1]), value, said)
+
+
+LOWER: Final[dict[type, Callable[[Lowering, Any], None]]] = {
+    Predicate: _predicate,
+    Add: _add,
+    AddWithParents: _add,
+    Remove: _remove,
+    RemoveIfExists: _remove,
+    Replace: _replace,
+    Move: _move,
+    Copy: _copy,
+    AddToSet: _add_to_set,
+    Pull: _pull,
+    Increment: _increment,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._indexed import require_tested_members
 from patching._json import Json, encoded_bytes, shown
 from patching._lists import NO_LISTS, Lists
-
-from ._operations import (
+from patching._operations import (
     PARSERS,
     Add,
     Copy,
@@ -29,8 +28,8 @@ from ._operations import (
     unknown_operation,
     value_of,
 )
-from ._pointer import Tokens, join_pointer
-from ._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
+from patching._pointer import Tokens, join_pointer
+from patching._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
 
 _MEMBERS: Final = ("patch", "array_primary_keys")
 

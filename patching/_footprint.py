@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from patching._apply import Application
-from patching._apply_extended import step
+from patching._apply import PatchRun
+from patching._apply_extended import Lowering, step
 from patching._errors import DEFAULT_LIMITS, PatchError
 from patching._extended import (
     AddToSet,
@@ -18,11 +19,9 @@ from patching._extended import (
     Pull,
     RemoveIfExists,
 )
-from patching._json import ABSENT, Document
+from patching._json import ABSENT, Document, Json
 from patching._keyed import Locator, Place
-from patching._lists import NO_LISTS, ArrayKeys, ArraySet, Lists
-from patching._lowering import Lowering
-from patching._names import Names
+from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
 from patching._operations import (
     Add,
     Copy,
@@ -35,9 +34,177 @@ from patching._operations import (
     Test,
     parse,
 )
-from patching._overlap import Footprint, written
-from patching._pointer import Tokens, find, join_pointer
+from patching._pointer import Tokens, find, index_of, join_pointer, split_pointer
 from patching._predicates import Predicate
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class LocationNames:
+    """Names of locations in the successive states of one document, which don't depend on the order
+    of lists: pointers in which items of lists go by what tells them apart."""
+
+    def __init__(self, lists: Lists) -> None:
+        self.lists = lists
+        # Writing out a large member of a set takes long; the reference keeps its id its own.
+        self._members: dict[int, tuple[Json, str]] = {}
+        # of lists of one document that outlives this, by key: see `order`
+        self._items: dict[int, dict[str | None, Json]] = {}
+
+    def of(self, root: Document, tokens: Tokens, *, written: bool = False) -> Tokens:
+        """The name of the location that `tokens`, a pointer, lead to in `root`.
+
+        It ends at a set where they lead into a member, for what is in it has no name; and at a list
+        where they name no item of it, or one without a key. Elsewhere what doesn't exist keeps its
+        tokens."""
+        if not self.lists:
+            return tokens
+        node: Any = root
+        lists = self.lists
+        name: list[str] = []
+        for at, token in enumerate(tokens):
+            rule = lists.rule if isinstance(node, list) else None
+            own: str | None = token
+            if rule is not None:
+                index = index_of(token, len(node))
+                if index < 0:
+                    return tuple(name)
+                if isinstance(rule, ArraySet) and at < len(tokens) - 1:
+                    self._members.clear()  # it may be about to change
+                    return tuple(name)
+                own = self.item(rule, node[index])
+            if own is None:
+                return tuple(name)
+            name.append(own)
+            below = tokens[at + 1 :]
+            if written and below and isinstance(rule, ArrayKeys) and rule.decided_by(below):
+                return tuple(name)
+            node = find(node, (token,))
+            if node is ABSENT:
+                return (*name, *tokens[at + 1 :])
+            lists = lists.below(token)
+        return tuple(name)
+
+    def item(self, rule: ListRule, item: Json) -> str | None:
+        """What `item` goes by in a list with this rule; None where it has no key."""
+        if not isinstance(rule, ArraySet):
+            return rule.address_of(item)
+        known = self._members.get(id(item))
+        if known is None:
+            known = self._members[id(item)] = item, rule.address_of(item)
+        return known[1]
+
+    def indexed(self, root: Document, tokens: Tokens) -> list[Tokens]:
+        """The names of the lists that `tokens` lead through by index."""
+        found: list[Tokens] = []
+        for at in range(len(tokens)):
+            if self.lists.at(tokens[:at]) and isinstance(find(root, tokens[:at]), list):
+                found.append(self.of(root, tokens[:at]))
+        return found
+
+    def order(self, document: Document, name: Tokens) -> list[str | None]:
+        """What the items of the list with this name go by, in order; [] where there is none.
+
+        Remembers what it has looked up: not for documents that are being patched."""
+        node: Any = document
+        lists = self.lists
+        for token in name:
+            rule = lists.rule if isinstance(node, list) else None
+            if rule is not None:
+                items = self._items.get(id(node))
+                if items is None:
+                    items = self._items[id(node)] = {rule.address_of(each): each for each in node}
+                node = items.get(token, ABSENT)
+            else:
+                node = find(node, (token,))
+            lists = lists.below(token)
+        rule = lists.rule
+        if rule is None or not isinstance(node, list):
+            return []
+        return [self.item(rule, each) for each in node]
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Sets of JSON Pointers. A pointer stands for the whole value below it; "" for everything.
+
+    In them, items of lists go by what tells them apart (see `LocationNames`), and `indexed` are the
+    lists that the patch leads through by index. `a | b` is the footprint of both, so that of many
+    commits is one."""
+
+    reads: frozenset[str] = _NOTHING
+    writes: frozenset[str] = _NOTHING
+    indexed: frozenset[str] = _NOTHING
+
+    def __or__(self, other: Footprint) -> Footprint:
+        return Footprint(
+            self.reads | other.reads, self.writes | other.writes, self.indexed | other.indexed
+        )
+
+
+def overlap(a: Footprint, b: Footprint) -> list[str]:
+    """The pointers of `a` that `b` gets in the way of, sorted; [] if the two are independent.
+
+    Two pointers meet if they are equal or one lies below the other; reads don't meet reads. The
+    cost is proportional to the text of the pointers times their depth, not to the product of the
+    two sets."""
+    touched = b.reads | b.writes
+    met = set(_meeting(a.writes, touched))
+    met.update(_meeting(a.reads, b.writes))
+    return sorted(met)
+
+
+def displaced(footprint: Footprint, base: Document, now: Document, lists: Lists) -> list[str]:
+    """The lists that the patch with this footprint on `base` leads through by index, and in which
+    an item of `base` is elsewhere `now`; sorted. Items behind the last one of `base` move none."""
+    names = LocationNames(lists)
+    found = []
+    for pointer in sorted(footprint.indexed):
+        tokens = split_pointer(pointer)
+        before, after = names.order(base, tokens), names.order(now, tokens)
+        if after[: len(before)] != before:
+            found.append(pointer)
+    return found
+
+
+def _meeting(pointers: Set[str], others: Set[str]) -> Iterator[str]:
+    if not pointers or not others:
+        return
+    above_others = {above for other in others for above in _ancestors(other)}
+    for pointer in pointers:
+        if (
+            pointer in others
+            or pointer in above_others
+            or any(above in others for above in _ancestors(pointer))
+        ):
+            yield pointer
+
+
+def _ancestors(pointer: str) -> Iterator[str]:
+    while pointer:
+        pointer = _parent(pointer)
+        yield pointer
+
+
+def _parent(pointer: str) -> str:
+    return pointer[: pointer.rindex("/")]
+
+
+def written(path: str, tokens: Tokens, root: Document) -> str:
+    """The pointer that adding or removing at `path` writes: the array around it, if any."""
+    if not tokens:
+        return path
+    holder = find(root, tokens[:-1])
+    if isinstance(holder, list):
+        return _parent(path)
+    if isinstance(holder, dict):
+        return path
+    return _parent(path) if tokens[-1] == "-" or _could_be_index(tokens[-1]) else path
+
+
+def _could_be_index(token: str) -> bool:
+    return index_of(token, 10**18) >= 0
+
 
 _KEYED_ITEMS_MAX = 256  # of a larger array an address reads all, rather than each item's keys
 
@@ -71,7 +238,7 @@ class _Recorder:
         self.locator = locator
         self.root: Document = ABSENT
         self.lists = locator.declared
-        self.names = Names(self.lists)
+        self.names = LocationNames(self.lists)
         self.reads: set[str] = set()
         self.writes: set[str] = set()
         self.indexed: set[str] = set()
@@ -271,7 +438,7 @@ def footprint(
         return listed_footprint(patch, document, lists)
     reads: set[str] = set()
     writes: set[str] = set()
-    application: Application | None = Application(document, DEFAULT_LIMITS, 0)
+    application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
     for operation in patch.operations:
         root = application.root if application else ABSENT
         _record(operation, root, reads, writes)
@@ -287,7 +454,7 @@ def listed_footprint(patch: Patch, document: Document, lists: Lists) -> Footprin
     """Like `footprint`, where there are `lists`: locations go by the names that they have before
     each operation and after it."""
     named = _Named(lists)
-    application: Application | None = Application(document, DEFAULT_LIMITS, 0)
+    application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
     for operation in patch.operations:
         root = application.root if application else ABSENT
         for touch in _touches(operation):
@@ -334,7 +501,7 @@ class _Named:
     """The names of locations so far."""
 
     def __init__(self, lists: Lists) -> None:
-        self.names = Names(lists)
+        self.names = LocationNames(lists)
         self.lists = lists
         self.reads: set[str] = set()
         self.writes: set[str] = set()

@@ -13,8 +13,7 @@ import msgspec
 
 from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._json import Json, depth, encoded_bytes, shown
-
-from ._pointer import Tokens, split_pointer
+from patching._pointer import Tokens, split_pointer
 
 if TYPE_CHECKING:
     from jsonpatch import JsonPatch

@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 Tree: TypeAlias = "dict[str, Any] | int"
 
 
-class Owner(msgspec.Struct, frozen=True, array_like=True, order=True):
+class Ownership(msgspec.Struct, frozen=True, array_like=True, order=True):
     """`manager` owns a leaf since `since`, a revision. `plain`: by a write that wasn't an apply.
 
     A manager and the author of plain writes are two owners, also where they have one name."""
@@ -42,7 +42,7 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, order=True):
         return self.manager, self.plain
 
 
-Set: TypeAlias = "tuple[Owner, ...]"
+Set: TypeAlias = "tuple[Ownership, ...]"
 
 
 class Owners(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class OwnersChange(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
 
 
-def owners_of(leaves: Mapping[Tokens, Iterable[Owner]]) -> Owners | None:
+def owners_of(leaves: Mapping[Tokens, Iterable[Ownership]]) -> Owners | None:
     """The owners of these leaves, none of which lies below another; None where nobody owns any."""
     sets = {tokens: tuple(sorted(owners)) for tokens, owners in leaves.items()}
     by = sorted({owners for owners in sets.values() if owners})
@@ -140,7 +140,7 @@ def change_between(
     known = {owner for owners in then.values() for owner in owners}
     gained: dict[tuple[str, bool], list[tuple[Tokens, int]]] = {}
     lost: dict[tuple[str, bool], list[tuple[Tokens, int]]] = {}
-    new: dict[tuple[Set, Set], list[Owner]] = {}  # by the owners of a leaf then and now
+    new: dict[tuple[Set, Set], list[Ownership]] = {}  # by the owners of a leaf then and now
     for tokens, owners in now.items():
         both = then.get(tokens, ()), owners
         if both not in new:
@@ -149,7 +149,7 @@ def change_between(
             came = revision is not None and owner.since != revision
             since = owner.since if came or owner in known else 0
             gained.setdefault(owner.name, []).append((tokens, since))
-    gone: dict[tuple[Set, Set], list[Owner]] = {}
+    gone: dict[tuple[Set, Set], list[Ownership]] = {}
     for tokens, owners in then.items():
         both = owners, now.get(tokens, ())
         if both not in gone:
@@ -171,7 +171,7 @@ def changed_owners(before: Owners | None, change: OwnersChange, revision: int) -
             sets.get(tokens, {}).pop((manager, plain), None)
     for manager, plain, tree in change.gained:
         for tokens, since in _leaves(tree):
-            owner = Owner(manager, since or revision, plain)
+            owner = Ownership(manager, since or revision, plain)
             sets.setdefault(tokens, {})[owner.name] = owner
     return owners_of({tokens: owners.values() for tokens, owners in sets.items()})
 

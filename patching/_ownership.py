@@ -37,20 +37,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, Literal, TypeAlias, cast
 
 from patching._containers import Rules, changed, kind, members, owned_leaves, with_key, within
-from patching._contested import Conflict, Contested, OwnedByOthers
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
-from patching._json import ABSENT, Absent, Document, Json, depth, described, equal
+from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
+from patching._json import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
 from patching._lists import NO_LISTS, Lists
-from patching._owner_bounds import refuse_many, refuse_oversized
-from patching._owners import Owner, Owners, Set, Tree, canonical, places_of
+from patching._owners import Owners, Ownership, Set, Tree, canonical, places_of
 from patching._pointer import Tokens, is_within, join_pointer, split_pointer
+
+Conflict: TypeAlias = Literal["refuse", "skip", "force"]
+CONFLICTS: Final[tuple[Conflict, ...]] = ("refuse", "skip", "force")
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class Contested:
+    """A leaf that a manager wants otherwise, and the others that own it; `value` is what it is.
+
+    `wanted` is what the manager sends at `pointer`: ABSENT where it sends a leaf at `wanted_at`,
+    above `pointer`, and so leaves no room for it."""
+
+    pointer: str
+    owners: Set
+    value: Json
+    wanted: Document
+    wanted_at: str
+
+
+class OwnedByOthers(PatchConflict):
+    """What a manager wants differs from what others own: nothing was changed. At least one."""
+
+    code = "owned_by_others"
+
+    def __init__(self, contested: tuple[Contested, ...]) -> None:
+        first = contested[0]
+        owner = first.owners[0]
+        how = "a plain write" if owner.plain else "an apply"
+        more = f", and {len(contested) - 1} more" if len(contested) > 1 else ""
+        super().__init__(
+            f"owned by {owner.manager!r} since revision {owner.since}, by {how}{more}",
+            pointer=first.pointer,
+        )
+        self.contested = contested
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
     """A document and its owners (None: nobody owns any of it) as an apply leaves them.
 
     Both are what they were, the same objects, where nothing changed. `skipped` stayed as others
@@ -72,7 +104,7 @@ def apply_wanted(
     force: Iterable[str] = (),
     lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
-) -> Applied:
+) -> ApplyResult:
     """What becomes of `document` when `manager` applies `wanted`, at `revision`: see the module.
 
     Of contested leaves, those at or below a pointer in `force` become the manager's alone, with the
@@ -94,7 +126,9 @@ def apply_wanted(
     nested = depth(wanted)
     if nested > limits.depth_max:
         raise LimitExceeded("depth_max", limits.depth_max, nested)
-    work = _Work(owners, Owner(manager, revision), conflict, frozenset(map(split_pointer, force)))
+    work = _Work(
+        owners, Ownership(manager, revision), conflict, frozenset(map(split_pointer, force))
+    )
     lists.require(wanted)
     tree = work.start(document, lists)
     released, content = work.released(tree, wanted, document, lists)
@@ -106,21 +140,23 @@ def apply_wanted(
     after = work.owners(tree)
     refuse_oversized(document, content, limits)
     refuse_many(work.fitted_owners, after, limits)
-    return Applied(content, after, tuple(work.skipped))
+    return ApplyResult(content, after, tuple(work.skipped))
 
 
-def let_go(document: Document, owners: Owners, manager: str, *, lists: Lists = NO_LISTS) -> Applied:
+def let_go(
+    document: Document, owners: Owners, manager: str, *, lists: Lists = NO_LISTS
+) -> ApplyResult:
     """What becomes of `document` when `manager` wants nothing of it any more.
 
     Like applying {}, but that an emptied document isn't owned, and that nothing changes where the
     manager owns nothing."""
     if manager not in owners.managers():
-        return Applied(document, owners)
-    work = _Work(owners, Owner(manager, 0), "refuse", frozenset())
+        return ApplyResult(document, owners)
+    work = _Work(owners, Ownership(manager, 0), "refuse", frozenset())
     tree, content = work.released(work.start(document, lists), ABSENT, document, lists)
     if content is ABSENT and document is not ABSENT:
         content = {}
-    return Applied(content, work.owners(tree))
+    return ApplyResult(content, work.owners(tree))
 
 
 def taken_over(
@@ -140,7 +176,7 @@ def taken_over(
     documents share a value. LimitExceeded for `owned_leaves_max` and `owners_max`."""
     if owners is None or before is after:
         return owners
-    work = _Work(owners, Owner(author, revision, plain=True), "force", frozenset())
+    work = _Work(owners, Ownership(author, revision, plain=True), "force", frozenset())
     tree = work.start(before, lists)
     assert tree is not None
     assert before is not ABSENT
@@ -156,7 +192,7 @@ def require_fit(owners: Owners | None, content: Document, lists: Lists, limits: 
     is in a list is whose the array was. For a document that comes where there are others."""
     if owners is None or not lists:
         return
-    work = _Work(owners, Owner("", 0), "refuse", frozenset())
+    work = _Work(owners, Ownership("", 0), "refuse", frozenset())
     work.start(content, lists)
     refuse_many(owners, work.fitted_owners, limits, plain=True)
 
@@ -168,7 +204,7 @@ class _Work:
     `fitted_owners`: all owners before the work, as the rules for lists have them by now."""
 
     def __init__(
-        self, found: Owners | None, owner: Owner, conflict: Conflict, force: frozenset[Tokens]
+        self, found: Owners | None, owner: Ownership, conflict: Conflict, force: frozenset[Tokens]
     ) -> None:
         self.found = found
         self.owner = owner
@@ -176,7 +212,7 @@ class _Work:
         self.force = force
         self.table: list[Set] = list(found.by) if found else []
         self.places = {owners: place for place, owners in enumerate(self.table)}
-        self._own: dict[int, Owner | None] = {}
+        self._own: dict[int, Ownership | None] = {}
         self._others: dict[int, Set] = {}
         self._joined: dict[int, int] = {}
         self.fitted_owners = found
@@ -205,7 +241,7 @@ class _Work:
             self.table.append(owners)
         return found
 
-    def own(self, tree: Tree | None) -> Owner | None:
+    def own(self, tree: Tree | None) -> Ownership | None:
         """The owner at work as it owns this leaf already, if it does."""
         if not isinstance(tree, int):
             return None
@@ -259,7 +295,7 @@ class _Work:
                 for name, item in inside.items()
             }
         if inside is None or not tree.keys() <= inside.keys():
-            owners: dict[tuple[str, bool], Owner] = {}
+            owners: dict[tuple[str, bool], Ownership] = {}
             places = set(places_of(tree))
             for each in sorted({each for place in places for each in self.table[place]}):
                 owners.setdefault(each.name, each)
@@ -389,3 +425,35 @@ class _Work:
 
 def _node(tree: Tree | None) -> Tree | Absent:
     return ABSENT if tree is None else tree
+
+
+def refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
+    if after is before or after is ABSENT:
+        return
+    size = encoded_bytes(after)
+    if size > limits.result_bytes_max and (before is ABSENT or size > encoded_bytes(before)):
+        raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size)
+
+
+def refuse_many(
+    before: Owners | None, after: Owners | None, limits: Limits, *, plain: bool = False
+) -> None:
+    """LimitExceeded where `after` has grown beyond a bound. `plain`: no manager can have come, and
+    the size of the owners isn't looked at."""
+    if after is None or after is before:
+        return
+    for name, maximum, count in (
+        ("owned_leaves_max", limits.owned_leaves_max, Owners.count),
+        ("owners_max", limits.owners_max, Owners.total),
+    ):
+        actual = count(after)
+        if actual > maximum and (before is None or actual > count(before)):
+            raise LimitExceeded(name, maximum, actual)
+    if plain:
+        return
+    managers = len(after.managers())
+    if managers > limits.managers_max and (before is None or managers > len(before.managers())):
+        raise LimitExceeded("managers_max", limits.managers_max, managers)
+    size = after.size_bytes()
+    if size > limits.owners_bytes_max and (before is None or size > before.size_bytes()):
+        raise LimitExceeded("owners_bytes_max", limits.owners_bytes_max, size)

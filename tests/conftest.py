@@ -243,8 +243,8 @@ def eventually() -> Callable[..., Any]:
 @pytest.fixture(params=["memory", pytest.param("mongodb", marks=pytest.mark.mongod)])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """Empty; the one in memory, and MongoDB."""
-    from gateway.store.memory import MemoryStore
     from gateway.store.mongodb import connect
+    from tests.memory_store import MemoryStore
 
     if request.param == "memory":
         yield MemoryStore()

@@ -11,7 +11,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 
 from gateway.limits import ConnectionLimits
-from gateway.server.connections import PIECE_BYTES, BoundedSending, Unsent
+from gateway.server.connections import PIECE_BYTES, BoundedSending, UntakenAnswers
 from gateway.server.parsing import ChunkFraming, Parser
 
 STALL_S = 30.0
@@ -63,7 +63,7 @@ def clock() -> Clock:
 
 @pytest.mark.parametrize("pause_s", [0.001, STALL_S / 2, STALL_S * 0.99])
 def test_a_client_may_be_slow_for_as_long_as_it_takes_pieces(clock: Clock, pause_s: float) -> None:
-    unsent = Unsent(ConnectionLimits(send_stall_s=STALL_S), clock)
+    unsent = UntakenAnswers(ConnectionLimits(send_stall_s=STALL_S), clock)
     client = Client(clock, PIECE_BYTES, pause_s)
     unsent.send(client, bytes(PIECE_BYTES * 100), 0)
     assert client.taken == PIECE_BYTES * 100
@@ -76,7 +76,7 @@ def test_a_client_may_be_slow_for_as_long_as_it_takes_pieces(clock: Clock, pause
 def test_a_client_that_takes_less_is_cut_off(
     clock: Clock, piece_bytes: int, pause_s: float
 ) -> None:
-    unsent = Unsent(ConnectionLimits(send_stall_s=STALL_S), clock)
+    unsent = UntakenAnswers(ConnectionLimits(send_stall_s=STALL_S), clock)
     client = Client(clock, piece_bytes, pause_s)
     begun = clock.now
     with pytest.raises(TimeoutError):
@@ -88,7 +88,7 @@ def test_a_client_that_takes_less_is_cut_off(
 
 def test_beyond_the_bound_whoever_has_taken_nothing_for_longest_goes(clock: Clock) -> None:
     """And one alone may be larger than the bound."""
-    unsent = Unsent(ConnectionLimits(STALL_S, STALL_S, 3 * PIECE_BYTES), clock)
+    unsent = UntakenAnswers(ConnectionLimits(STALL_S, STALL_S, 3 * PIECE_BYTES), clock)
     order: list[Client] = []
 
     class Another(Client):

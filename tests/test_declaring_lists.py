@@ -18,8 +18,8 @@ from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, once, put, wait_until
+from tests.memory_store import MemoryStore
 
 SETTINGS = {"arrays": [{"keys": "*", "pointer": "/tags", "set": True}]}
 RIGHT = {"tags": ["a", "b"]}

@@ -7,10 +7,9 @@ from typing import cast
 
 import pytest
 
-from gateway import demo
-from gateway.demo import run_demo, run_owners_demo, verification
-from gateway.demo.owners import CORRECTED, NOTED, Night, faults
-from gateway.demo.workload import Result
+from docs.examples import demo
+from docs.examples.demo import Result, run_demo, run_owners_demo, verify
+from docs.examples.demo_owners import CORRECTED, NOTED, Night, faults
 from gateway.settings import Settings
 from gateway.store.embedded import MongodError
 from patching.client import Catalog, Gateway
@@ -77,7 +76,7 @@ def test_a_lost_or_doubled_patch_is_found() -> None:
         revisions={"pipelines": {2, 3}},
         refused=["503"],
     )
-    assert verification.verify(cast(Gateway, _Broken()), result) == [
+    assert verify(cast(Gateway, _Broken()), result) == [
         "refused: 503",
         "jobs/nightly-load of pipelines: a is 1, acknowledged was 2",
         "lost event: y",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store import embedded_process as embedded_binary
+from gateway.store import embedded as embedded_binary
 from gateway.store.embedded import EmbeddedMongod, MongodError, MongodNotFound
 
 

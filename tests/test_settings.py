@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from gateway.cli.main import main, settings_listing
 from gateway.settings import SETTINGS, SettingError
 from gateway.settings.kinds import MIB, Address, mask_uri
-from gateway.settings.source import resolve, unknown_variables
+from gateway.settings.lookup import resolve, unknown_variables
 from gateway.settings.table import REMOVED, flag_of, variable_of
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -23,8 +23,8 @@ from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import add, applied, put, wait_until
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 
 HEALTHY = [f"healthy {number}" for number in range(50)]

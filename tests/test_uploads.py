@@ -15,17 +15,16 @@ from gateway.errors import OverLimit, PreconditionFailed, PreconditionRequired
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, Document
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
-from gateway.store.memory_uploads import MemoryUploads
-from gateway.uploads.errors import (
+from gateway.uploads import (
+    OpenUpload,
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
     UploadNotFound,
 )
-from gateway.uploads.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
+from tests.memory_store import MemoryStore, MemoryUploads
 
 ME = Principal("me", ())
 BOB, EVE, JOE = (Principal(name, ()) for name in ("bob", "eve", "joe"))

@@ -15,14 +15,14 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gateway.cli import refusals as exit_codes
+from gateway.cli import exit_codes as exit_codes
+from gateway.cli.exit_codes import as_problem, explained
 from gateway.cli.output import Output, ReaderGone, error_line
-from gateway.cli.refusals import as_problem, explained
 from patching.client import ClientError, Gateway, Part, RequestError, Retry, Transport
 
 _COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
 # Somebody waits: a gateway that isn't there is told within seconds.
-_RETRY: Final = Retry(sends_max=6, longest_s=2.0)
+_RETRY: Final = Retry(retries_max=5, longest_s=2.0)
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 # RFC 6750, section 2.1. What isn't this would break the header, and be quoted in an error.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -1,17 +1,347 @@
-"""`gateway doctor`."""
+"""`gateway doctor`: checks on this machine (versions, settings, MongoDB, disk) and over HTTP (the
+service, the token, the clock), with a finding for each."""
 
 from __future__ import annotations
 
+import platform
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote, urlsplit
 
 import click
 
-from gateway.cli import refusals as exit_codes
-from gateway.cli.checks import COLORS, Finding, check_host, check_service
+from gateway.cli import exit_codes as exit_codes
 from gateway.cli.command import ReadCommand, Session
+from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import printable
+from patching.client import (
+    Catalog,
+    ClientError,
+    HttpAnswer,
+    NotAuthorized,
+    Problem,
+    RequestError,
+    Transport,
+)
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+    from gateway.store.mongodb.diagnosis import Diagnosis
+
+State = Literal["ok", "warn", "FAIL"]
+COLORS: Final[dict[State, str]] = {"ok": "green", "warn": "yellow", "FAIL": "red"}
+_MIB: Final = 1024 * 1024
+_DISK_LOW_BYTES: Final = 2048 * _MIB
+# mongod itself refuses to start where it can't lay out its journal.
+_DISK_NONE_BYTES: Final = 500 * _MIB
+_MONGODB_OLDEST: Final = (6, 0)
+_ACKNOWLEDGED_SLOW_MS: Final = 200.0
+_PACKAGES: Final = ("metadata-gateway", "urllib3", "pymongo", "gunicorn")
+# The header counts whole seconds. More than that is worth a word, more than this breaks tokens.
+_CLOCK_WARN_S: Final = 2.0
+_CLOCK_FAIL_S: Final = 60.0
+_TIMEOUT_S: Final = 10.0
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+_VERSION: Final = re.compile(rb"(?m)^  version: ([^\s]+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """``detail`` is what is so, ``help`` what to do about it. Neither holds a secret."""
+
+    state: State
+    check: str
+    detail: str
+    help: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "check": self.check,
+            "state": self.state,
+            "detail": self.detail,
+            "help": self.help or None,
+        }
+
+    def line(self) -> str:
+        """Without the state, which is shown before it."""
+        return f"{self.check}: {self.detail}" + (f" -> {self.help}" if self.help else "")
+
+
+def ok(check: str, detail: str) -> CheckFinding:
+    return CheckFinding("ok", check, detail)
+
+
+def warn(check: str, detail: str, help: str) -> CheckFinding:
+    return CheckFinding("warn", check, detail, help)
+
+
+def fail(check: str, detail: str, help: str) -> CheckFinding:
+    return CheckFinding("FAIL", check, detail, help)
+
+
+def check_host(flags: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """``flags``: those of the settings, as `gateway.settings.resolve` takes them."""
+    yield _versions()
+    settings: Settings | None = None
+    for finding, resolved in _settings(flags):
+        settings = resolved
+        yield finding
+    if settings is None:
+        return
+    if settings.mongodb_uri is not None:
+        yield from _mongodb(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
+    elif settings.embedded:
+        yield _disk(settings.data_dir)
+    else:
+        yield ok("mongodb", "none is configured here: it wasn't looked at")
+
+
+def _versions() -> CheckFinding:
+    found = [f"Python {platform.python_version()}"]
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"no {name}")
+    return ok("versions", ", ".join(found))
+
+
+def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[CheckFinding, Settings | None]]:
+    try:
+        # By name: a client's installation needn't have what they need.
+        module: Any = import_module("gateway.settings")
+        resolved = module.resolve(flags)
+    except ImportError as error:
+        yield (
+            ok("settings", f"not looked at: {error.name} isn't installed (clients need none)"),
+            None,
+        )
+        return
+    except module.SettingError as error:
+        yield fail("settings", str(error), "correct it; docs/settings.md has all of them"), None
+        return
+    given = sorted(name for name, source in resolved.sources.items() if source != "default")
+    yield (
+        ok("settings", f"{', '.join(given) or 'none'} given, the others by default"),
+        (resolved.settings),
+    )
+    for name, near in module.unknown_variables():
+        yield warn("settings", f"{name} is no setting", f"did you mean {near}?"), resolved.settings
+
+
+def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]:
+    try:
+        module: Any = import_module("gateway.store.mongodb.diagnosis")
+        unreachable = import_module("gateway.store.contract").Unreachable
+    except ImportError as error:
+        why = f"not looked at: {error.name} isn't installed"
+        yield warn("mongodb", why, "pip install '.[server]' in the gateway's repository")
+        return
+    try:
+        diagnosis: Diagnosis = module.diagnose(uri, database, timeout_ms)
+    except ValueError as error:
+        yield fail("mongodb", _without(uri, str(error)), "correct --mongodb-uri")
+        return
+    except unreachable as error:
+        yield fail(
+            "mongodb",
+            f"out of reach: {_without(uri, str(error))}",
+            "is it running, is it reachable from here, are user and password right?",
+        )
+        return
+    yield from diagnosed(diagnosis)
+
+
+def diagnosed(diagnosis: Diagnosis) -> Iterator[CheckFinding]:
+    major, minor = (int(part) for part in diagnosis.version.split(".")[:2])
+    said = f"{diagnosis.version}, {diagnosis.topology}"
+    if (major, minor) < _MONGODB_OLDEST:
+        yield fail("mongodb", said, "MongoDB 6.0 or later is needed")
+    elif not diagnosis.replicated:
+        yield fail(
+            "mongodb",
+            said,
+            "make it a replica set (of one, at least): start it with --replSet and rs.initiate()",
+        )
+    else:
+        yield ok("mongodb", said)
+    if diagnosis.refused is not None:
+        yield fail(
+            "write concern",
+            f"no journaled write at a majority: {diagnosis.refused}",
+            "are a majority of its members up, and may this user write?",
+        )
+    else:
+        waited = f"a journaled write at a majority takes {diagnosis.acknowledged_ms:.0f} ms"
+        if diagnosis.acknowledged_ms > _ACKNOWLEDGED_SLOW_MS:
+            help = "writes are as slow as this: look at disks and network"
+            yield warn("write concern", waited, help)
+        else:
+            yield ok("write concern", waited)
+    yield _indexes(diagnosis.foreign)
+
+
+def _indexes(foreign: Sequence[str]) -> CheckFinding:
+    if not foreign:
+        return ok("indexes", "none that could refuse a write")
+    return fail(
+        "indexes",
+        "; ".join(foreign),
+        "drop them: what they refuse to take keeps its whole catalog from being written",
+    )
+
+
+def _without(uri: str, text: str) -> str:
+    """The driver's message, shortened. It quotes only hosts; should it ever quote the whole
+    connection string, the password is masked."""
+    text = text.partition(" (configured timeouts")[0].partition(", Timeout:")[0]
+    authority = uri.partition("://")[2]
+    secret = authority.rpartition("@")[0]
+    return text.replace(secret, "***") if secret else text
+
+
+def _disk(data_dir: Path) -> CheckFinding:
+    there = data_dir
+    while not there.exists():
+        there = there.parent
+    try:
+        usage = shutil.disk_usage(there)
+    except OSError as error:
+        return fail("disk", f"{data_dir}: {error.strerror}", "choose another --data-dir")
+    said = f"{usage.free // _MIB} MiB free at {data_dir}"
+    if usage.free < _DISK_NONE_BYTES:
+        return fail(
+            "disk", said, "MongoDB stops writing soon: make room, or choose another --data-dir"
+        )
+    if usage.free < _DISK_LOW_BYTES:
+        return warn("disk", said, "make room before it is needed")
+    return ok("disk", said)
+
+
+def check_service(session: Session, catalog: str | None) -> Iterator[CheckFinding]:
+    with Transport(session.url, token=session.token, ca_file=session.ca_file) as transport:
+        yield from _url(session)
+        begun = time.time()
+        try:
+            alive = transport.request("GET", "/livez", read_timeout_s=_TIMEOUT_S)
+        except RequestError as error:
+            yield fail("livez", explained(error), "is it running, and is --url its address?")
+            return
+        yield ok("livez", f"answered in {(time.time() - begun) * 1000:.0f} ms")
+        yield check_clock(alive, (begun + time.time()) / 2)
+        yield _ready(transport)
+        yield _contract(transport)
+        yield from _access(session, transport, catalog)
+
+
+def _url(session: Session) -> Iterator[CheckFinding]:
+    parts = urlsplit(session.url)
+    host = parts.hostname or ""
+    if parts.scheme == "http" and session.token is not None and not host.startswith(_LOOPBACK):
+        yield warn("url", f"{session.url}: the token is sent in clear", "use https")
+    else:
+        yield ok("url", session.url)
+
+
+def check_clock(answer: HttpAnswer, now_s: float) -> CheckFinding:
+    text = answer.headers.get("Date")
+    try:
+        there_s = parsedate_to_datetime(text or "").timestamp()
+    except ValueError:
+        return warn(
+            "clock", "the answer has no Date that can be read", "compare the clocks by hand"
+        )
+    # The header cuts the fraction off: on average, half a second.
+    difference_s = there_s + 0.5 - now_s
+    said = f"the server's is {abs(difference_s):.0f} s {'ahead' if difference_s > 0 else 'behind'}"
+    if abs(difference_s) > _CLOCK_FAIL_S:
+        return fail("clock", said, "set both by NTP: tokens and dates in conditions fail so")
+    if abs(difference_s) > _CLOCK_WARN_S:
+        return warn("clock", said, "set both by NTP")
+    return ok("clock", "the same here and there, to the second")
+
+
+def _ready(transport: Transport) -> CheckFinding:
+    try:
+        transport.request("GET", "/readyz", read_timeout_s=_TIMEOUT_S)
+    except RequestError as error:
+        return fail("readyz", explained(error), "it doesn't reach its MongoDB: see its log")
+    return ok("readyz", "its database answers")
+
+
+def _contract(transport: Transport) -> CheckFinding:
+    try:
+        body = transport.request("GET", "/openapi.yaml", read_timeout_s=_TIMEOUT_S).body
+    except RequestError as error:
+        return warn("contract", explained(error), "is this a metadata gateway?")
+    found = _VERSION.search(body)
+    version = found[1].decode(errors="replace") if found else "unknown"
+    if not version.startswith("1."):
+        return warn("contract", f"version {version}, this client speaks 1", "update this client")
+    return ok("contract", f"version {version}")
+
+
+def _access(session: Session, transport: Transport, catalog: str | None) -> Iterator[CheckFinding]:
+    given = "a token" if session.token is not None else "no token"
+    try:
+        listed = transport.request(
+            "GET", "/v1/catalogs", query=[("limit", 100)], read_timeout_s=_TIMEOUT_S
+        ).json()["catalogs"]
+    except NotAuthorized as error:
+        help = "give a valid one by GATEWAY_TOKEN or GATEWAY_TOKEN_FILE"
+        yield fail("token", f"{given}: {explained(error)}", help)
+        return
+    except ClientError as error:
+        yield fail("token", f"{given}: {explained(error)}", "see its log")
+        return
+    shown = ", ".join(each["catalog"] for each in listed[:5]) or "none so far"
+    more = ", …" if len(listed) > 5 else ""
+    yield ok("token", f"{given} is accepted; catalogs that it may read: {shown}{more}")
+    if catalog is not None:
+        yield _may(session.gateway.catalog(catalog), transport)
+
+
+def _may(catalog: Catalog, transport: Transport) -> CheckFinding:
+    """The principal's rights in the catalog, found by requests that change nothing."""
+    path = f"/v1/catalogs/{quote(catalog.name, safe='')}"
+    roles = []
+    try:
+        for role, method, rest in (
+            ("read", "GET", "/documents?limit=1"),
+            ("write", "POST", "/touch?dry_run=true"),
+            # Refused in any case: nothing is compacted by this.
+            ("admin", "POST", "/compactions?revision"),
+        ):
+            if _allows(transport, method, path + rest):
+                roles.append(role)
+    except RequestError as error:
+        return fail("access", explained(error), "see its log")
+    if not roles:
+        help = "ask for a grant on it, as `gateway token create --grant read:…` gives"
+        return fail("access", f"nothing on {catalog.name!r}", help)
+    return ok("access", f"{', '.join(roles)} on {catalog.name!r}")
+
+
+def _allows(transport: Transport, method: str, path: str) -> bool:
+    try:
+        transport.request(method, path, read_timeout_s=_TIMEOUT_S)
+    except NotAuthorized:
+        return False
+    except Problem as error:
+        if error.status >= 500 or error.status == 429:
+            raise
+        return True  # let in, and refused for another reason
+    return True
 
 
 @click.command("doctor", cls=ReadCommand)
@@ -37,7 +367,7 @@ def doctor(session: Session, /, catalog: str | None, **flags: Any) -> int:
     return exit_codes.FAILED if failed else exit_codes.DONE
 
 
-def _show(session: Session, finding: Finding) -> None:
+def _show(session: Session, finding: CheckFinding) -> None:
     output = session.output
     if output.quiet and finding.state == "ok":
         return

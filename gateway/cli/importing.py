@@ -6,20 +6,22 @@ again finds nothing to do, and one that was interrupted goes on where it was.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import IO, Any, Final, Literal
 
 import click
 import msgspec
 
-from gateway.cli import refusals as exit_codes
+from gateway.cli import exit_codes as exit_codes
 from gateway.cli.command import ClientCommand, Session, show_error
-from gateway.cli.import_files import Entry, ImportFileError, format_of, read_entries
+from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import Advance, error_line, progress
-from gateway.cli.refusals import explained
-from patching import equal
+from patching import equal, join_pointer, repeated_member
 from patching.client import (
     BulkAnswer,
     BulkLine,
@@ -31,6 +33,125 @@ from patching.client import (
     RequestError,
     new_idempotency_key,
 )
+
+Format = Literal["export", "ndjson"]
+_LINES = (".ndjson", ".jsonl")
+
+
+class ImportEntry(msgspec.Struct, frozen=True):
+    """``value`` is JSON as the file has it. ``attributes`` None: the file says nothing of them."""
+
+    key: str
+    value: msgspec.Raw
+    attributes: dict[str, Any] | None = None
+
+
+# What the file doesn't say is left out when they are encoded again: then none of what it says twice
+# makes up for it.
+class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A line as `gateway export --format ndjson` and `gateway get CATALOG --values` write it."""
+
+    key: str
+    value: msgspec.Raw
+    attributes: dict[str, Any] | None = None
+    etag: str | None = None
+    revision: int | None = None
+    create_revision: int | None = None
+
+
+class _Export(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    metadata: dict[str, msgspec.Raw]
+    resource_version: int | None = None
+
+
+class ImportFileError(click.ClickException):
+    """The file is malformed; the message has the place. Documents before it may be imported."""
+
+
+def format_of(path: str, chosen: str | None) -> Format:
+    """By the file's suffix, where nothing was chosen."""
+    if chosen is not None:
+        return "ndjson" if chosen == "ndjson" else "export"
+    return "ndjson" if path.endswith(_LINES) else "export"
+
+
+def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntry]:
+    """The entries whose keys begin with ``prefix``, in the file's order; ``-`` is standard input.
+
+    Lines are read as they are needed, an export as a whole. Raises ImportFileError, also for a
+    repeated key.
+    """
+    try:
+        if path == "-":
+            yield from _entries(sys.stdin.buffer, "the standard input", format_, prefix)
+            return
+        with Path(path).open("rb") as file:
+            yield from _entries(file, path, format_, prefix)
+    except OSError as error:
+        raise click.UsageError(f"can't read {path!r}: {error.strerror}") from error
+
+
+def read_value(path: Path) -> msgspec.Raw:
+    """A file that holds one document. Raises ImportFileError."""
+    with _readable(str(path)):
+        text = path.read_bytes()
+        _refuse_repeated(text, msgspec.json.decode(text))
+        return msgspec.Raw(text)
+
+
+def _entries(file: IO[bytes], name: str, format_: Format, prefix: str) -> Iterator[ImportEntry]:
+    found = _of_lines(file, name) if format_ == "ndjson" else _of_export(file, name)
+    seen: set[str] = set()
+    for place, entry in found:
+        if not entry.key:
+            raise ImportFileError(f"{place}: the key is empty")
+        if entry.key in seen:
+            raise ImportFileError(f"{place}: the key {entry.key!r} came before")
+        seen.add(entry.key)
+        if not entry.key.startswith(prefix):
+            continue
+        with _readable(f"{place}, key {entry.key!r}"):
+            # A value that was kept as text has not been parsed so far.
+            value = msgspec.json.decode(entry.value)
+            _refuse_repeated(bytes(entry.value), value)
+        yield entry
+
+
+def _of_lines(file: Iterable[bytes], name: str) -> Iterator[tuple[str, ImportEntry]]:
+    decoder = msgspec.json.Decoder(_Line)
+    for number, text in enumerate(file, 1):
+        if not text.strip():
+            continue
+        place = f"{name}, line {number}"
+        with _readable(place):
+            line = decoder.decode(text)
+            _refuse_repeated(text, line)
+        yield place, ImportEntry(line.key, line.value, line.attributes)
+
+
+def _of_export(file: IO[bytes], name: str) -> Iterator[tuple[str, ImportEntry]]:
+    with _readable(name):
+        text = file.read()
+        export = msgspec.json.decode(text, type=_Export)
+        _refuse_repeated(text, export)
+    for key, value in export.metadata.items():
+        yield name, ImportEntry(key, value)
+
+
+def _refuse_repeated(text: bytes, decoded: Any) -> None:
+    way = repeated_member(text, msgspec.json.encode(decoded))
+    if way is not None:
+        raise msgspec.DecodeError(f"the member '{join_pointer(way)}' comes twice")
+
+
+@contextmanager
+def _readable(place: str) -> Iterator[None]:
+    """Tells the decoder's errors as the file's."""
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ImportFileError(f"{place}: {error}") from error
+
 
 # Nobody reads more of a million refusals.
 TOLD_MAX: Final = 20
@@ -115,7 +236,7 @@ def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool
             raise
 
 
-def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
+def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -> int:
     """Say what became of it; the exit code."""
     for key in tally.conflicting:
         error_line(f"{key!r} has other contents by somebody else: left alone")
@@ -147,7 +268,7 @@ def _report(session: Session, catalog: str, tally: Tally, dry_run: bool) -> int:
 
 
 @dataclass(slots=True)
-class Tally:
+class ImportTally:
     """``conflicts``: documents that are there with other contents, and were left so; the keys of
     the first of them in ``conflicting``. ``kept``: the same, as it was asked for. ``refused``:
     others, the first of them and why in ``errors``. ``stopped``: why the rest wasn't sent."""
@@ -203,10 +324,10 @@ class Import:
         self._message = message
         self._dry_run = dry_run
         self._terms = BulkTerms(retry_timeout_s=retry_timeout_s)
-        self.tally = Tally()
+        self.tally = ImportTally()
         self.keys: set[str] = set()
 
-    def run(self, entries: Iterable[Entry], advance: Advance) -> None:
+    def run(self, entries: Iterable[ImportEntry], advance: Advance) -> None:
         """Until all are done, or something keeps all of them from being done."""
         for window in _windows(entries):
             self.tally.read += len(window)
@@ -231,7 +352,7 @@ class Import:
             else:
                 self.tally.deleted += answer.changed
 
-    def _bulk(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _bulk(self, entries: Sequence[ImportEntry]) -> list[ImportEntry]:
         """Write the entries; returns those that weren't written because their documents exist."""
         lines = [
             self._line(entry.key, {**_put(entry), **self._condition()}, entry) for entry in entries
@@ -246,7 +367,7 @@ class Import:
                 self.tally.took(answer.changed)
         return there
 
-    def _compare(self, entries: Sequence[Entry]) -> None:
+    def _compare(self, entries: Sequence[ImportEntry]) -> None:
         """Compare existing documents with the file's."""
         if self._mode == "if-absent":
             self.tally.kept += len(entries)
@@ -264,7 +385,7 @@ class Import:
     def _condition(self) -> dict[str, Any]:
         return {} if self._mode == "replace" else {"if_none_match": "*"}
 
-    def _line(self, key: str, members: dict[str, Any], subject: Entry | Document) -> BulkLine:
+    def _line(self, key: str, members: dict[str, Any], subject: ImportEntry | Document) -> BulkLine:
         line = {"catalog": self._catalog, "key": key, **members}
         if self._message is not None:
             line["message"] = self._message
@@ -286,21 +407,21 @@ class Import:
                 self.tally.stopped = answer.error
 
 
-def _put(entry: Entry) -> dict[str, Any]:
+def _put(entry: ImportEntry) -> dict[str, Any]:
     members: dict[str, Any] = {"op": "put", "value": entry.value}
     if entry.attributes:
         members["attributes"] = {"mode": "replace", "value": entry.attributes}
     return members
 
 
-def _is_same(entry: Entry, there: Document | None) -> bool:
+def _is_same(entry: ImportEntry, there: Document | None) -> bool:
     if there is None or not equal(msgspec.json.decode(entry.value), there.value):
         return False
     return not entry.attributes or equal(entry.attributes, dict(there.attributes or {}))
 
 
-def _windows(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    window: list[Entry] = []
+def _windows(entries: Iterable[ImportEntry]) -> Iterator[list[ImportEntry]]:
+    window: list[ImportEntry] = []
     size = 0
     for entry in entries:
         window.append(entry)

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import get_completion_class
 
 from gateway.cli.token import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
@@ -19,7 +20,7 @@ from gateway.settings.table import REMOVED, Setting, flag_of
 from patching.command_group import OneLineGroup, together
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """The place of a command, and its line of help."""
 
     module: str
@@ -28,33 +29,33 @@ class Entry(NamedTuple):
 
 
 _HERE: Final = "gateway.cli"
-COMMANDS: Final[dict[str, Entry]] = {
-    "get": Entry(f"{_HERE}.reading", "get", "Read a document, or list keys, or catalogs."),
-    "put": Entry(f"{_HERE}.writing", "put", "Create or replace a document."),
-    "patch": Entry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
-    "delete": Entry(f"{_HERE}.writing", "delete", "Delete a document."),
-    "apply": Entry(
-        f"{_HERE}.owning",
+_INSTRUCTION: Final = "_GATEWAY_COMPLETE"  # the variable that click itself looks at
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "get": CommandEntry(f"{_HERE}.reading", "get", "Read a document, or list keys, or catalogs."),
+    "put": CommandEntry(f"{_HERE}.writing", "put", "Create or replace a document."),
+    "patch": CommandEntry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
+    "delete": CommandEntry(f"{_HERE}.writing", "delete", "Delete a document."),
+    "apply": CommandEntry(
+        f"{_HERE}.apply",
         "apply",
         "Send what a manager wants of documents, and have it own that.",
     ),
-    "owners": Entry(
-        f"{_HERE}.owning",
+    "owners": CommandEntry(
+        f"{_HERE}.apply",
         "owners",
         "List who owns what of a document, and since which revision.",
     ),
-    "diff": Entry(f"{_HERE}.differences", "diff", "Show the differences between two revisions."),
-    "log": Entry(f"{_HERE}.history", "log", "List the commits of a catalog or a document."),
-    "watch": Entry(f"{_HERE}.history", "watch", "Print commits as they are made."),
-    "revert": Entry(f"{_HERE}.reverting", "revert", "Undo commits as a new commit."),
-    "transaction": Entry(
+    "diff": CommandEntry(f"{_HERE}.diff", "diff", "Show the differences between two revisions."),
+    "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
+    "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
+    "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
+    "transaction": CommandEntry(
         f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
     ),
-    "export": Entry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
-    "import": Entry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
-    "compact": Entry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
-    "doctor": Entry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
-    "completion": Entry(f"{_HERE}.completion", "completion", "Print a shell's completion script."),
+    "export": CommandEntry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
+    "import": CommandEntry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
+    "compact": CommandEntry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
+    "doctor": CommandEntry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
 }
 
 
@@ -153,18 +154,6 @@ def serve(**flags: Any) -> int:
 
 
 @main.command()
-@click.option("--owners", is_flag=True, help="A nightly job and people in the same documents.")
-@_settings_flags
-def demo(owners: bool, **flags: Any) -> int:
-    """Show, in a minute, concurrent writers that keep each other's changes."""
-    settings = _resolve(flags).settings
-    # By name: the demonstration imports an HTTP client and more that nothing else here needs.
-    demonstration = import_module("gateway.demo")
-    run = demonstration.run_owners_demo if owners else demonstration.run_demo
-    return int(run(settings) or 0)
-
-
-@main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every catalog.")
 @click.option("--independent", is_flag=True, help="Also apply each patch with package jsonpatch.")
@@ -211,6 +200,22 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
 def show_settings(markdown: bool, **flags: Any) -> None:
     """Print every setting with its effective value and that value's source."""
     click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)
+
+
+@main.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a shell's completion script.
+
+    The script completes commands, options, and the names of the gateway's catalogs and documents.
+    For bash: eval "$(gateway completion bash)" in ~/.bashrc. For zsh: the same in ~/.zshrc. For
+    fish: gateway completion fish > ~/.config/fish/completions/gateway.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = ctx.find_root()
+    click.echo(kind(root.command, {}, "gateway", _INSTRUCTION).source())
 
 
 main.add_command(token)

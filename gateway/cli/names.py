@@ -136,7 +136,7 @@ def _names(ctx: click.Context, ask: Callable[[Gateway], Iterable[str]]) -> list[
             url,
             token=token,
             timeout_s=_TIMEOUT_S,
-            retry=Retry(sends_max=1),
+            retry=Retry(retries_max=0),
             ca_file=ctx.params.get("ca_file"),
         ) as gateway:
             return list(islice(ask(gateway), _NAMES_MAX))

@@ -1,14 +1,18 @@
-"""`gateway get`."""
+"""The commands that read: `gateway get`, `log` and `watch`."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC
+from itertools import islice
+from typing import Any, Final
 
 import click
 
 from gateway.cli.command import ReadCommand, Session
-from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
-from patching.client import Document
+from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
+from patching.client import Catalog, Commit, Document, Gone, NotFound
 
 
 @click.command("get", cls=ReadCommand)
@@ -87,3 +91,152 @@ def _write(session: Session, catalog: str, document: Document, with_token: bool)
             "value": document.value,
         }
     )
+
+
+_CHANGES_SHOWN: Final = 3
+
+
+@click.command("log", cls=ReadCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY, required=False)
+@click.option(
+    "--after", type=REVISION, metavar="N", help="Commits above this revision. Default: all kept."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as `watch` does.")
+@click.pass_obj
+def log(
+    session: Session,
+    catalog: str,
+    key: str | None,
+    after: int | None,
+    limit: int | None,
+    last: int | None,
+    follow: bool,
+) -> None:
+    """List the commits of a catalog or a document.
+
+    The oldest come first. Each is a line: a JSON object, or text for people on a terminal.
+    """
+    if last is not None and (limit is not None or follow):
+        raise click.UsageError("--last goes with neither --limit nor --follow")
+    of = session.gateway.catalog(catalog)
+    if follow:
+        position = _oldest(session, of) if after is None else after
+        _follow(session, of, position, () if key is None else (key,), "", limit)
+        return
+    commits: Iterable[Commit] = islice(_commits(session, of, after, key), limit)
+    if last is not None:
+        commits = deque(commits, maxlen=last)
+    _tell(session, commits)
+
+
+@click.command("watch", cls=ReadCommand)
+@click.argument("catalog", type=CATALOG)
+@click.option(
+    "--key", "keys", type=KEY, multiple=True, help="Only commits on this document. Repeatable."
+)
+@click.option("--prefix", default="", help="Only commits on documents whose keys begin with this.")
+@click.option(
+    "--after", type=REVISION, metavar="N", help="Commits above this revision. Default: new ones."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N commits.")
+@click.pass_obj
+def watch(
+    session: Session,
+    catalog: str,
+    keys: Sequence[str],
+    prefix: str,
+    after: int | None,
+    limit: int | None,
+) -> None:
+    """Print commits as they are made.
+
+    Each commit comes once and in order, as a line: a JSON object, or text for people on a terminal.
+    After an outage of the gateway, `watch` continues from its place. It ends when interrupted, when
+    its output is closed, or when its next commits were compacted away.
+    """
+    of = session.gateway.catalog(catalog)
+    position = _head(of) if after is None else after
+    _follow(session, of, position, keys, prefix, limit)
+
+
+def _follow(
+    session: Session,
+    of: Catalog,
+    after: int,
+    keys: Sequence[str],
+    prefix: str,
+    limit: int | None,
+) -> None:
+    # A feed outlives an outage; what is wrong from the beginning is told at once.
+    next(iter(of.commits(after=after, page_size=1)), None)
+    session.output.message(f"following {of.name!r} after revision {after}")
+    with (
+        of.changes(after, keys=keys, prefix=prefix) as feed,
+        session.output.ended_from_outside(feed.close),
+    ):
+        _tell(session, islice(feed, limit))
+
+
+def _tell(session: Session, commits: Iterable[Commit]) -> None:
+    for commit in commits:
+        session.output.record(commit, commit_line(commit))
+
+
+def _commits(session: Session, of: Catalog, after: int | None, key: str | None) -> Iterator[Commit]:
+    """From the oldest that is kept on, where nothing is said of where to begin."""
+    if after is not None:
+        return of.commits(after=after, key=key, page_size=500)
+    return of.commits(after=_oldest(session, of), key=key, page_size=500)
+
+
+def _head(of: Catalog) -> int:
+    """Where it is now; 0 where it was never written."""
+    try:
+        return of.read().revision
+    except NotFound as error:
+        if error.code != "catalog_not_found":
+            raise
+    # One that was deleted still has its revision, which its export tells.
+    try:
+        with of.export() as export:
+            return export.revision
+    except NotFound:
+        return 0
+
+
+def _oldest(session: Session, of: Catalog) -> int:
+    """The revision after which all commits are kept."""
+    try:
+        next(iter(of.commits(page_size=1)), None)
+    except Gone as error:
+        oldest = error.problem.get("oldest_revision")
+        if not isinstance(oldest, int):
+            raise
+        session.output.message(f"the history of {of.name!r} begins after revision {oldest}")
+        return oldest
+    return 0
+
+
+def commit_line(commit: Commit) -> str:
+    """`     7  2026-11-21 10:00:00.123Z  ana  patch tables/orders  add the total`"""
+    time = commit.time.astimezone(UTC)
+    shown = f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03}Z"
+    message = f"  {commit.message}" if commit.message else ""
+    return f"{commit.revision:>6}  {shown}  {commit.author}  {_changes(commit)}{message}"
+
+
+def _changes(commit: Commit) -> str:
+    changes = commit.changes
+    if commit.deletes_catalog:
+        return f"deletes the catalog ({len(changes)} documents)"
+    if not changes:
+        return "touch"
+    shown = [
+        "settings" if each.key is None else f"{each.action} {each.key}"
+        for each in changes[:_CHANGES_SHOWN]
+    ]
+    more = [f"{len(changes) - _CHANGES_SHOWN} more"] if len(changes) > _CHANGES_SHOWN else []
+    return ", ".join([*shown, *more])

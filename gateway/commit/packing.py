@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 
 import msgspec
 
-from patching import Absent, Owner
+from patching import Absent, Ownership
 
 Pack = Callable[[Any], Any]
 _JSON: Final = frozenset((dict, list, str, int, float, bool, type(None)))
@@ -27,8 +27,8 @@ _ALIASES: Final = {
     "Any": Any,
     "Json": JSON,
     "Absent": Absent,
-    "Owner": Owner,
-    "Set": tuple[Owner, ...],
+    "Ownership": Ownership,
+    "Set": tuple[Ownership, ...],
 }
 
 

@@ -64,7 +64,7 @@ def owning(
 
 def _applied(
     edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
-) -> patching.Applied:
+) -> patching.ApplyResult:
     if isinstance(edit, ApplyWanted):
         return patching.apply_wanted(
             draft.content,
@@ -78,10 +78,10 @@ def _applied(
             limits=limits,
         )
     if draft.owners is None:
-        return patching.Applied(draft.content, None)
+        return patching.ApplyResult(draft.content, None)
     done = patching.let_go(draft.content, draft.owners, edit.manager, lists=lists)
     is_left = done.content != {} or done.owners is not None  # others may own the empty object
-    return done if is_left or not edit.prune else patching.Applied(ABSENT, None)
+    return done if is_left or not edit.prune else patching.ApplyResult(ABSENT, None)
 
 
 def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lists) -> Draft:

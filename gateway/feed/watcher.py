@@ -24,7 +24,7 @@ _TAKE_COMMITS_MAX = 200
 _TAKE_BYTES_MAX = 256 * 1024
 
 
-class Feed:
+class WatchService:
     """The watches of one process. Thread-safe; its background threads run while there are any."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Feed:
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
         and RevisionNotFound (it is above the head). The watcher must be closed. ``holder``: whose
-        share it counts to (``gateway.access.limits``), None: nobody's.
+        share it counts to (``gateway.access.token_buckets``), None: nobody's.
         """
         return watch(self._hub, catalog, after=after, selection=selection, holder=holder)
 
@@ -213,7 +213,7 @@ class Watcher:
 def watch(
     hub: Hub, catalog: str, *, after: int, selection: Selection, holder: str | None = None
 ) -> Watcher:
-    """See ``Feed.watch``."""
+    """See ``WatchService.watch``."""
     hub.admit(holder)
     channel = None
     try:

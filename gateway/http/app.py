@@ -12,7 +12,7 @@ from flask import Flask, Request, Response
 from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway import cpu
-from gateway.access.limits import PrincipalLimits
+from gateway.access.token_buckets import PrincipalLimits
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door import audit
 from gateway.http.door.admission import Admission, claim_share
@@ -21,14 +21,11 @@ from gateway.http.door.observation import Observation, Observer, note_route, tem
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
-from gateway.http.routes.catalogs import CatalogRoutes
+from gateway.http.routes.catalogs import WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
-from gateway.http.routes.differences import DifferenceRoutes
-from gateway.http.routes.documents import DocumentRoutes
-from gateway.http.routes.history import HistoryRoutes
-from gateway.http.routes.listing import ListingRoutes
-from gateway.http.routes.owners import OwnersRoutes
-from gateway.http.routes.partitions import PartitionRoutes
+from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
+from gateway.http.routes.history import DifferenceRoutes, HistoryRoutes
+from gateway.http.routes.listing import ListingRoutes, PartitionRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
 from gateway.http.routes.static import (
@@ -40,8 +37,8 @@ from gateway.http.routes.static import (
 )
 from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes
-from gateway.http.wire.answers import Answer
 from gateway.http.wire.problems import problem_answer
+from gateway.http.wire.responses import Answer
 from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import Memory
 from gateway.service import Gateway
@@ -229,7 +226,7 @@ def _register_routes(
     OwnersRoutes(gateway, limits).register(app)
     TransactionRoutes(gateway, limits).register(app)
     RevertRoutes(gateway, limits).register(app)
-    CatalogRoutes(gateway, limits).register(app)
+    WholeCatalogRoutes(gateway, limits).register(app)
     ApplicationRoutes(gateway, limits).register(app)
     ListingRoutes(gateway, limits).register(app)
     PartitionRoutes(gateway, limits).register(app)

@@ -34,7 +34,7 @@ class Seat(Protocol):
     def claim(self, holder: str) -> None: ...
 
 
-class Spending(Protocol):
+class RateSpending(Protocol):
     """The request's account with its principal's rates; see ``door.rate_limits``."""
 
     def take(self, amounts: dict[str, int]) -> None: ...
@@ -63,8 +63,8 @@ class Context:
     for the request.
     ``problem`` is the code of the problem that was answered, and ``helps`` what was found for it
     beside what its error says. ``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.limits``), if anybody's. ``is_provisional``: a commit may yet change what was
-    read. ``account`` is what it holds of the process's memory.
+    (``gateway.access.token_buckets``), if anybody's. ``is_provisional``: a commit may yet change
+    what was read. ``account`` is what it holds of the process's memory.
     """
 
     endpoint: str | None = None
@@ -78,7 +78,7 @@ class Context:
     recheck: Recheck | None = None
     seat: Seat | None = None
     account: Account | None = None
-    spending: Spending | None = None
+    spending: RateSpending | None = None
     decided: Decided | None = None
     helps: dict[str, Any] | None = None
     problem: str | None = None

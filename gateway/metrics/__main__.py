@@ -1,5 +1,5 @@
 """Prints docs/metrics.md."""
 
-from gateway.metrics.table import markdown
+from gateway.metrics.definitions import markdown
 
 print(markdown(), end="")

@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from gateway.metrics.shared import Place
-from gateway.metrics.table import METRICS
+from gateway.metrics.definitions import METRICS
+from gateway.metrics.shared import WorkerPlace
 
 _TRIES = 5
 
@@ -35,7 +35,7 @@ class Distribution(Histogram):
 class Registry:
     """The metrics of one process. ``place`` is where it shares its values; None: it shares none."""
 
-    def __init__(self, place: Place | None) -> None:
+    def __init__(self, place: WorkerPlace | None) -> None:
         self._place = place
         if place is not None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
@@ -78,7 +78,7 @@ class Registry:
                 continue  # a file has just been removed
         return self._merged(self._place)
 
-    def _merged(self, place: Place) -> bytes:
+    def _merged(self, place: WorkerPlace) -> bytes:
         merged = CollectorRegistry()
         merged.register(_Files(place.directory))
         return generate_latest(merged)

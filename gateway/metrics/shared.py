@@ -24,23 +24,23 @@ _OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerPlace:
     """The place of a worker: its ``number`` among those that share the directory."""
 
     directory: Path
     number: int
 
 
-_here: Place | None = None
+_here: WorkerPlace | None = None
 
 
-def take_place(place: Place) -> None:
+def take_place(place: WorkerPlace) -> None:
     """Take the worker's place, right after the fork and before the metrics are imported."""
     global _here
     _here = place
 
 
-def place() -> Place | None:
+def place() -> WorkerPlace | None:
     """The place of this process; None where it shares its values with no other."""
     return _here
 
@@ -66,7 +66,7 @@ def shared_directory(parent: Path | None = None) -> Iterator[Path]:
             os.close(lock)
 
 
-def forget_gauges(place: Place) -> None:
+def forget_gauges(place: WorkerPlace) -> None:
     """Remove the gauges of a worker that has ended; its counters stay."""
     for path in place.directory.glob(f"gauge_live*_{place.number}.db"):
         with suppress(FileNotFoundError):

@@ -25,7 +25,7 @@ from patching import ABSENT, equal
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DocumentDifference:
     """The live documents under ``key`` at the two revisions, which differ; None: there is none."""
 
     key: str
@@ -87,7 +87,7 @@ class Differences:
     def page(
         self,
         span: Span,
-        tell: Callable[[Difference], _Told],
+        tell: Callable[[DocumentDifference], _Told],
         *,
         after: str,
         limit: int,
@@ -121,7 +121,7 @@ class Differences:
         return DifferencePage(span.before, span.after, found, None if is_last else reached)
 
     def _of_settings(
-        self, span: Span, tell: Callable[[Difference], _Told]
+        self, span: Span, tell: Callable[[DocumentDifference], _Told]
     ) -> Iterator[tuple[_Told, int]]:
         name = (span.catalog, SETTINGS_KEY)
         record = self._store.bare_documents([name])[0].get(name)
@@ -133,7 +133,7 @@ class Differences:
         span: Span,
         record: BareDocument,
         current: Mapping[str, Document],
-        tell: Callable[[Difference], _Told],
+        tell: Callable[[DocumentDifference], _Told],
         sight: Sight | None,
     ) -> Iterator[tuple[_Told, int]]:
         """What is told of the difference, with its size; nothing where there is none."""
@@ -149,7 +149,7 @@ class Differences:
         record: BareDocument,
         current: Mapping[str, Document],
         sight: Sight | None,
-    ) -> Difference | None:
+    ) -> DocumentDifference | None:
         """None where there is none."""
         low, high = self.states(span, record.key, current)
         seen = [
@@ -157,7 +157,7 @@ class Differences:
             for each in (living(low), living(high))
         ]
         before, after = seen if span.before < span.after else reversed(seen)
-        return None if same_state(before, after) else Difference(record.key, before, after)
+        return None if same_state(before, after) else DocumentDifference(record.key, before, after)
 
     def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, Document]:
         """The documents and tombstones under ``keys`` that are as the later revision had them.

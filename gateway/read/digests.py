@@ -85,7 +85,7 @@ class _Scan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DigestPage:
+class KeyDigestPage:
     """Live documents by key, as ``revision`` had them; ``next_after`` None: that was the last."""
 
     revision: int
@@ -110,14 +110,14 @@ class DigestListing:
         sight: Sight | None = None,
         names: Names = ANY_NAME,
         manager: str | None = None,
-    ) -> DigestPage:
+    ) -> KeyDigestPage:
         """Like ``Listing.page``, whose errors it has; fewer where contents have to be read.
 
         With ``names`` it may be empty though there are more. With ``manager``, the digests are
         those of its parts.
         """
 
-        def page(at: int) -> DigestPage:
+        def page(at: int) -> KeyDigestPage:
             scan = _Scan(catalog, prefix, at, sight, manager)
             with memory.account().holding(memory.REPLY_BYTES):
                 if names.contain:
@@ -165,7 +165,7 @@ class DigestListing:
             return NO_DECLARATIONS
         return parse_declarations(document.content.get("arrays", []))
 
-    def _page(self, scan: _Scan, after: str, limit: int) -> DigestPage:
+    def _page(self, scan: _Scan, after: str, limit: int) -> KeyDigestPage:
         found: Sequence[KeyDigest] = ()
         while not found:
             records = self._records(scan, after, limit)
@@ -173,9 +173,9 @@ class DigestListing:
                 break
             found, after = self._visible(scan, records)
         more = found and self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
-        return DigestPage(scan.at, found, after if more else None)
+        return KeyDigestPage(scan.at, found, after if more else None)
 
-    def _containing(self, scan: _Scan, after: str, limit: int, text: str) -> DigestPage:
+    def _containing(self, scan: _Scan, after: str, limit: int, text: str) -> KeyDigestPage:
         """Of the next _KEYS_MAX keys those with this text in them, without regard to case."""
         keys = self._store.scan_keys(scan.catalog, after, scan.prefix, _KEYS_MAX)
         matching = [key for key in keys if text in key.casefold()]
@@ -189,9 +189,9 @@ class DigestListing:
             if reached < matching[-1]:  # there are more of them
                 last = reached
         more = len(keys) == _KEYS_MAX or (keys and last < keys[-1])
-        return DigestPage(scan.at, found, last if more else None)
+        return KeyDigestPage(scan.at, found, last if more else None)
 
-    def _in_folders(self, scan: _Scan, after: str, limit: int, delimiter: str) -> DigestPage:
+    def _in_folders(self, scan: _Scan, after: str, limit: int, delimiter: str) -> KeyDigestPage:
         """The documents without the delimiter behind the prefix, and the folders of the others.
 
         A folder is looked into only until something is found in it.
@@ -210,7 +210,7 @@ class DigestListing:
             step = min(left, _STEP)
             records = self._records(scan, after, step)
             if not records:
-                return DigestPage(scan.at, documents, None, folders)
+                return KeyDigestPage(scan.at, documents, None, folders)
             found, after = self._visible(scan, records)
             documents += [each for each in found if folder_of(each.key) is None]
             for folder in filter(None, (folder_of(each.key) for each in found)):
@@ -219,7 +219,7 @@ class DigestListing:
             if folders and folder_of(after) == folders[-1]:
                 after = max(after, folders[-1] + _LAST)
         more = self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
-        return DigestPage(scan.at, documents, after if more else None, folders)
+        return KeyDigestPage(scan.at, documents, after if more else None, folders)
 
     def _records(self, scan: _Scan, after: str, limit: int) -> Sequence[Digested]:
         parts = scan.manager is not None

@@ -1,8 +1,11 @@
-"""History: documents at an earlier revision or time, commits, and the outcomes of requests."""
+"""History: documents at an earlier revision or time, commits, and the outcomes of requests.
+
+Records are decoded one after the other, as they are told: none is kept as objects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
@@ -11,11 +14,11 @@ from gateway import memory
 from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.model import Commit, Document, Reply
-from gateway.read.telling import TellCommits, told_of_commits
 from gateway.runtime import Runtime
 from gateway.state.heads import Observer, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store
+from gateway.store.scanned import Undecoded
 
 # How many revisions a page by an author looks at: there is no index on authors.
 _AUTHORED_MAX = 20_000
@@ -43,7 +46,7 @@ _Told = TypeVar("_Told")
 
 
 @dataclass(frozen=True, slots=True)
-class CommitPage(Generic[_Told]):
+class HistoryPage(Generic[_Told]):
     """What is told of commits, by revision; the next page begins behind ``next_after``, None: that
     was the last.
 
@@ -72,7 +75,7 @@ _Listed = Callable[[int, int, int, int], Sequence[Commit]]
 _Page = list[tuple[int, _Told]]
 
 
-class History:
+class HistoryReads:
     """Every answer covers all commits up to a head read after the question came.
 
     The floor is looked at last: what compaction has overtaken isn't answered, for what was read
@@ -145,7 +148,7 @@ class History:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> CommitPage[Commit]:
+    ) -> HistoryPage[Commit]:
         """``told`` of the commits themselves."""
         return self.told(catalog, list, after=after, limit=limit, key=key, which=which)
 
@@ -158,7 +161,7 @@ class History:
         limit: int,
         key: str | None,
         which: Which = EVERY,
-    ) -> CommitPage[_Told]:
+    ) -> HistoryPage[_Told]:
         """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
 
         A page may hold fewer where its commits are large, but at least one if there is one; by an
@@ -190,7 +193,7 @@ class History:
             else:
                 told, more = self._ascending(page, listed, after, through, looked_at)
                 self._require_retained(catalog, after)
-        return CommitPage([each for _, each in told], standing.revision, more)
+        return HistoryPage([each for _, each in told], standing.revision, more)
 
     def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
         def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[Commit]:
@@ -289,3 +292,45 @@ class History:
 def final_at(time_us: int, standing: Standing) -> bool:
     """Times increase: whatever is committed above the standing is later than it."""
     return time_us <= standing.time_us
+
+
+_Record = TypeVar("_Record")
+
+
+def told_of(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Iterator[_Told]:
+    """What ``tell`` makes of each, which the request's account holds meanwhile.
+
+    Raises what ``tell`` does, OverLimit and MemoryFull.
+    """
+    if not isinstance(records, Undecoded):
+        yield from map(tell, records)
+        return
+    account = memory.account()
+    for index in range(len(records)):
+        with account.parsing(records.size_of(index)):
+            told = tell(records[index])
+        yield told
+
+
+# Of so much of their text commits are told at once, for their acls are looked up together.
+_CHUNK_BYTES = 512 * 1024
+TellCommits = Callable[[Sequence[Commit]], Sequence[_Told]]
+
+
+def told_of_commits(
+    commits: Sequence[Commit], tell: TellCommits[_Told]
+) -> Iterator[tuple[int, _Told]]:
+    """What ``tell`` makes of each, some at a time, with its revision; else as ``told_of``."""
+    account = memory.account()
+    start = 0
+    while start < len(commits):
+        end, size_bytes = start, 0
+        while end < len(commits) and (end == start or size_bytes < _CHUNK_BYTES):
+            size_bytes += commits.size_of(end) if isinstance(commits, Undecoded) else 0
+            end += 1
+        with account.parsing(size_bytes):
+            some = list(commits[start:end])
+            told = list(zip((each.revision for each in some), tell(some), strict=True))
+            del some
+        yield from told
+        start = end

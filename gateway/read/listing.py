@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document, Head, Pin, living
-from gateway.read.telling import told_of
+from gateway.read.history import told_of
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -51,7 +51,7 @@ _EXPORT_RENEW_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentPage(Generic[_Told]):
+class ListingPage(Generic[_Told]):
     """What is told of live documents, by key, as ``revision`` had them; ``next_after`` None: that
     was the last."""
 
@@ -61,7 +61,7 @@ class DocumentPage(Generic[_Told]):
 
 
 @dataclass(frozen=True, slots=True)
-class Export(Generic[_Told]):
+class CatalogExport(Generic[_Told]):
     """A whole catalog as ``revision`` had it; ``pages`` can be gone through once.
 
     ``close`` lets the revision go that was held for it: needed where nobody goes to the end.
@@ -138,7 +138,7 @@ class Listing:
         limit: int,
         revision: int | None,
         sight: Sight | None = None,
-    ) -> DocumentPage[_Told]:
+    ) -> ListingPage[_Told]:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
         At most ``limit``; fewer where they are large, but one at least if any is left.
@@ -219,7 +219,7 @@ class Listing:
         revision: int | None = None,
         sight: Sight | None = None,
         require_time: Callable[[], None] = _any_time,
-    ) -> Export[_Told]:
+    ) -> CatalogExport[_Told]:
         """All live documents by key ascending, read page by page while they are gone through.
 
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
@@ -230,7 +230,7 @@ class Listing:
         pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
         scan = _Scan(catalog, prefix, sight, require_time)
 
-        def begin(at: int) -> DocumentPage[_Told]:
+        def begin(at: int) -> ListingPage[_Told]:
             page = self._page(scan, tell, "", self._export_page, at)
             if page.next_after is not None:
                 self._refuse_more_pins(catalog, owner)
@@ -240,17 +240,17 @@ class Listing:
 
         first = self.read_at(catalog, revision, begin)
         if first.next_after is None:
-            return Export(first.revision, iter([first.documents]), lambda: None)
+            return CatalogExport(first.revision, iter([first.documents]), lambda: None)
         pages = self._pages(scan, tell, first, pin)
 
         def close() -> None:
             pages.close()
             self._unpin(catalog, pin.id)  # which one that never began doesn't
 
-        return Export(first.revision, pages, close)
+        return CatalogExport(first.revision, pages, close)
 
     def _pages(
-        self, scan: _Scan, tell: Tell[_Told], page: DocumentPage[_Told], pin: Pin
+        self, scan: _Scan, tell: Tell[_Told], page: ListingPage[_Told], pin: Pin
     ) -> Generator[Sequence[_Told]]:
         """The pages of a revision that was just pinned."""
         pinned_at = self._runtime.monotonic()
@@ -283,7 +283,7 @@ class Listing:
 
     def _page(
         self, scan: _Scan, tell: Tell[_Told], after: str, limit: int, revision: int
-    ) -> DocumentPage[_Told]:
+    ) -> ListingPage[_Told]:
         catalog, prefix = scan.catalog, scan.prefix
         page: list[_Told] = []
         more = True
@@ -302,7 +302,7 @@ class Listing:
                 more = bool(records)
             self.require_above_floor(catalog, revision)
             more = bool(page and self._store.scan_documents(catalog, after, prefix, 1, 1))
-        return DocumentPage(revision, page, after if more else None)
+        return ListingPage(revision, page, after if more else None)
 
     def _teller(
         self, scan: _Scan, tell: Tell[_Told], revision: int

@@ -1,8 +1,16 @@
 """Partitions: where to cut a catalog's keys, for readers who share it at one revision.
 
 Only keys are read, from the index, and only so many, whatever the catalog has. Up to _KEYS_MAX are
-gone through, and every nth of them is kept; where there are more, it is estimated from probes how
-they are spread (``key_ranges``).
+gone through, and every nth of them is kept (``evenly``). To count more would take too long, so a
+few are looked at in many places (a *probe*: the first keys above a text), and the number of keys in
+between is estimated from how dense they are there (``cuts``). The estimates decide on balance
+alone: whatever they say, every key is in exactly one piece.
+
+Worked example. The first 16 keys are t/0000 to t/0015, and nothing is above t/ with anything
+behind: all keys begin with "t/". As the digits 0 to 9 are the only characters seen, the keys go on
+to t/9999 at that density: an estimate of 10,000. Half-way is t/5008; a probe there finds t/8000 and
+its neighbours. So there are two spans now, t/0000 to t/5008 and on from there, each with keys of
+its own to estimate from, and the heavier one is cut next.
 
 Keys count as they are now: a deleted document, or one newer than the revision, is counted as well.
 That may tip the balance; every document is in one range all the same.
@@ -12,11 +20,13 @@ Who doesn't see all documents is told of keys that he sees, and of texts made of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
 
 from gateway import memory
-from gateway.read.key_ranges import cuts, evenly
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
 from gateway.state.heads import as_unavailable
@@ -114,3 +124,189 @@ class _Keys:
 
     def _seen(self, keys: list[str]) -> list[str]:
         return keys if self.sight is None else self.sight.seen(keys)
+
+
+# The first keys above a text, ascending, at most so many.
+Probe = Callable[[str, int], Sequence[str]]
+
+_SAMPLE: Final = 16
+_CUTS_PER_PIECE: Final = 16
+_CUTS_MAX: Final = 1_000
+# Spans are cut until none is more than this share of a piece.
+_SHARE: Final = 4
+_TOP: Final = "\U0010ffff"
+_DIGITS: Final = 16
+_ASCII_LAST: Final = 0x7F
+_SURROGATES: Final = range(0xD800, 0xE000)  # no text that can be sent has them
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The keys above ``after`` up to ``until``; ``keys`` are the first of them.
+
+    Fewer than a sample of ``keys`` are all that there are. ``solid``: it can't be cut.
+    """
+
+    after: str
+    until: str
+    keys: tuple[str, ...]
+    solid: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        return len(self.keys) < _SAMPLE
+
+
+def cuts(probe: Probe, pieces: int) -> list[str]:
+    """Ascending texts, fewer than ``pieces`` of them: piece i has the keys above the one and up to
+    the other. None where there are too few keys to be worth it. Asks for at most 16 keys at a
+    time, as a rule 10 to 20 times for each piece, and little more than 1,000 times.
+    """
+    first = tuple(probe("", _SAMPLE))
+    if pieces < 2 or not first:
+        return []
+    if len(first) < _SAMPLE:
+        return _cut(_one_each(first), [1.0] * len(first), pieces)
+    spans = [_Span("", _shared_by_all(probe, first[0]) + _TOP, first)]
+    alphabet = _Alphabet(first)
+    for _ in range(min(_CUTS_PER_PIECE * pieces, _CUTS_MAX)):
+        weights = [alphabet.estimate(span) for span in spans]
+        heaviest = max(
+            (i for i, span in enumerate(spans) if not (span.solid or span.is_known)),
+            key=lambda i: weights[i],
+            default=None,
+        )
+        if heaviest is None or weights[heaviest] * _SHARE * pieces <= sum(weights):
+            break
+        spans[heaviest : heaviest + 1] = _halved(probe, alphabet, spans[heaviest])
+    spans = [each for span in spans for each in (_one_each(span.keys) if span.is_known else [span])]
+    # the last of a known span's keys may lie below its end; what is between them is empty
+    return _cut(spans, [alphabet.estimate(span) for span in spans], pieces)
+
+
+def evenly(keys: Sequence[str], pieces: int) -> list[str]:
+    """Those of the ascending ``keys`` that end a piece, as `cuts` has it: all but the last one's.
+
+    Fewer than asked for where there are fewer keys than ``pieces``; no piece is empty.
+    """
+    ends = {len(keys) * piece // pieces for piece in range(1, pieces)}
+    return [keys[end - 1] for end in sorted(ends) if end > 0]
+
+
+def _one_each(keys: Sequence[str]) -> list[_Span]:
+    return [_Span("", key, (key,)) for key in keys]
+
+
+def _cut(spans: Sequence[_Span], weights: Sequence[float], pieces: int) -> list[str]:
+    """The ends of the spans where the sum of the weights passes a piece's share."""
+    share = sum(weights) / pieces
+    found: list[str] = []
+    passed = 0.0
+    for span, weight in zip(spans[:-1], weights, strict=False):
+        passed += weight
+        if passed >= share * (len(found) + 1) and len(found) < pieces - 1:
+            found.append(span.until)
+    return found
+
+
+def _shared_by_all(probe: Probe, first: str) -> str:
+    """The longest beginning of the ``first`` key that no key is beyond."""
+    shared, too_long = 0, len(first) + 1
+    while too_long - shared > 1:
+        middle = (shared + too_long) // 2
+        if probe(first[:middle] + _TOP, 1):
+            too_long = middle
+        else:
+            shared = middle
+    return first[:shared]
+
+
+def _shared(low: str, high: str) -> int:
+    """How many characters both begin with."""
+    unlike = (
+        index for index, pair in enumerate(zip(low, high, strict=False)) if len(set(pair)) > 1
+    )
+    return next(unlike, min(len(low), len(high)))
+
+
+def _halved(probe: Probe, alphabet: _Alphabet, span: _Span) -> list[_Span]:
+    """``span`` cut where half of what isn't known of it should be; narrowed if that is empty."""
+    last = span.keys[-1]
+    middle = alphabet.between(last, span.until)
+    if not last <= middle < span.until:
+        middle = _between(last, span.until)
+    if not last <= middle < span.until:
+        return [replace(span, solid=True)]
+    found = tuple(key for key in probe(middle, _SAMPLE) if key <= span.until)
+    if not found:
+        return [replace(span, until=middle)]
+    below = replace(span, until=middle)
+    alphabet.learn(found)
+    return [below, _Span(middle, span.until, found)]
+
+
+def _between(low: str, high: str) -> str:
+    """A text about half-way by code points, for keys of characters that weren't seen yet."""
+    shared = _shared(low, high)
+    first = ord(low[shared]) if shared < len(low) else 0
+    last = ord(high[shared])
+    if first < _ASCII_LAST < last:
+        return low[:shared] + chr(_ASCII_LAST)
+    middle = (first + last) // 2
+    if middle in _SURROGATES:
+        middle = _SURROGATES.start - 1
+    if middle > first:
+        return low[:shared] + chr(middle)
+    return low[: shared + 1] + _TOP
+
+
+class _Alphabet:
+    """Texts as numbers, as if nothing but the characters seen so far occurred in keys."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._characters: list[str] = []
+        self.learn(keys)
+
+    def learn(self, keys: Sequence[str]) -> None:
+        shared = _shared(keys[0], keys[-1])  # of all: they are in order
+        seen = set(self._characters).union(*(key[shared:] for key in keys))
+        self._characters = sorted(seen)
+
+    def estimate(self, span: _Span) -> float:
+        """How many keys it has, going by how dense the first ones are."""
+        if span.is_known:
+            return float(len(span.keys))
+        shared = _shared(span.keys[0], span.until)
+        places = [self._number(key, shared) for key in span.keys]
+        gaps = sorted(b - a for a, b in pairwise(places) if b > a) or [1]
+        everything = max(self._number(span.until, shared) - places[0], 0)
+        # not the mean: a few wide gaps would hide a crowd, and what hides is never cut
+        return len(span.keys) + everything / gaps[len(gaps) // 2]
+
+    def between(self, low: str, high: str) -> str:
+        """A text about half-way; with little to go by, it may be outside."""
+        shared = _shared(low, high)
+        number = (self._number(low, shared) + self._number(high, shared)) // 2
+        base = self._base
+        digits: list[int] = []
+        for _ in range(_DIGITS):
+            number, digit = divmod(number, base)
+            digits.append(digit)
+        if number:  # beyond all that was seen
+            digits = [base - 1] * _DIGITS
+        characters = [self._characters[min(d, len(self._characters) - 1)] for d in reversed(digits)]
+        return low[:shared] + "".join(characters)
+
+    @property
+    def _base(self) -> int:
+        return max(len(self._characters), 2)
+
+    def _number(self, text: str, start: int) -> int:
+        """The characters from ``start`` on as digits; one that wasn't seen is the next that was."""
+        base = self._base
+        number = 0
+        for index in range(start, start + _DIGITS):
+            character = text[index : index + 1]
+            digit = bisect_left(self._characters, character) if character else 0
+            number = number * base + digit
+        return number

@@ -21,7 +21,7 @@ from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import OverLimit, RevertForbidden
 from gateway.model import OWN_KEYS, SETTINGS_KEY, Commit, Document, living
 from gateway.read.differences import Differences, Span, same_state
-from gateway.read.history import History
+from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
@@ -49,7 +49,7 @@ class Reverts:
     """Every method raises StoreUnavailable, RevisionNotFound, RevisionCompacted, OverLimit where
     there is too much to undo, and RevertForbidden where some of it may not be read."""
 
-    def __init__(self, store: Store, history: History, differences: Differences) -> None:
+    def __init__(self, store: Store, history: HistoryReads, differences: Differences) -> None:
         self._store = store
         self._history = history
         self._differences = differences

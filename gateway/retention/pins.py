@@ -17,8 +17,7 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Pin, Retention
-from gateway.retention.compaction import Compacted, Compaction
-from gateway.retention.compactor import Compactor, SettingsOf
+from gateway.retention.compaction import CatalogCompaction, CompactionResult, Compactor, SettingsOf
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.sweep import Sweeper
@@ -48,7 +47,7 @@ class HistoryRetention:
         self._runtime = runtime
         self._limits = limits
         self._pause_s = limits.pause_ms / 1000
-        self._compaction = Compaction(
+        self._compaction = CatalogCompaction(
             store,
             settler,
             runtime,
@@ -124,8 +123,8 @@ class HistoryRetention:
         with as_unavailable():
             return self._live(catalog, pin_id)
 
-    def compact(self, catalog: str, revision: int) -> Compacted:
-        """Make ``revision`` the oldest one that can be read; errors: ``Compaction.compact``."""
+    def compact(self, catalog: str, revision: int) -> CompactionResult:
+        """Make ``revision`` the oldest one that can be read; errors: those of the compaction."""
         with as_unavailable():
             return self._compaction.compact(
                 catalog, revision, lambda: self._runtime.sleep(self._pause_s)

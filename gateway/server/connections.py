@@ -38,7 +38,7 @@ class _Held:
     since: float  # when the last piece of it was taken
 
 
-class Unsent:
+class UntakenAnswers:
     """The answers of one process that clients have not taken yet. Thread-safe."""
 
     def __init__(
@@ -129,7 +129,7 @@ class BoundedSending:
     __slots__ = ()
 
     # The process's.
-    unsent: ClassVar[Unsent]
+    unsent: ClassVar[UntakenAnswers]
 
     def send_now(self, data: bytes | memoryview) -> int:
         """Send without waiting, and return the number of bytes sent."""

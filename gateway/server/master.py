@@ -28,7 +28,7 @@ from gateway.limits import limits_of
 from gateway.logs import configure
 from gateway.metrics import shared
 from gateway.server.announcement import Announcement
-from gateway.server.connections import Unsent
+from gateway.server.connections import UntakenAnswers
 from gateway.server.parsing import HEADER_BYTES_MAX
 from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
@@ -213,7 +213,7 @@ class _Server(BaseApplication):
         workers: Collection[Any] = arbiter.WORKERS.values()
         taken = {each.place.number for each in workers}
         number = next(each for each in count() if each not in taken)
-        worker.place = shared.Place(self._metrics, number)
+        worker.place = shared.WorkerPlace(self._metrics, number)
 
     def _forget_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """gunicorn's hook, in the master when a worker has ended."""
@@ -223,7 +223,7 @@ class _Server(BaseApplication):
         """gunicorn's hook, in each worker right after the fork."""
         shared.take_place(worker.place)
         worker.limits = limits_of(self._settings).connections
-        worker.unsent = Unsent(worker.limits)
+        worker.unsent = UntakenAnswers(worker.limits)
         # gunicorn looks settings up through functions, dozens of times in a request: a twentieth
         # of all its work. Plain attributes are found at once; they never change here.
         settings = worker.cfg.settings

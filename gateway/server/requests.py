@@ -29,7 +29,7 @@ from werkzeug.exceptions import BadRequest, ClientDisconnected
 
 from gateway.limits import ConnectionLimits
 from gateway.server.bodies import BodiesUnderWay
-from gateway.server.connections import Unsent
+from gateway.server.connections import UntakenAnswers
 from gateway.server.exchange import Application, Environ
 from gateway.server.parsing import RequestBody
 
@@ -85,7 +85,7 @@ class RefusingWorker(Worker):
 
     # Both are set before it begins.
     limits: ConnectionLimits
-    unsent: Unsent
+    unsent: UntakenAnswers
 
     def handle_error(
         self,

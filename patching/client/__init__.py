@@ -11,9 +11,11 @@
 retries.
 """
 
+from typing import TYPE_CHECKING
+
 from patching.client._append import Appended, append
 from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from patching.client._documents import Part
+from patching.client._documents import Part, contested
 from patching.client._errors import (
     AppendFailed,
     BadRequest,
@@ -47,8 +49,8 @@ from patching.client._errors import (
 )
 from patching.client._feed import Feed
 from patching.client._follower import Follower
-from patching.client._gateway import Catalog, Gateway, Settings
-from patching.client._owning import contested
+from patching.client._gateway import Catalog, CatalogSettings, Gateway
+from patching.client._local_copy import History, Snapshot
 from patching.client._reading import ExportStream
 from patching.client._results import (
     ActionResult,
@@ -64,29 +66,26 @@ from patching.client._results import (
     DocumentDigest,
     LeafOwners,
     Owner,
-    OwnersChange,
+    OwnershipChange,
     Several,
     TransactionResult,
     Updated,
     Written,
 )
 from patching.client._retention import Pin, PinState
-from patching.client._retry import Backoff, Retry
+from patching.client._retry import Retry, RetryDetails, warn_renamed
 from patching.client._reverting import Reverted, SkippedPlace
 from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
 from patching.client._subscription import Reload, Subscription
 from patching.client._terms import Token, Tokens, WriteTerms, new_idempotency_key
 from patching.client._transactions import Branch, Condition, Transaction
-from patching.client._transport import Answer, Transport, segment
+from patching.client._transport import HttpAnswer, Transport, segment
 from patching.client._uploads import Upload, Uploads, UploadState
-from patching.client._versions import History, Snapshot
 
 __all__ = [
     "ActionResult",
-    "Answer",
     "AppendFailed",
     "Appended",
-    "Backoff",
     "BadRequest",
     "Branch",
     "BulkAnswer",
@@ -97,6 +96,7 @@ __all__ = [
     "Catalog",
     "CatalogHead",
     "CatalogRoutes",
+    "CatalogSettings",
     "CatalogState",
     "CatalogWritten",
     "Change",
@@ -121,6 +121,7 @@ __all__ = [
     "Gateway",
     "Gone",
     "History",
+    "HttpAnswer",
     "Invalid",
     "LeafOwners",
     "ListenerStopped",
@@ -131,7 +132,7 @@ __all__ = [
     "OutcomeUnknown",
     "OverLimit",
     "Owner",
-    "OwnersChange",
+    "OwnershipChange",
     "Part",
     "Pin",
     "PinLost",
@@ -142,10 +143,10 @@ __all__ = [
     "Reload",
     "RequestError",
     "Retry",
+    "RetryDetails",
     "Reverted",
     "RevisionTooOld",
     "RevisionUnknown",
-    "Settings",
     "Several",
     "SkippedPlace",
     "Snapshot",
@@ -171,3 +172,13 @@ __all__ = [
     "new_idempotency_key",
     "segment",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Names that are to go."""
+        if name == "Backoff":
+            warn_renamed("patching.client.Backoff", "patching.client.Retry")
+            return Retry
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

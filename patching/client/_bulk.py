@@ -11,9 +11,8 @@ where the caller prefers that it is applied twice to that it isn't at all.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from patching import ABSENT
 from patching.client._errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
-from patching.client._retry import Backoff, may_pass
+from patching.client._retry import Retry, may_pass, warn_renamed
 from patching.client._terms import encoded, new_idempotency_key
 from patching.client._transport import Transport, in_words
 
@@ -36,6 +35,7 @@ _ENDED: Final = "too_many_refused"
 _BUSY: Final = (429, 503)
 _BYTES_MAX: Final = 8 * 1024 * 1024
 _UNAUTHENTICATED: Final = 401
+_RETRY: Final = Retry(retries_max=None)
 
 
 class BulkWriter:
@@ -78,7 +78,10 @@ class BulkWriter:
             if left_s is None:
                 sending.give_up(error)
                 break
-            self._terms.sleep(min(left_s, self._terms.backoff.pause_s(failures, error)))
+            retry = self._terms.retry
+            pause_s = min(left_s, retry.pause_s(failures, error))
+            retry.announce(failures, pause_s, error)
+            retry.sleep(pause_s)
         return sending.answers()
 
     def _speed_up(self) -> None:
@@ -211,8 +214,9 @@ class BulkAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkTerms:
     """``lines_max`` and ``bytes_max`` are of one request; it has fewer lines while the gateway is
-    busy. ``retry_timeout_s``: for so long lines are sent again without one being decided.
-    ``retries_max`` is of one line.
+    busy. ``retry_timeout_s``: for so long lines are sent again without one being decided, as
+    ``retry`` says, whose ``retries_max`` is of one line. ``backoff`` and ``retries_max``, which set
+    its pauses and bound, are deprecated.
 
     ``resend_unknown``: lines without a key, too, are sent again when nobody knows what became of
     them.
@@ -221,11 +225,20 @@ class BulkTerms:
     lines_max: int = 1000
     bytes_max: int = _BYTES_MAX
     retry_timeout_s: float = 120.0
-    retries_max: int | None = None
+    retry: Retry = _RETRY
     resend_unknown: bool = False
-    backoff: Backoff = field(default_factory=Backoff)
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], object] = time.sleep
+    backoff: InitVar[Retry | None] = None
+    retries_max: InitVar[int | None] = None
+
+    def __post_init__(self, backoff: Retry | None, retries_max: int | None) -> None:
+        retry = self.retry
+        if backoff is not None:
+            warn_renamed("backoff", "retry", stacklevel=4)
+            retry = replace(backoff, retries_max=retry.retries_max)
+        if retries_max is not None:
+            warn_renamed("retries_max", "retry, which has it", stacklevel=4)
+            retry = replace(retry, retries_max=retries_max)
+        object.__setattr__(self, "retry", retry)
 
 
 class Sending:
@@ -261,14 +274,14 @@ class Sending:
         self.waiting = [place for place in self.waiting if place not in self._answers]
         decided = sum(place in self._answers for place in places)
         if decided or self._since is None:
-            self._since = self._terms.clock()
+            self._since = self._terms.retry.clock()
         return decided
 
     def left_s(self, places: Sequence[int]) -> float | None:
         """For how long the ones that failed may still be tried; None where that is over."""
         assert self._since is not None
-        left_s = self._terms.retry_timeout_s - (self._terms.clock() - self._since)
-        retries_max = self._terms.retries_max
+        left_s = self._terms.retry_timeout_s - (self._terms.retry.clock() - self._since)
+        retries_max = self._terms.retry.retries_max
         for place in places:
             if place in self._answers:
                 continue

@@ -6,7 +6,7 @@
      ▲         refused for good ─────────────────► raised
      │         refused for the moment ─► pause ─┐
      │         lost (unknown), repeatable ──────┤
-     └──────────────────────────────────────────┘  until sends_max or the deadline; then the last
+     └──────────────────────────────────────────┘  until retries_max or the deadline; then the last
                                                    error is raised, or what `outcomes` knows is told
 """
 
@@ -23,13 +23,13 @@ import urllib3
 from patching.client._errors import Problem, RequestError
 from patching.client._retry import Retry, may_pass
 from patching.client._terms import (
-    Terms,
+    CheckedTerms,
     Tokens,
     WriteTerms,
     condition_headers,
     new_idempotency_key,
 )
-from patching.client._transport import Answer, Query, Transport, segment
+from patching.client._transport import HttpAnswer, Query, Transport, segment
 
 # A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0
@@ -78,7 +78,7 @@ class Calls:
         query: Query = (),
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Read. RequestError."""
         call = Call(
             method="GET", path=path, query=query, headers=headers or {}, reads=True, repeatable=True
@@ -90,7 +90,7 @@ class Calls:
         tries = self.retry.tries(self.timeout_s)
         return tries.ask(lambda: self.transport.open("GET", path, query=query))
 
-    def send(self, call: Call, timeout_s: float | None = None) -> Answer:
+    def send(self, call: Call, timeout_s: float | None = None) -> HttpAnswer:
         """The answer. Raises RequestError: the refusal, or the last of several failures.
 
         Nothing is sent after the deadline; a write that was sent before is waited for 2 s longer.
@@ -127,12 +127,12 @@ class Calls:
         rebase: bool = False,
         once: bool = True,
         query: Query = (),
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Write ``rest`` of the catalog, under the caller's idempotency key or one that is made.
         ``once``: whether the key stands for a refusal, too. ``query``: parameters beside the
         terms'. ValueError for what can't be asked;
         RequestError."""
-        terms = Terms(**given)
+        terms = CheckedTerms(**given)
         headers = {**terms.headers, **condition_headers(if_match, if_absent)}
         if body is not None:
             headers["Content-Type"] = media_type
@@ -157,7 +157,7 @@ class Calls:
         )
         return self.send(call, terms.timeout_s)
 
-    def _send_once(self, call: Call, left_s: float) -> Answer:
+    def _send_once(self, call: Call, left_s: float) -> HttpAnswer:
         left_s = max(left_s, 0.1)
         headers = dict(call.headers)
         prefer = list(call.prefer)
@@ -175,7 +175,7 @@ class Calls:
             read_timeout_s=left_s if call.reads else left_s + _ANSWER_GRACE_S,
         )
 
-    def _first_answer(self, call: Call) -> Answer | None:
+    def _first_answer(self, call: Call) -> HttpAnswer | None:
         """The answer that got lost, where there is a commit under the call's idempotency key.
 
         Then sending it once more tells it, and can't do anything else.

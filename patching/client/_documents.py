@@ -1,5 +1,6 @@
-"""Reading and writing the documents of a catalog, or the attributes beside them; and
-read-modify-write: read, let a function change it, write if nobody else did meanwhile."""
+"""Reading and writing the documents of a catalog, or the attributes beside them;
+read-modify-write: read, let a function change it, write if nobody else did meanwhile; and applying
+what a manager wants of a document, and who owns what of it."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
 
+import msgspec
+
 from patching import (
     ABSENT,
     DEFAULT_LIMITS,
     NO_LISTS,
     Absent,
+    Conflict,
     Json,
     Lists,
     apply,
@@ -22,10 +26,19 @@ from patching import (
     is_extended,
 )
 from patching.client._calls import Calls
-from patching.client._errors import NotFound, NotModified, PreconditionFailed, UpdateFailed
-from patching.client._parsing import parse_document, parse_written
-from patching.client._results import Document, Updated, Written
-from patching.client._retry import Tries
+from patching.client._errors import NotFound, NotModified, PreconditionFailed, Problem, UpdateFailed
+from patching.client._results import (
+    ContestedLeaf,
+    Document,
+    LeafOwners,
+    Owner,
+    Updated,
+    Written,
+    expecting,
+    parse_document,
+    parse_written,
+)
+from patching.client._retry import Tries, warn_renamed
 from patching.client._terms import (
     Operations,
     Token,
@@ -152,8 +165,9 @@ class Part:
         *,
         create: bool = False,
         rebase: bool = False,
-        tries_max: int = 20,
+        retries_max: int = 19,
         lists: Lists = NO_LISTS,
+        tries_max: int | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Updated:
         """Read-modify-write, for what a patch can't say.
@@ -171,38 +185,40 @@ class Part:
         declares for this document; what differs is then sent by the items' keys, so that with
         ``rebase`` writers of different items don't meet, and their order is no difference.
 
-        UpdateFailed after ``tries_max`` tries or at the deadline. TypeError where ``function``
-        returns None of what isn't: it has forgotten to return. ``idempotency_key`` is refused: an
-        update is as many requests as it takes.
+        UpdateFailed after ``retries_max`` retries (``tries_max`` is deprecated) or at the deadline.
+        TypeError where ``function`` returns None of what isn't: it has forgotten to return.
+        ``idempotency_key`` is refused: an update is as many requests as it takes.
         """
-        tries = self._tries(tries_max, terms)
+        tries = self._tries(retries_max, tries_max, terms)
         terms["show_refused"] = True
         shown: Document | None = None
         while True:
             before = shown or self._get_or_none(key, create, max(tries.left_s, 0.1))
-            after = _changed(function, ABSENT if before is None else before.value)
+            after = _changed(function, before.value if before else ABSENT)
             terms["timeout_s"] = max(tries.left_s, 0.1)
             try:
                 written = self._write_changes(key, before, after, rebase, lists, terms)
             except PreconditionFailed as error:
-                # The catalog has left that revision for good.
                 if error.applied != "no" or terms.get("resource_version") is not None:
-                    raise
+                    raise  # the catalog has left that revision for good
                 shown = self._shown(key, error) if shown is None else None
-                if not tries.again(error, passes=True, pauses=shown is None):
-                    raise UpdateFailed(key, tries.failures) from error
-                continue
+                if tries.again(error, passes=True, pauses=shown is None):
+                    continue
+                raise UpdateFailed(key, tries.failures) from error
             etag = None if (last := written or before) is None else last.etag
-            changed = written is not None and written.changed
+            changed = bool(written and written.changed)
             return Updated(key, after, etag, changed, tries.failures + 1, written)
 
-    def _tries(self, tries_max: int, terms: WriteTerms) -> Tries:
+    def _tries(self, retries_max: int, tries_max: int | None, terms: WriteTerms) -> Tries:
+        if tries_max is not None:
+            warn_renamed("tries_max", "retries_max, which is 1 less", stacklevel=4)
+            retries_max = tries_max - 1
         if terms.get("idempotency_key") is not None:
             raise TypeError("an update takes no idempotency_key: it is several requests")
-        if tries_max < 1:
-            raise ValueError("tries_max is at least 1")
+        if retries_max < 0:
+            raise ValueError("retries_max is at least 0")
         retry = replace(
-            self._calls.retry, sends_max=tries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
+            self._calls.retry, retries_max=retries_max, first_s=_FIRST_S, longest_s=_LONGEST_S
         )
         timeout_s = terms.get("timeout_s")
         return retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
@@ -298,3 +314,110 @@ def _changed(function: Callable[[Any], Any], content: Json | Absent) -> Json | A
         raise TypeError("the function returned None: it returns the new content, or ABSENT")
     operations = as_operations(after)
     return after if operations is after else apply(content, operations)
+
+
+_APPLY: Final = "application/vnd.metadata.apply+json"
+
+
+class Owning:
+    """A part of `Catalog`."""
+
+    _calls: Calls
+    _catalog_path: str
+
+    def apply(
+        self,
+        key: str,
+        wanted: Mapping[str, Any],
+        *,
+        manager: str | None = None,
+        conflict: Conflict = "refuse",
+        force: Sequence[str] = (),
+        if_match: Tokens | None = None,
+        if_absent: bool = False,
+        rebase: bool = False,
+        **terms: Unpack[WriteTerms],
+    ) -> Written:
+        """Send what ``manager`` (the principal, unless given) wants of the document: it owns these
+        leaves then, and what it owned and wants no longer goes, unless others own it. An absent
+        document is made.
+
+        ``conflict``: what becomes of leaves that others own and that are wanted otherwise: a
+        Conflict is raised, whose leaves `contested` tells; or they are skipped, and listed in the
+        result; or forced. ``force``: pointers at and below which they are forced in any case.
+        """
+        if rebase and if_match is None:
+            raise ValueError("a rebase needs if_match: the state that the apply was made for")
+        query: list[tuple[str, str | int]] = [("conflict", conflict)]
+        query += [("force", pointer) for pointer in force]
+        answer = self._calls.write(
+            "PATCH",
+            self._catalog_path,
+            f"/documents/{segment(key)}",
+            terms,
+            body=encoded(dict(wanted)),
+            media_type=_APPLY,
+            if_match=if_match,
+            if_absent=if_absent,
+            rebase=rebase,
+            query=[*_named(manager), *query],
+        )
+        return parse_written(key, answer)
+
+    def owners(
+        self, key: str, *, revision: int | None = None, at: datetime | str | None = None
+    ) -> tuple[LeafOwners, ...]:
+        """The document's leaves that have owners, by pointer; as it is, or as it was. NotFound."""
+        path = f"{self._catalog_path}/owners/{segment(key)}"
+        content = self._calls.get(path, time_query(revision, at)).json()
+        with expecting("list of owners"):
+            return msgspec.convert(content["owners"], tuple[LeafOwners, ...])
+
+    def let_go(
+        self,
+        key: str,
+        *,
+        manager: str | None = None,
+        prune: bool = False,
+        if_match: Tokens | None = None,
+        **terms: Unpack[WriteTerms],
+    ) -> Written:
+        """``manager`` owns nothing of the document any more, and what nobody else owns is removed.
+        ``prune``: a document of which nothing is left because of that is deleted."""
+        query = [*_named(manager), *([("prune", "true")] if prune else [])]
+        answer = self._calls.write(
+            "DELETE",
+            self._catalog_path,
+            f"/owners/{segment(key)}",
+            terms,
+            if_match=if_match,
+            query=query,
+        )
+        return parse_written(key, answer)
+
+
+def contested(error: Problem) -> tuple[ContestedLeaf, ...]:
+    """The leaves that an apply, or the places that a revert was refused for, the first 100; () for
+    another refusal."""
+    shapes = error.problem.get("contested")
+    if not isinstance(shapes, list):
+        return ()
+    try:
+        return tuple(
+            ContestedLeaf(
+                shape["pointer"],
+                msgspec.convert(shape.get("owners", ()), tuple[Owner, ...]),
+                shape.get("value", ABSENT),
+                shape.get("wanted", ABSENT),
+                shape.get("key"),
+                shape.get("part"),
+                shape.get("revision"),
+            )
+            for shape in shapes
+        )
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return ()
+
+
+def _named(manager: str | None) -> list[tuple[str, str | int]]:
+    return [] if manager is None else [("manager", manager)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 from collections import deque
@@ -47,7 +46,7 @@ class Feed(Closable):
         self._transport = transport
         self._routes = CatalogRoutes(transport, catalog)
         self._closed = threading.Event()
-        self._retry = replace(retry, sends_max=sys.maxsize, sleep=self._closed.wait)
+        self._retry = replace(retry, retries_max=None, sleep=self._closed.wait)
         self._keys = keys
         self._prefix = prefix
         self._follow = follow

@@ -17,12 +17,11 @@ from typing import Final, Self
 
 from patching import PatchError
 from patching.client._errors import Gone, NotFound, RequestError
-from patching.client._local_copy import LocalCopy
-from patching.client._retry import Backoff
+from patching.client._local_copy import History, LocalCopy, Snapshot, Versions
+from patching.client._retry import Retry, warn_renamed
 from patching.client._routes import CatalogRoutes, FeedPage
 from patching.client._subscription import Listener, OnReload, Subscription
 from patching.client._transport import Transport
-from patching.client._versions import History, Snapshot, Versions
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +42,11 @@ def _utc_now() -> datetime:
 class Follower:
     """Follows ``catalog`` of the gateway at ``url`` from ``start`` to ``stop``. Thread-safe.
 
-    The follower survives restarts of the gateway: it retries with ``backoff`` and continues from
-    its position; ``last_error`` is the reason meanwhile. It loads the copy anew, and forgets its
-    past, where the gateway has compacted the next commits away, or tells commits that don't follow
-    the copy. If the database was set back, so is the copy's revision then.
+    The follower survives restarts of the gateway: it retries with the pauses of ``retry`` until it
+    is stopped, and continues from its position; ``last_error`` is the reason meanwhile. It loads
+    the copy anew, and forgets its past, where the gateway has compacted the next commits away, or
+    tells commits that don't follow the copy. If the database was set back, so is the copy's
+    revision then. ``backoff``, the former name of ``retry``, is deprecated.
 
     ``prefix``: only documents whose keys begin with it are copied. The position of such a copy
     passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
@@ -64,11 +64,14 @@ class Follower:
         prefix: str = "",
         poll_s: float = 20.0,
         token: str | Callable[[], str] | None = None,
-        backoff: Backoff | None = None,
+        retry: Retry | None = None,
         listener_queue_max: int = 1000,
         now: Callable[[], datetime] = _utc_now,
         connect: Callable[[], Transport] | None = None,
+        backoff: Retry | None = None,
     ) -> None:
+        if backoff is not None:
+            warn_renamed("backoff", "retry")
         if not 1 <= poll_s <= 60:
             raise ValueError("poll_s is from 1 to 60")
         if listener_queue_max < 1:
@@ -76,7 +79,7 @@ class Follower:
         self.catalog = catalog
         self.prefix = prefix
         self._poll_s = poll_s
-        self._backoff = backoff or Backoff()
+        self.retry = retry or backoff or Retry()
         self._listener_queue_max = listener_queue_max
         # `stop` breaks off reads; a write under way is left to end by itself.
         connect = connect or partial(Transport, url, token=token)
@@ -177,7 +180,7 @@ class Follower:
             position,
             prefix=self.prefix,
             queue_max=self._listener_queue_max,
-            backoff=self._backoff,
+            retry=self.retry,
         )
         subscription.start()
         return subscription
@@ -246,7 +249,9 @@ class Follower:
         self._failures += 1
         self._copy.heard(error)
         _log.info("catalog %r can't be followed at the moment: %s", self.catalog, error)
-        self._stopping.wait(self._backoff.pause_s(self._failures, error))
+        pause_s = self.retry.pause_s(self._failures, error)
+        self.retry.announce(self._failures, pause_s, error)
+        self._stopping.wait(pause_s)
 
 
 def load(routes: CatalogRoutes, prefix: str) -> Versions:

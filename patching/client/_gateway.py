@@ -8,11 +8,9 @@ from typing import Any, Unpack
 from patching import ListDeclarations, parse_declarations
 from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
 from patching.client._calls import Call, Calls
-from patching.client._documents import Part
+from patching.client._documents import Owning, Part
 from patching.client._errors import Problem
 from patching.client._follower import Follower
-from patching.client._owning import Owning
-from patching.client._parsing import expecting, parse_catalog_written, value_of
 from patching.client._reading import Readable
 from patching.client._results import (
     CatalogHead,
@@ -21,6 +19,9 @@ from patching.client._results import (
     Compaction,
     TransactionResult,
     Written,
+    expecting,
+    parse_catalog_written,
+    value_of,
 )
 from patching.client._retention import Pin
 from patching.client._retry import Retry
@@ -111,12 +112,17 @@ class Gateway(Closable):
         ``retry.make_keys`` says.
         """
         made = bulk_lines(lines, make_keys=self._calls.retry.make_keys)
-        return BulkWriter(self._transport, terms).write(made)
+        return BulkWriter(self._transport, terms or BulkTerms(retry=self._unbounded())).write(made)
 
     def follower(self, catalog: str, **options: Any) -> Follower:
         """A `Follower` of ``catalog``, not started yet; it has connections of its own. ``options``
         are the keywords of `Follower`."""
+        options = {"retry": self._unbounded()} | options
         return Follower(self.url, catalog, connect=self._connect, **options)
+
+    def _unbounded(self) -> Retry:
+        """The policy of what has a bound of its own."""
+        return Retry(retries_max=None, on_retry=self._calls.retry.on_retry)
 
     def is_ready(self, *, timeout_s: float = 5.0) -> bool:
         """Whether its database answers. Unreachable where the gateway itself doesn't."""
@@ -149,7 +155,7 @@ class Catalog(Owning, Readable, Reverting):
     def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, connect, name)
         self.attributes = Part(calls, name, "attributes")
-        self.settings = Settings(self)
+        self.settings = CatalogSettings(self)
         self.uploads = Uploads(calls, self._catalog_path)
 
     def __repr__(self) -> str:
@@ -217,7 +223,7 @@ class Catalog(Owning, Readable, Reverting):
         return parse_catalog_written(self.name, answer)
 
 
-class Settings:
+class CatalogSettings:
     """The settings of a catalog, as ``Catalog.settings``."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -1,4 +1,5 @@
-"""A follower's local copy, the calls that wait for it, and its listeners.
+"""A follower's local copy of a catalog, with its recent past, the calls that wait for it, and its
+listeners.
 
 A reload replaces the copy's versions. One lock guards them all, so that a listener that joins
 misses nothing and gets nothing twice.
@@ -8,13 +9,277 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from datetime import datetime
-from typing import Protocol
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
-from patching.client._errors import FollowerStopped, WaitTimedOut
-from patching.client._results import Commit
-from patching.client._versions import History, Snapshot, Versions
+from patching import ABSENT, Absent, Json, Limits, apply_within
+from patching.client._errors import FollowerStopped, RevisionTooOld, RevisionUnknown, WaitTimedOut
+from patching.client._results import Change, Commit
+
+# The gateway has held every commit to its limits; here they'd only keep the copy from following.
+_UNLIMITED: Final = Limits(
+    operations_max=1 << 62, copy_growth_bytes_max=1 << 62, depth_max=300, result_bytes_max=1 << 62
+)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The past that a copy keeps: the last ``commits``, of which none is older than ``seconds``
+    (None: any age). States with a snapshot that is still in use are kept besides."""
+
+    commits: int = 1000
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.commits < 0 or (self.seconds is not None and self.seconds < 0):
+            raise ValueError("a history can't be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A catalog as ``revision`` had it. It stays readable, whatever happens to the follower.
+
+    ``documents`` are the contents by key, in no particular order. They are shared with other
+    snapshots: treat them as immutable. ``time`` is that of the last commit up to ``revision``
+    that the copy was told of, None where the copy began empty. ``settings`` are the catalog's own,
+    None where nothing was set.
+    """
+
+    revision: int
+    time: datetime | None
+    documents: Mapping[str, Json]
+    settings: Json
+
+    def under(self, prefix: str) -> dict[str, Json]:
+        """The contents of the documents whose keys begin with ``prefix``."""
+        documents = self.documents
+        return {key: documents[key] for key in documents if key.startswith(prefix)}
+
+
+class _Chain:
+    """Ascending revisions and the value that each of them left."""
+
+    __slots__ = ("revisions", "values")
+
+    def __init__(self) -> None:
+        self.revisions: list[int] = []
+        self.values: list[Json | Absent] = []
+
+    def at(self, revision: int) -> Json | Absent:
+        index = bisect_right(self.revisions, revision) - 1
+        return self.values[index] if index >= 0 else ABSENT
+
+    def set(self, revision: int, value: Json | Absent) -> None:
+        self.revisions.append(revision)
+        self.values.append(value)
+
+    def forget_before(self, revision: int) -> bool:
+        """Drop what no state at ``revision`` or later needs; whether anything is left."""
+        oldest = bisect_right(self.revisions, revision) - 1
+        if oldest >= 0 and self.values[oldest] is ABSENT:
+            oldest += 1
+        if oldest > 0:
+            del self.revisions[:oldest]
+            del self.values[:oldest]
+        return bool(self.revisions)
+
+
+class Versions:
+    """The copy. Thread-safe; changed by one thread.
+
+    ``revision`` is how far it goes, ``earliest`` the oldest state that can be asked for. ``prefix``
+    limits it to documents whose keys begin so.
+
+    Per key there is a chain of the values it had, each with the revision that made it; a state is a
+    revision, and reading a key at it is a bisection. Nothing is copied for a commit but what it
+    changes.
+
+    Worked example. Loaded at 5 with a=1; commit 6 sets a=2, commit 8 deletes it (7 changed other
+    keys). The chain of a is [5: 1, 6: 2, 8: ABSENT]; a at 7 is 2. Kept are the last two commits, 7
+    and 8, so states from 6 on: "5: 1" is dropped, unless a snapshot at 5 is still held by somebody.
+    Once 8 is the earliest, the chain says ABSENT alone and goes as a whole.
+    """
+
+    def __init__(
+        self,
+        revision: int,
+        time: datetime | None,
+        documents: Mapping[str, Json],
+        settings: Json = None,
+        *,
+        prefix: str = "",
+    ) -> None:
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._chains: dict[str | None, _Chain] = {}
+        self._log: deque[Commit] = deque()  # those above `earliest`, as far as they were told
+        self._unpruned: deque[Commit] = deque()  # dropped from the log, but chains remember them
+        self._held: WeakValueDictionary[int, _Documents] = WeakValueDictionary()
+        self.revision = self.earliest = revision
+        self.earliest_time = time
+        for key, value in documents.items():
+            self._chain(key).set(revision, value)
+        if settings is not None:
+            self._chain(None).set(revision, settings)
+
+    def commit(self, commit: Commit) -> None:
+        """Apply ``commit``, all of it or, if a patch doesn't fit (PatchError), nothing."""
+        after: dict[str | None, Json | Absent] = {}
+        for change in commit.changes:
+            if self._is_copied(change) and change.patch:
+                before = after.get(change.key, self._latest(change.key))
+                after[change.key], _ = apply_within(
+                    before, change.patch, limits=_UNLIMITED, document_bytes=0
+                )
+        with self._lock:
+            for key, value in after.items():
+                self._chain(key).set(commit.revision, value)
+            self._log.append(commit)
+            self.revision = commit.revision
+
+    def advance(self, revision: int) -> None:
+        """Nothing that concerns this copy happened up to ``revision``."""
+        with self._lock:
+            self.revision = max(self.revision, revision)
+
+    def prune(self, history: History, now: datetime) -> None:
+        """Forget what ``history`` doesn't keep."""
+        before = None if history.seconds is None else now - timedelta(seconds=history.seconds)
+        with self._lock:
+            log = self._log
+            while log and (
+                len(log) > history.commits or (before is not None and log[0].time < before)
+            ):
+                dropped = log.popleft()
+                self._unpruned.append(dropped)
+                self.earliest, self.earliest_time = dropped.revision, dropped.time
+            floor = min([self.earliest, *list(self._held.keys())])
+            while self._unpruned and self._unpruned[0].revision <= floor:
+                for change in self._unpruned.popleft().changes:
+                    chain = self._chains.get(change.key)
+                    if chain is not None and not chain.forget_before(floor):
+                        del self._chains[change.key]
+
+    def current(self) -> Snapshot:
+        """The state at ``revision``."""
+        with self._lock:
+            return self._snapshot(self.revision)
+
+    def at_revision(self, revision: int) -> Snapshot:
+        """The state at ``revision``. RevisionTooOld, RevisionUnknown."""
+        with self._lock:
+            if revision < self.earliest:
+                raise RevisionTooOld(revision, self.earliest, self.revision)
+            if revision > self.revision:
+                raise RevisionUnknown(revision, self.earliest, self.revision)
+            return self._snapshot(revision)
+
+    def at_time(self, moment: datetime, known_until: datetime) -> Snapshot:
+        """The state after the last commit at or before ``moment``, by commit times.
+
+        RevisionTooOld; RevisionUnknown where ``moment`` is later than both the last commit and
+        ``known_until``. ValueError for a naive time.
+        """
+        if moment.tzinfo is None:
+            raise ValueError("a time without an offset from UTC names no moment")
+        with self._lock:
+            log = self._log
+            last = log[-1].time if log else self.earliest_time
+            if moment > known_until and (last is None or moment > last):
+                raise RevisionUnknown(moment, self.earliest, self.revision)
+            index = bisect_right(log, moment, key=lambda commit: commit.time)
+            if index:
+                return self._snapshot(log[index - 1].revision)
+            if self.earliest_time is None or moment < self.earliest_time:
+                raise RevisionTooOld(moment, self.earliest, self.revision)
+            return self._snapshot(self.earliest)
+
+    def commits_above(self, revision: int, limit: int) -> list[Commit] | None:
+        """The first commits above ``revision``, at most ``limit``; None: not all are kept."""
+        with self._lock:
+            if revision < self.earliest:
+                return None
+            start = bisect_right(self._log, revision, key=lambda commit: commit.revision)
+            return list(islice(self._log, start, start + limit))
+
+    def _is_copied(self, change: Change) -> bool:
+        return change.key is None or change.key.startswith(self._prefix)
+
+    def _chain(self, key: str | None) -> _Chain:
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = self._chains[key] = _Chain()
+        return chain
+
+    def _latest(self, key: str | None) -> Json | Absent:
+        chain = self._chains.get(key)
+        return chain.values[-1] if chain is not None else ABSENT
+
+    def _snapshot(self, revision: int) -> Snapshot:
+        documents = self._held.get(revision)
+        if documents is None:
+            documents = self._held[revision] = _Documents(self, revision)
+        settings = self._at(None, revision)
+        return Snapshot(
+            revision, self._time_of(revision), documents, None if settings is ABSENT else settings
+        )
+
+    def _time_of(self, revision: int) -> datetime | None:
+        index = bisect_right(self._log, revision, key=lambda commit: commit.revision)
+        return self._log[index - 1].time if index else self.earliest_time
+
+    def _at(self, key: str | None, revision: int) -> Json | Absent:
+        chain = self._chains.get(key)
+        return chain.at(revision) if chain is not None else ABSENT
+
+    def value(self, key: str, revision: int) -> Json | Absent:
+        """The content of ``key`` at ``revision``, which has to be kept or held."""
+        with self._lock:
+            return self._at(key, revision)
+
+    def keys(self, revision: int) -> list[str]:
+        """The keys of the documents there were at ``revision``, which has to be kept or held."""
+        with self._lock:
+            return [
+                key
+                for key, chain in self._chains.items()
+                if key is not None and chain.at(revision) is not ABSENT
+            ]
+
+
+class _Documents(Mapping[str, Json]):
+    """The documents at one revision. While it lives, pruning leaves the revision alone."""
+
+    def __init__(self, versions: Versions, revision: int) -> None:
+        self._versions = versions
+        self._revision = revision
+        self._keys: list[str] | None = None
+
+    def __getitem__(self, key: str) -> Json:
+        value = self._versions.value(key, self._revision) if isinstance(key, str) else ABSENT
+        if value is ABSENT:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known_keys())
+
+    def __len__(self) -> int:
+        return len(self._known_keys())
+
+    def __repr__(self) -> str:
+        return f"<documents at revision {self._revision}>"
+
+    def _known_keys(self) -> list[str]:
+        if self._keys is None:
+            self._keys = self._versions.keys(self._revision)
+        return self._keys
 
 
 class Audience(Protocol):

@@ -14,15 +14,6 @@ from patching.client._calls import Calls
 from patching.client._documents import Part, time_query
 from patching.client._errors import NotFound, Unreachable
 from patching.client._feed import Feed
-from patching.client._parsing import (
-    expecting,
-    parse_commit,
-    parse_difference,
-    parse_listed,
-    parse_state,
-    unquoted,
-    value_of,
-)
 from patching.client._results import (
     CatalogState,
     Commit,
@@ -30,6 +21,13 @@ from patching.client._results import (
     Document,
     DocumentDigest,
     Several,
+    expecting,
+    parse_commit,
+    parse_difference,
+    parse_listed,
+    parse_state,
+    unquoted,
+    value_of,
 )
 from patching.client._retention import PinState, list_pins
 from patching.client._transport import Closable, Query, Transport, in_words, segment

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from patching.client._calls import Call, Calls
 from patching.client._errors import Moment, NotAuthorized, NotFound, PinLost, RequestError
-from patching.client._parsing import expecting, value_of
+from patching.client._results import expecting, value_of
 from patching.client._terms import encoded
 from patching.client._transport import segment
 

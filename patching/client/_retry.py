@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import TypeVar
 
 from patching.client._errors import NotAuthorized, Problem, RequestError
@@ -14,51 +15,77 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
-    """The n-th pause in a row is drawn evenly from 0 to ``first_s`` doubled n-1 times, at most
+class RetryDetails:
+    """A retry that is about to be made: after ``failures`` in a row, the last being ``error``, and
+    after a pause of ``pause_s``."""
+
+    failures: int
+    pause_s: float
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When a request is sent again.
+
+    ``retries_max``: how often one request is sent again (0: never; None: until its deadline, which
+    bounds it in any case).
+
+    The n-th pause in a row is drawn evenly from 0 to ``first_s`` doubled n-1 times, at most
     ``longest_s`` (full jitter), so that many clients that failed together don't come back together.
-
-    ``luck`` gives numbers from 0 to 1.
-    """
-
-    first_s: float = 0.1
-    longest_s: float = 5.0
-    luck: Callable[[], float] = random.random
-
-    def pause_s(self, failures: int, error: BaseException | None = None) -> float:
-        """After so many ``failures`` in a row (1 or more), the last being ``error``: where the
-        gateway said how long to stay away, that comes on top."""
-        longest_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 60))
-        asked_s = error.retry_after_s if isinstance(error, RequestError) else None
-        return longest_s * self.luck() + (asked_s or 0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry(Backoff):
-    """A request is sent ``sends_max`` times at most (1: never again), and not after its deadline,
-    with the pauses of `Backoff` in between.
+    Where the gateway said how long to stay away, that comes on top. ``luck`` gives numbers from 0
+    to 1.
 
     ``make_keys``: a write that comes without an idempotency key is given one, so that it can be
     sent again when its answer got lost. Without a key it is sent again only where it is certain
     that it was not applied.
 
-    ``clock`` and ``sleep`` count seconds.
+    ``on_retry`` is called before each pause, in the thread that pauses: to count or to log.
+
+    ``clock`` and ``sleep`` count seconds. ``sends_max``, ``retries_max`` plus 1, is deprecated.
     """
 
-    sends_max: int = 20
+    first_s: float = 0.1
+    longest_s: float = 5.0
+    luck: Callable[[], float] = random.random
+    _: KW_ONLY
+    retries_max: int | None = 19
     make_keys: bool = True
+    on_retry: Callable[[RetryDetails], object] | None = None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
+    sends_max: InitVar[int | None] = None
 
-    def __post_init__(self) -> None:
-        if self.sends_max < 1:
-            raise ValueError("sends_max is at least 1")
+    def __post_init__(self, sends_max: int | None) -> None:
+        if sends_max is not None:
+            if sends_max < 1:
+                raise ValueError("sends_max is at least 1")
+            warn_renamed("sends_max", "retries_max, which is 1 less", stacklevel=4)
+            object.__setattr__(self, "retries_max", sends_max - 1)
+        if self.retries_max is not None and self.retries_max < 0:
+            raise ValueError("retries_max is at least 0")
         if not 0 <= self.first_s <= self.longest_s:
             raise ValueError("first_s is from 0 to longest_s")
+
+    def pause_s(self, failures: int, error: BaseException | None = None) -> float:
+        """After so many ``failures`` in a row (1 or more), the last being ``error``."""
+        longest_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 60))
+        asked_s = error.retry_after_s if isinstance(error, RequestError) else None
+        return longest_s * self.luck() + (asked_s or 0.0)
+
+    def announce(self, failures: int, pause_s: float, error: Exception) -> None:
+        """Tell ``on_retry``."""
+        if self.on_retry is not None:
+            self.on_retry(RetryDetails(failures, pause_s, error))
 
     def tries(self, timeout_s: float) -> Tries:
         """The tries of one request that begins now and is last sent within ``timeout_s``."""
         return Tries(self, self.clock() + timeout_s)
+
+
+def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
+    """That a caller uses a name that is to go."""
+    warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel)
 
 
 class Tries:
@@ -82,11 +109,13 @@ class Tries:
         deadline."""
         self.failures += 1
         passes = may_pass(error) if passes is None else passes
-        if not passes or self.failures >= self._retry.sends_max:
+        retries_max = self._retry.retries_max
+        if not passes or (retries_max is not None and self.failures > retries_max):
             return False
         pause_s = self._retry.pause_s(self.failures, error) if pauses else 0.0
         if pause_s >= self.left_s:
             return False
+        self._retry.announce(self.failures, pause_s, error)
         if pause_s:
             self._retry.sleep(pause_s)
         return True

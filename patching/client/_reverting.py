@@ -10,10 +10,9 @@ import msgspec
 
 from patching import Conflict
 from patching.client._calls import Calls
-from patching.client._parsing import changes_of, expecting, is_replayed
-from patching.client._results import Change, ContestedLeaf
+from patching.client._results import Change, ContestedLeaf, changes_of, expecting, is_replayed
 from patching.client._terms import Tokens, WriteTerms, encoded
-from patching.client._transport import Answer
+from patching.client._transport import HttpAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def _place(each: SkippedPlace | ContestedLeaf) -> dict[str, Any]:
     return {"key": each.key, "part": each.part or "content", "pointer": each.pointer}
 
 
-def _reverted(answer: Answer) -> Reverted:
+def _reverted(answer: HttpAnswer) -> Reverted:
     content = answer.json()
     with expecting("revert's answer"):
         return Reverted(

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from patching.client._parsing import (
+from patching.client._results import (
+    CatalogState,
+    Commit,
+    TransactionResult,
     expecting,
     parse_commit,
     parse_state,
     parse_transaction,
     value_of,
 )
-from patching.client._results import CatalogState, Commit, TransactionResult
 from patching.client._transport import Query, Transport, segment
 
 # The time that an answer to a long poll may take beyond the requested wait.

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from patching.client._errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
-from patching.client._local_copy import LocalCopy
+from patching.client._local_copy import LocalCopy, Snapshot
 from patching.client._results import Commit
-from patching.client._retry import Backoff
+from patching.client._retry import Retry
 from patching.client._routes import CatalogRoutes
-from patching.client._versions import Snapshot
 
 Listener = Callable[[Commit], object]
 
@@ -56,7 +55,7 @@ class Subscription:
         *,
         prefix: str,
         queue_max: int,
-        backoff: Backoff,
+        retry: Retry,
     ) -> None:
         self._copy = copy
         self._routes = routes
@@ -64,7 +63,7 @@ class Subscription:
         self._on_reload = on_reload
         self._prefix = prefix
         self._queue_max = queue_max
-        self._backoff = backoff
+        self._retry = retry
         self._changed = threading.Condition()
         self._pending: deque[Commit | int] = deque()  # commits, and bookmarks between them
         self._is_joined = False
@@ -212,7 +211,9 @@ class Subscription:
                 return self._begin_anew(str(error))
             except RequestError as error:
                 failures += 1
-                self._stopped.wait(self._backoff.pause_s(failures, error))
+                pause_s = self._retry.pause_s(failures, error)
+                self._retry.announce(failures, pause_s, error)
+                self._stopped.wait(pause_s)
                 continue
             found = [commit for commit in page.commits if commit.revision <= until]
             is_last = page.next_after is None or len(found) < len(page.commits)

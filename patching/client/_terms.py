@@ -69,7 +69,7 @@ class WriteTerms(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CheckedTerms:
     """`WriteTerms` as one value, with their defaults. ValueError for a key that can't be one."""
 
     message: str | None = None

@@ -7,8 +7,7 @@ from typing import Any, Literal, Self, Unpack
 
 from patching import ABSENT, Absent, Conflict, Json
 from patching.client._calls import Calls
-from patching.client._parsing import parse_transaction
-from patching.client._results import TransactionResult
+from patching.client._results import TransactionResult, parse_transaction
 from patching.client._terms import (
     Operations,
     Token,

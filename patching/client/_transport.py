@@ -37,7 +37,7 @@ Query = Sequence[tuple[str, str | int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A 2xx or 304 answer, read to its end."""
 
     status: int
@@ -120,7 +120,7 @@ class Transport(Closable):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Send one request, once. ``path`` is percent-encoded already (see ``segment``).
 
         ``json`` (unless None) is encoded as the body, ``body`` is sent as it is; ``headers`` win
@@ -131,7 +131,7 @@ class Transport(Closable):
             body = encoded(json)
             sent["Content-Type"] = "application/json"
         response = self._send(method, path, query, body, sent | dict(headers or {}), read_timeout_s)
-        answer = Answer(response.status, response.headers, response.data)
+        answer = HttpAnswer(response.status, response.headers, response.data)
         if 200 <= answer.status < 300 or answer.status == 304:
             return answer
         raise self._refusal(method, answer)
@@ -151,7 +151,7 @@ class Transport(Closable):
         if 200 <= response.status < 300:
             return response
         try:
-            answer = Answer(response.status, response.headers, response.read())
+            answer = HttpAnswer(response.status, response.headers, response.read())
         except (HTTPError, OSError) as error:
             raise _unreachable(method, path, error) from error
         finally:
@@ -200,7 +200,7 @@ class Transport(Closable):
         """Requests under way in other threads end with Unreachable, and so do later ones."""
         self._connections.close()
 
-    def _refusal(self, method: str, answer: Answer) -> RequestError:
+    def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
         """The exception for an answer that is no success."""
         media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if media_type == _PROBLEM:
@@ -254,7 +254,7 @@ def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
     return Unreachable(f"{method} {url}: {in_words(error)}", applied=applied)
 
 
-def _retry_after_s(answer: Answer) -> float | None:
+def _retry_after_s(answer: HttpAnswer) -> float | None:
     """The gateway sends seconds; a date, which a proxy might send, is not read."""
     value = answer.headers.get("Retry-After", "")
     return float(value) if value.isascii() and value.isdigit() else None

@@ -11,9 +11,8 @@ from typing import IO, Any, Final, Literal, Self, TypeAlias
 
 from patching.client._calls import Call, Calls
 from patching.client._errors import Moment, RequestError
-from patching.client._parsing import expecting, parse_written, value_of
-from patching.client._results import Written
-from patching.client._terms import Terms, Tokens, encoded, token_texts
+from patching.client._results import Written, expecting, parse_written, value_of
+from patching.client._terms import CheckedTerms, Tokens, encoded, token_texts
 from patching.client._transport import segment
 
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
@@ -67,7 +66,7 @@ class Upload:
         """Replace the document by the parts (None: all), in ascending order. Conflict
         ``upload_conflict``: the document changed since the upload was opened, and nothing was
         touched. Sent again, it answers with its first result."""
-        terms = Terms(message=message, author=author, dry_run=dry_run, wait_s=wait_s)
+        terms = CheckedTerms(message=message, author=author, dry_run=dry_run, wait_s=wait_s)
         call = Call(
             method="POST",
             path=f"{self._path}/commit",

@@ -10,9 +10,9 @@ import msgspec
 
 from patching import ListDeclarations, parse_declarations
 from patching.client import (
-    Answer,
     ClientError,
     Gone,
+    HttpAnswer,
     NotFound,
     OverLimit,
     Pin,
@@ -278,7 +278,7 @@ class CatalogReads:
                 f" (asked {error.sends} times): {error.detail}"
             ) from error
 
-    def _ask(self, rest: str, query: Query, about: str) -> Answer:
+    def _ask(self, rest: str, query: Query, about: str) -> HttpAnswer:
         """Again while it is refused for now or not answered, as the options say."""
         tries = self._options.retry.tries(self._options.retry_timeout)
         with self.told(about):
@@ -308,7 +308,7 @@ def _about(revision: int | None, timestamp: str | None) -> str:
     return "the present state" if revision is None else f"revision {revision}"
 
 
-def _decoded(answer: Answer, shape: type[_Page]) -> _Page:
+def _decoded(answer: HttpAnswer, shape: type[_Page]) -> _Page:
     try:
         return msgspec.json.decode(answer.body, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from patching.client import Answer, BulkTerms, NotAuthorized, RequestError, Retry, Transport
+from patching.client import BulkTerms, HttpAnswer, NotAuthorized, RequestError, Retry, Transport
 from patching.spark import option_parsers as parsers
 
 WRITE: Final = "write"
@@ -310,13 +309,13 @@ class Options:
     @property
     def retry(self) -> Retry:
         """The retry policy; its callers pass ``retry_timeout``."""
-        return Retry(sends_max=sys.maxsize if self.max_retries is None else self.max_retries + 1)
+        return Retry(retries_max=self.max_retries)
 
     def bulk_terms(self, *, resend_unknown: bool = False) -> BulkTerms:
         return BulkTerms(
             lines_max=self.batch_size,
             retry_timeout_s=self.retry_timeout,
-            retries_max=self.max_retries,
+            retry=self.retry,
             resend_unknown=resend_unknown,
         )
 
@@ -382,7 +381,7 @@ assert {_field(option) for option in OPTIONS} == {each.name for each in fields(O
 class OptionsTransport(Transport):
     """A Transport whose token is of the options."""
 
-    def _refusal(self, method: str, answer: Answer) -> RequestError:
+    def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
         return naming_the_option(super()._refusal(method, answer))
 
 

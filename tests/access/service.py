@@ -16,9 +16,8 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, TokenStore
-from gateway.store.memory import MemoryStore
-from gateway.store.memory_uploads import MemoryTokens
 from gateway.tokens.issued import Tokens
+from tests.memory_store import MemoryStore, MemoryTokens
 
 
 class Service:

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.decide.request import Unknown, Written
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service
+from tests.memory_store import MemoryStore
 
 PATH = "/v1/catalogs/team%2Fc"
 Lines = Callable[[], list[dict[str, Any]]]

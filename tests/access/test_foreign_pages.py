@@ -17,8 +17,8 @@ from gateway.http.door.authorization import ROLES
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.access.service import Service, document_path
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.limits import Excess, PrincipalLimits, Rate
+from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
 
 
 class Clock:

@@ -8,14 +8,14 @@ import pytest
 
 from gateway.errors import OverLimit
 from gateway.http import create_app
-from gateway.http.wire.refusals import KINDS
+from gateway.http.wire.codes import KINDS
 from gateway.limits import ServiceLimits
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.settings import Settings
-from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service, catalog_path, document_path
+from tests.memory_store import MemoryStore
 
 PINS = f"{catalog_path('c')}/pins"
 

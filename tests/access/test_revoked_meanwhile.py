@@ -24,8 +24,8 @@ from gateway.http.door import authorization
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.access.service import catalog_path, document_path
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
 C = catalog_path("c")

@@ -17,8 +17,8 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.settings import Settings
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
+from tests.memory_store import MemoryStore
 from tests.openapi.document import load, operations
 
 

@@ -16,15 +16,15 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.limits import Shares
+from gateway.access.token_buckets import Shares
 from gateway.http import create_app
 from gateway.limits import AdmissionLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
 from tests.http.conftest import held_up, problem
+from tests.memory_store import MemoryStore
 from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
 from tests.service import RunningGateway
 

@@ -18,9 +18,9 @@ from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.http.door import authorization
 from gateway.http.door.authorization import BearerTokens
 from gateway.store.contract import StoredToken, Unreachable
-from gateway.store.memory_uploads import MemoryTokens
 from gateway.tokens import issued as tokens
 from gateway.tokens.issued import REMEMBERED_S, IssuedToken, Tokens
+from tests.memory_store import MemoryTokens
 from tests.patience import WAIT_S
 
 GRANTS = (Grant(Role.WRITE, "shop/*"),)

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from gateway.access import Grant, Principal, Role
 from gateway.application import authenticate
 from gateway.errors import KeysUnavailable, Unauthenticated
-from gateway.settings.source import resolve
-from gateway.store.memory_uploads import MemoryTokens
+from gateway.settings.lookup import resolve
 from gateway.tokens.issued import Tokens
-from gateway.tokens.key_fetch import BYTES_MAX, KEYS_MAX
 from gateway.tokens.web import (
+    BYTES_MAX,
     FRESH_S,
+    KEYS_MAX,
     PAUSE_S,
     USABLE_S,
     WAITING_MAX,
@@ -35,6 +35,7 @@ from gateway.tokens.web import (
     fetch_from,
 )
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
+from tests.memory_store import MemoryTokens
 from tests.patience import WAIT_S
 
 KEYS = {name: Key(f"key-{name}", name) for name in ("RS256", "ES256", "EdDSA")}

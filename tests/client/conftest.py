@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from patching.client import Backoff, Catalog, Follower, Gateway
+from patching.client import Catalog, Follower, Gateway, Retry
 from tests.client.fake_documents import FakeDocuments, retry
 from tests.client.fake_gateway import FakeGateway
 from tests.patience import WAIT_S
 from tests.service import RunningGateway, own_database
 
-QUICK = Backoff(first_s=0.01, longest_s=0.05)
+QUICK = Retry(first_s=0.01, longest_s=0.05)
 
 
 class Followed(FakeGateway):
@@ -27,7 +27,7 @@ class Followed(FakeGateway):
 
     def follow(self, **options: Any) -> Follower:
         """One of its catalog that has started."""
-        follower = Follower(self.url, "c", backoff=QUICK, **options)
+        follower = Follower(self.url, "c", retry=QUICK, **options)
         self.followers.append(follower.start())
         return follower
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import Backoff, BulkAnswer, BulkLine, BulkTerms, BulkWriter, Transport
+from patching.client import BulkAnswer, BulkLine, BulkTerms, BulkWriter, Retry, Transport
 
 BUSY = {"code": "queue_full", "status": 429, "applied": "no", "retryable": True}
 LATE = {"code": "deadline_exceeded", "status": 503, "applied": "no", "retryable": True}
@@ -115,13 +115,14 @@ Run = Callable[..., list[BulkAnswer]]
 
 @pytest.fixture
 def run(server: Scripted, clock: Clock) -> Iterator[Run]:
-    """`run("a b", keyed=…, **terms)`: the answers to lines with these keys."""
+    """`run("a b", keyed=…, **terms)`: the answers to lines with these keys. Of the `terms`,
+    `retries_max` and `on_retry` are those of `retry`."""
 
     def write(keys: str, *, keyed: bool = True, **terms: Any) -> list[BulkAnswer]:
-        each = {"clock": lambda: clock.now, "sleep": clock.sleep} | terms
-        each = {"backoff": Backoff(1.0, 8.0, luck=lambda: 1.0)} | each
+        policy = {name: terms.pop(name, None) for name in ("retries_max", "on_retry")}
+        retry = Retry(1.0, 8.0, lambda: 1.0, clock=lambda: clock.now, sleep=clock.sleep, **policy)
         lines = [BulkLine(json.dumps({"key": key}).encode(), keyed, key[0]) for key in keys.split()]
-        return list(BulkWriter(transport, BulkTerms(**each)).write(lines))
+        return list(BulkWriter(transport, BulkTerms(**{"retry": retry} | terms)).write(lines))
 
     with Transport(f"http://127.0.0.1:{server.server.server_port}") as transport:
         yield write
@@ -294,7 +295,8 @@ def test_a_token_that_ends_meanwhile_is_no_refusal_of_the_lines(server: Scripted
 
 def test_nobody_there_is_certainly_not_applied(clock: Clock) -> None:
     with Transport("http://127.0.0.1:9") as transport:
-        terms = BulkTerms(retry_timeout_s=5, clock=lambda: clock.now, sleep=clock.sleep)
+        retry = Retry(retries_max=None, clock=lambda: clock.now, sleep=clock.sleep)
+        terms = BulkTerms(retry_timeout_s=5, retry=retry)
         (answer,) = BulkWriter(transport, terms).write([BulkLine(b"{}", keyed=False)])
     assert (answer.decided, answer.applied) == (False, "no")
     assert answer.error is not None

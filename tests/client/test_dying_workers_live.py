@@ -116,7 +116,7 @@ def test_writes_survive_the_death_of_a_worker(
 ) -> None:
     """None is lost, none is done twice, whatever the connection was doing."""
     done = threading.Event()
-    with Gateway(gateway.url, timeout_s=WAIT_S, retry=Retry(sends_max=10**6)) as client:
+    with Gateway(gateway.url, timeout_s=WAIT_S, retry=Retry(retries_max=None)) as client:
         catalog = client.catalog("c")
 
         def append() -> None:

@@ -12,7 +12,7 @@ import pytest
 from patching.client import Gateway, Retry, Unreachable
 from tests.ports import refusing_url
 
-ONCE = Retry(sends_max=1)
+ONCE = Retry(retries_max=0)
 CUT = b""
 SHORT = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"
 NONSENSE = b"nonsense\r\n\r\n"

@@ -260,7 +260,7 @@ def test_stop_breaks_off_a_long_poll(gateway: Followed) -> None:
 def test_start_says_that_there_is_no_gateway_and_can_be_tried_again(gateway: FakeGateway) -> None:
     gateway.put(a=1)
     gateway.stop()
-    follower = Follower(gateway.url, "c", backoff=QUICK)
+    follower = Follower(gateway.url, "c", retry=QUICK)
     with pytest.raises(FollowerStopped):
         follower.current()
     with pytest.raises(Unreachable):

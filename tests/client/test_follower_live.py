@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from patching.client import (
-    Backoff,
     CatalogRoutes,
     Follower,
     Problem,
     Reload,
+    Retry,
     RevisionTooOld,
     Transport,
 )
@@ -51,7 +51,7 @@ def transport(service: RunningGateway) -> Iterator[Transport]:
 
 
 def follower_of(service: RunningGateway, **options: Any) -> Follower:
-    return Follower(service.url, CATALOG, backoff=Backoff(first_s=0.05, longest_s=0.5), **options)
+    return Follower(service.url, CATALOG, retry=Retry(first_s=0.05, longest_s=0.5), **options)
 
 
 def routes_of(transport: Transport) -> CatalogRoutes:

@@ -97,6 +97,6 @@ def test_rates_are_kept_to_by_waiting(connect: Connect) -> None:
 
 def test_a_gateway_that_nobody_vouches_for_is_not_talked_to(connect: Connect) -> None:
     for other in ({"ca_file": None}, {"certificate_file": None, "key_file": None}):
-        gateway = connect("dan", "read:*", retry=Retry(sends_max=1), **other)
+        gateway = connect("dan", "read:*", retry=Retry(retries_max=0), **other)
         with pytest.raises(Unreachable):
             gateway.catalog("four").read()

@@ -9,11 +9,11 @@ import pytest
 
 from patching import digest
 from patching.client import (
-    Answer,
     Catalog,
     Document,
     Gateway,
     Gone,
+    HttpAnswer,
     NotFound,
     PreconditionFailed,
     PreconditionRequired,
@@ -66,7 +66,7 @@ def test_several_that_take_several_requests_are_from_one_revision(
         catalog.put(key, "old")
     ask = Transport.request
 
-    def ask_and_change(transport: Transport, method: str, path: str, **more: Any) -> Answer:
+    def ask_and_change(transport: Transport, method: str, path: str, **more: Any) -> HttpAnswer:
         answer = ask(transport, method, path, **more)
         for key in keys:
             ask(transport, "PUT", f"{path}/{key}", json="new")

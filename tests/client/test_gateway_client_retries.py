@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import patching.client
 from patching.client import (
     BadRequest,
+    BulkTerms,
     Busy,
     Catalog,
     Conflict,
+    Follower,
     Gateway,
     NotAuthorized,
     OutcomeUnknown,
     PreconditionFailed,
     Problem,
     Retry,
+    RetryDetails,
     Unavailable,
     Unreachable,
 )
@@ -93,7 +98,7 @@ def test_a_write_without_a_key_is_sent_again_only_where_it_was_not_applied(
 def test_an_unknown_outcome_is_asked_for_where_nothing_may_be_sent_again(
     fake: FakeDocuments,
 ) -> None:
-    catalog = with_retry(fake, sends_max=1)
+    catalog = with_retry(fake, retries_max=0)
     fake.lost.append(UNKNOWN)
     written = catalog.put("k", 2, idempotency_key="mine")
     assert (written.revision, written.replayed, fake.head) == (2, True, 2)
@@ -102,7 +107,7 @@ def test_an_unknown_outcome_is_asked_for_where_nothing_may_be_sent_again(
 
 def test_an_unknown_outcome_that_nobody_knows_stays_unknown(fake: FakeDocuments) -> None:
     """That there is no commit yet doesn't say that there will be none."""
-    catalog = with_retry(fake, sends_max=2)
+    catalog = with_retry(fake, retries_max=1)
     fake.unsent.extend([UNKNOWN, AWAY])
     with pytest.raises(Unavailable) as raised:
         catalog.put("k", 2)
@@ -171,7 +176,7 @@ def test_pauses_grow_are_drawn_from_all_of_their_length_and_honour_retry_after()
 
 
 def test_the_deadline_ends_it_with_the_last_error(fake: FakeDocuments) -> None:
-    catalog = with_retry(fake, first_s=1, longest_s=1, sends_max=1000)
+    catalog = with_retry(fake, first_s=1, longest_s=1, retries_max=999)
     fake.unsent.extend([BUSY] * 100)
     with pytest.raises(Busy) as raised:
         catalog.put("k", 2, timeout_s=10)
@@ -195,3 +200,45 @@ def test_an_answer_that_does_not_come_ends_at_the_deadline(fake: FakeDocuments) 
         with pytest.raises(Unreachable):
             gateway.catalog("c").get("k")
     release.set()
+
+
+def test_a_hook_sees_each_retry_before_its_pause(fake: FakeDocuments) -> None:
+    seen: list[RetryDetails] = []
+    catalog = with_retry(fake, first_s=1, longest_s=1, on_retry=seen.append)
+    fake.unsent.extend([AWAY, BUSY])
+    catalog.put("k", 2)
+    assert [(each.failures, each.pause_s) for each in seen] == [(1, 1.0), (2, 3.0)]
+    assert [type(each.error) for each in seen] == [Unavailable, Busy]
+    assert fake.pauses == [1.0, 3.0]
+
+
+def test_former_names_of_retries_still_work_with_a_warning(fake: FakeDocuments) -> None:
+    with pytest.warns(DeprecationWarning, match="sends_max is deprecated: use retries_max"):
+        assert Retry(sends_max=3) == Retry(retries_max=2)
+    with pytest.warns(DeprecationWarning, match=r"patching\.client\.Retry"):
+        former = patching.client.Backoff
+    with pytest.warns(DeprecationWarning, match="backoff is deprecated: use retry"):
+        terms = BulkTerms(backoff=former(2, 8))
+    assert terms == BulkTerms(retry=Retry(2, 8, retries_max=None))
+    with pytest.warns(DeprecationWarning, match="retries_max is deprecated: use retry"):
+        assert BulkTerms(retries_max=2) == BulkTerms(retry=Retry(retries_max=2))
+    catalog = with_retry(fake)
+    with pytest.warns(DeprecationWarning, match="tries_max is deprecated"):
+        assert catalog.update("k", lambda _: 2, tries_max=1).tries == 1
+    with pytest.warns(DeprecationWarning, match="backoff is deprecated"):
+        Follower("http://localhost:9", "c", backoff=Retry(2))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: Retry(sends_max=3),
+        lambda: BulkTerms(retries_max=3),
+        lambda: Follower("http://localhost:9", "c", backoff=Retry()),
+        lambda: patching.client.Backoff,
+    ],
+)
+def test_a_warning_of_a_former_name_shows_the_line_that_has_it(use: Callable[[], object]) -> None:
+    with pytest.warns(DeprecationWarning, match="deprecated") as warned:
+        use()
+    assert {each.filename for each in warned} == {__file__}

@@ -31,7 +31,7 @@ def test_the_token_is_in_no_repr_and_no_error(
 ) -> None:
     caplog.set_level("DEBUG")
     token = "gwt_abc_verysecret"
-    with Gateway(fake.url, token=token, retry=retry(fake, sends_max=2)) as gateway:
+    with Gateway(fake.url, token=token, retry=retry(fake, retries_max=1)) as gateway:
         catalog = gateway.catalog("c")
         shown = [repr(gateway), repr(catalog), repr(catalog.put("k", 2))]
         fake.unsent.extend([lose, lose, refuse(401, "unauthenticated")])

@@ -26,7 +26,7 @@ def test_updates_that_race_lose_nothing(catalog: Catalog) -> None:
                 now["by"].append(name)
                 return now
 
-            catalog.update("k", change, tries_max=1000, timeout_s=WAIT_S)
+            catalog.update("k", change, retries_max=999, timeout_s=WAIT_S)
 
     threads = [threading.Thread(target=count, args=(name,)) for name in range(4)]
     for each in threads:
@@ -130,11 +130,11 @@ def test_an_update_ends_after_so_many_tries_or_at_its_deadline(
         return {}
 
     with pytest.raises(UpdateFailed) as raised:
-        faked.update("k", race, tries_max=3)
+        faked.update("k", race, retries_max=2)
     assert raised.value.tries == 3
     assert isinstance(raised.value.__cause__, PreconditionFailed)
     with pytest.raises(UpdateFailed):
-        faked.update("k", race, tries_max=10**9, timeout_s=5)
+        faked.update("k", race, retries_max=10**9, timeout_s=5)
     assert fake.now <= 6
     assert fake.documents()["k"]["n"] > 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from patching.client import Change, Commit, History
-from patching.client._versions import Versions
+from patching.client._local_copy import Versions
 from tests.client.fake_gateway import EPOCH
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from gateway.cli import checks as host_checks
-from gateway.cli import checks as service_checks
+from gateway.cli import doctor as host_checks
+from gateway.cli import doctor as service_checks
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.diagnosis import Diagnosis, diagnose
 from tests.commandline.canned import Asked, Canned, Reply, problem
@@ -90,12 +90,12 @@ def test_the_roles_on_a_catalog_are_found_out() -> None:
     ("ahead_s", "state"), [(0, "ok"), (10, "warn"), (-10, "warn"), (600, "FAIL"), (-600, "FAIL")]
 )
 def test_clocks_that_differ_are_told(ahead_s: float, state: str) -> None:
-    from patching.client import Answer
+    from patching.client import HttpAnswer
 
     now_s = time()
-    answer = Answer(200, {"Date": formatdate(now_s + ahead_s, usegmt=True)}, b"")
+    answer = HttpAnswer(200, {"Date": formatdate(now_s + ahead_s, usegmt=True)}, b"")
     assert service_checks.check_clock(answer, now_s).state == state
-    assert service_checks.check_clock(Answer(200, {}, b""), now_s).state == "warn"
+    assert service_checks.check_clock(HttpAnswer(200, {}, b""), now_s).state == "warn"
 
 
 @pytest.mark.parametrize(

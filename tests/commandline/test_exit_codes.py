@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import refusals as exit_codes
+from gateway.cli import exit_codes as exit_codes
 from patching.client import AppendFailed, Unreachable
 from patching.client._errors import problem_of
 from tests.commandline.canned import Asked, Canned, Reply, problem

@@ -13,8 +13,8 @@ from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import applied, content_of, refused, wait_until
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
 

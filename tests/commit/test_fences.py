@@ -13,8 +13,8 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import APPLICATIONS_KEY, Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, once, put
+from tests.memory_store import MemoryStore
 
 ANN = Principal("ann", (Grant(Role.WRITE, "*"),))
 

@@ -24,8 +24,8 @@ from gateway.errors import PatchDoesNotFit, QueueFull
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, applied, ask, content_of, put, refused, replace
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 FULL = QueueFull("it is full")

@@ -26,8 +26,8 @@ from gateway.state import replay
 from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
 from gateway.store.contract import Store
-from gateway.store.memory import MemoryStore
 from tests.asking import add, applied, put, refused, replace, run
+from tests.memory_store import MemoryStore
 
 KEYS = [f"k{number:02}" for number in range(20)]
 TEXT = "x" * 1_000

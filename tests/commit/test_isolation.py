@@ -21,8 +21,8 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state import suspects
 from gateway.store.contract import Rejected, Store, Unreachable, WriteRejected
-from gateway.store.memory import MemoryStore
 from tests.asking import applied, put, refused, replace, wait_until
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 
 HEALTHY = [f"healthy-{number:02}" for number in range(50)]

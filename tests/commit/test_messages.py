@@ -36,10 +36,10 @@ from gateway.errors import (
     TargetExists,
 )
 from gateway.model import WITHHELD, Change, Commit, Document, Idempotency, Skipped
-from patching import ABSENT, Contested, Owner, Owners, OwnersChange
+from patching import ABSENT, Contested, Owners, OwnersChange, Ownership
 from tests.asking import ask, put
 
-OWNERS = Owners(((Owner("ann", 4, True), Owner("nightly", 2)),), {"a": 0})
+OWNERS = Owners(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
 DOCUMENT = Document("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)
 EDITS: tuple[Edit, ...] = (
     put({"a": 1}),
@@ -152,7 +152,7 @@ COMMIT = Commit(
         Change("l", "put", 7, None, {"a": 1}, 7, {"x": 1}, OWNERS),
         Change("m", "delete", 2, owners_change=OwnersChange((("ann", False, {"a": 0}),), ())),
     ),
-    skipped=(Skipped("k", "/a", (Owner("ann", 4),), of_attributes=True),),
+    skipped=(Skipped("k", "/a", (Ownership("ann", 4),), of_attributes=True),),
     left_out=(1, 2),
 )  # fmt: skip
 CONFLICT = Conflict(
@@ -181,7 +181,9 @@ REFUSALS: tuple[CommitError, ...] = (
     ),
     PatchDoesNotFit(patch_error({"op": "test", "path": "/b", "value": 1}, of={}), "k", None),
     PatchDoesNotFit(
-        patching.OwnedByOthers((Contested("/a", (Owner("ann", 4),), [1], ABSENT, ""),)), "k", None
+        patching.OwnedByOthers((Contested("/a", (Ownership("ann", 4),), [1], ABSENT, ""),)),
+        "k",
+        None,
     ),
     TargetExists("k", DOCUMENT),
     SchemaViolation("k", "*", [{"pointer": "/a", "message": "no"}]),

@@ -22,8 +22,8 @@ from gateway.state import recent
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer
 from gateway.store.contract import Store, Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import RULES, WatchedStore, applied, ask, once, put, refused
+from tests.memory_store import MemoryStore
 from tests.retention.history_checks import compaction_of, wait_until_written
 
 TOUCH = (KeyEdit(SETTINGS_KEY, Touch()),)

@@ -13,7 +13,7 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 STATIC = Path(gateway.console.__file__).parent / "static"
 FILES = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())

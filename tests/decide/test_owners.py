@@ -28,7 +28,7 @@ from gateway.errors import (
 from gateway.model import SETTINGS_KEY, Commit, Document
 from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
-from patching import ABSENT, Owner, Owners, changed_owners
+from patching import ABSENT, Owners, Ownership, changed_owners
 from tests.asking import (
     NOW,
     RULES,
@@ -154,7 +154,7 @@ def test_what_was_skipped_is_told_also_where_nothing_else_was_done(catalog: Cata
     catalog.write(want({"tier": 1}, "a"))
     told = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
     assert [(each.pointer, each.owners) for each in applied(told).skipped] == [
-        ("/tier", (Owner("a", 1),))
+        ("/tier", (Ownership("a", 1),))
     ]
     again = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
     assert isinstance(again, Unchanged)

@@ -21,8 +21,8 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import problem
+from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import PATH, examples, load, operations, parameters, parts
 

@@ -15,14 +15,14 @@ from gateway.cli.main import settings_markdown
 from gateway.http import create_app
 from gateway.http.door.authorization import Need, need_of
 from gateway.limits import ServiceLimits
-from gateway.metrics.table import markdown as metrics_markdown
+from gateway.metrics.definitions import markdown as metrics_markdown
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from patching._extended import EXTENDED_OPERATIONS
 from patching.spark.cli import main as spark_command
 from patching.spark.options import OPTIONS
 from tests.docs.pages import DOCS, Page, table_rows
+from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import load
 

@@ -22,7 +22,7 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from gateway.store.embedded_process import find_mongod, last_log_lines, start_bound_process
+from gateway.store.embedded import find_mongod, last_log_lines, start_bound_process
 from tests.patience import WAIT_MS, WAIT_S, pause_s
 from tests.ports import own_port
 

@@ -20,7 +20,7 @@ from gateway.model import Change, Commit, Head, Move
 from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 EVERYTHING = Selection()
 STEP_S = 0.01

@@ -12,8 +12,8 @@ from gateway.feed.channel import WatchEnded
 from gateway.feed.hub import SignalListener
 from gateway.limits import WatchLimits
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.feed.feed_world import SteppedRuntime, World, all_there_is, revisions, world
+from tests.memory_store import MemoryStore
 
 __all__ = ["world"]
 

@@ -19,7 +19,7 @@ from gateway.http.wire.problems import remembered
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
 JSON_PATCH = "application/json-patch+json"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.application import create_application
-from gateway.http.wire.refusals import KINDS
-from gateway.limits import Limits, limits_of
+from gateway.http.wire.codes import KINDS
+from gateway.limits import ProcessLimits, limits_of
 from gateway.settings import Settings
 
 # Settings that have another name inside.
@@ -47,7 +47,7 @@ def leaves(limits: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield place + each.name, value
 
 
-@pytest.mark.parametrize("place", [place for place, _ in leaves(Limits())])
+@pytest.mark.parametrize("place", [place for place, _ in leaves(ProcessLimits())])
 def test_every_limit_is_a_setting(place: str) -> None:
     def name(place: str) -> str:
         limit = place.rpartition(".")[2]
@@ -56,12 +56,12 @@ def test_every_limit_is_a_setting(place: str) -> None:
     if name(place) in FIXED:
         return
     now = dict(leaves(limits_of(replace(Settings(), **{name(place): 7}))))
-    expected = {p: 7 if name(p) == name(place) else v for p, v in leaves(Limits())}
+    expected = {p: 7 if name(p) == name(place) else v for p, v in leaves(ProcessLimits())}
     assert now == expected
 
 
 def test_limits_default_to_the_settings() -> None:
-    assert Limits() == limits_of(Settings())
+    assert ProcessLimits() == limits_of(Settings())
 
 
 def test_an_application_is_made_without_reaching_the_database() -> None:

@@ -12,10 +12,10 @@ from werkzeug.test import TestResponse
 from gateway.http.wire.problems import remembered
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.asking import SetClock
 from tests.http.conftest import problem
+from tests.memory_store import MemoryStore
 
 ETL = f"{catalog_path('c')}/applications/etl"
 KEPT_S = 1_000

@@ -18,8 +18,8 @@ from gateway.model import Pin
 from gateway.read import listing
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
+from tests.memory_store import MemoryStore
 
 
 def transact(catalog: Catalog, **body: Any) -> TestResponse:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from gateway.errors import Unstorable
 from gateway.http import create_app
 from gateway.http.wire import body as bodies
-from gateway.http.wire import storable
-from gateway.http.wire.body import decode_patch, decode_value, weigh
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.body import decode_patch, decode_value, require_storable, weigh
+from gateway.http.wire.codes import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
@@ -212,7 +211,7 @@ class TestSize:
         value = json.loads(raw)
         tracemalloc.start()
         try:
-            storable.check(value, depth_max=100)
+            require_storable(value, depth_max=100)
             # A copy takes four million; threads of other tests may take some too.
             assert tracemalloc.get_traced_memory()[1] < 1_000_000
         finally:
@@ -222,17 +221,17 @@ class TestSize:
 def test_the_first_in_the_text_is_the_one_refused() -> None:
     value: Any = {"a": [[1, {"b": "x"}], {"c": [2, "\ud800"]}], "d\0": 1, "e": 2**64}
     with pytest.raises(Unstorable) as caught:
-        storable.check(value, depth_max=100)
+        require_storable(value, depth_max=100)
     assert caught.value.pointer == ""
     del value["d\0"]
     for pointer, place, key in (("/a/1/c/1", value["a"][1]["c"], 1), ("/e", value, "e")):
         with pytest.raises(Unstorable) as caught:
-            storable.check(value, depth_max=100, operation=3)
+            require_storable(value, depth_max=100, operation=3)
         assert (caught.value.pointer, caught.value.operation) == (pointer, 3)
         place[key] = None
-    storable.check(value, depth_max=4)
+    require_storable(value, depth_max=4)
     with pytest.raises(Unstorable) as caught:
-        storable.check(value, depth_max=3)
+        require_storable(value, depth_max=3)
     assert caught.value.pointer == "/a/0/1"
 
 
@@ -299,13 +298,13 @@ def test_skipping_the_search_lets_nothing_through(raw: bytes) -> None:
             value = decode()
         except (RequestRefused, Unstorable):
             continue
-        storable.check(value, depth_max=depth_max)
+        require_storable(value, depth_max=depth_max)
 
 
 @given(_values)
 def test_what_the_search_accepts_is_not_refused(value: Any) -> None:
     try:
-        storable.check(value, depth_max=LIMITS.depth_max)
+        require_storable(value, depth_max=LIMITS.depth_max)
     except Unstorable:
         with pytest.raises((RequestRefused, Unstorable)):
             decode_value(json.dumps(value).encode(), LIMITS)

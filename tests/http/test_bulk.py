@@ -21,8 +21,8 @@ from gateway.http.write import bulk_stream
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import JSON_PATCH, Catalog, problem
+from tests.memory_store import MemoryStore
 
 NDJSON = "application/x-ndjson"
 

@@ -15,14 +15,14 @@ from werkzeug.test import TestResponse
 from gateway.errors import StoreUnavailable
 from gateway.feed.channel import WatchLog
 from gateway.http import create_app
-from gateway.http.wire.answers import Stream, in_pieces
+from gateway.http.wire.responses import Stream, in_pieces
 from gateway.limits import RequestLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 from tests.http.event_stream import Event, events
+from tests.memory_store import MemoryStore
 
 EVENTS = "text/event-stream"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import read_conditions, write_conditions
-from gateway.http.wire.refusals import RequestRefused
 from tests.http.conftest import Catalog, problem
 
 PAST = "Sun, 06 Nov 1994 08:49:37 GMT"

@@ -20,7 +20,7 @@ from gateway.http.wire.problems import remembered
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 REQUESTS: Final = 3000
 METHODS: Final = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "POST", "TRACE")

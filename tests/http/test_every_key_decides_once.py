@@ -27,9 +27,9 @@ from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock
 from tests.http.keyed_routes import CASES, WITHOUT_KEY, Ask, Case, World
+from tests.memory_store import MemoryStore
 
 OUTCOMES = ("applied", "unchanged", "refused")
 WORLDS = [

@@ -17,8 +17,8 @@ from gateway.http import create_app
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, ServiceLimits
 from gateway.state import write_out
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog
+from tests.memory_store import MemoryStore
 
 ROOT = Path(gateway.__file__).parent.parent
 ROOMS = tuple(f"{ROOT / name}/" for name in ("gateway", "patching"))

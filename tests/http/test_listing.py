@@ -16,9 +16,9 @@ from gateway.http.routes.listing import _export_lines
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from patching import digest
 from tests.http.conftest import Catalog, problem
+from tests.memory_store import MemoryStore
 
 
 def page(catalog: Catalog, query: str = "", **headers: str) -> Any:

@@ -22,7 +22,6 @@ from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, WriteEnded
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.dialects import (
     ROUTES,
     STALE,
@@ -34,6 +33,7 @@ from tests.http.dialects import (
     Transactions,
     Uploads,
 )
+from tests.memory_store import MemoryStore
 
 LIMITS = ServiceLimits(patch=replace(patching.DEFAULT_LIMITS, depth_max=6, result_bytes_max=300))
 

@@ -14,6 +14,7 @@ from werkzeug.exceptions import ClientDisconnected, RequestTimeout
 from werkzeug.test import TestResponse
 
 from gateway import cpu, errors
+from gateway import uploads as upload_errors
 from gateway.access import Principal
 from gateway.conflict import Conflict, Disputed, Required
 from gateway.decide.refusals import (
@@ -26,14 +27,12 @@ from gateway.decide.refusals import (
 from gateway.decide.request import Refused, Unknown
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
+from gateway.http.wire.codes import KINDS, RequestRefused, TryLater
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.refusals import KINDS, RequestRefused, TryLater
 from gateway.limits import ServiceLimits
 from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
-from gateway.store.memory import MemoryStore
-from gateway.uploads import errors as upload_errors
 from patching import (
     Contested,
     DocumentAbsent,
@@ -43,13 +42,14 @@ from patching import (
     LimitExceeded,
     ListViolation,
     OwnedByOthers,
-    Owner,
+    Ownership,
     PatchConflict,
     PatchError,
     PathMissing,
     TestFailed,
 )
 from tests.http.conftest import JSON_PATCH, Catalog, problem
+from tests.memory_store import MemoryStore
 
 # One of each class, with the code and status that the contract gives it.
 CONFLICT = Conflict(Required.IF_MATCH, ("1-a",), "k")
@@ -59,7 +59,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.RevisionNotFound("x", 1), "revision_not_found", 404),
     (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
     (errors.PatchDoesNotFit(PathMissing("x"), "k", DOCUMENT), "path_missing", 409),
-    (OwnedByOthers((Contested("/a", (Owner("b", 1),), 1, 2, "/a"),)), "owned_by_others", 409),
+    (OwnedByOthers((Contested("/a", (Ownership("b", 1),), 1, 2, "/a"),)), "owned_by_others", 409),
     (errors.PreconditionFailed(CONFLICT), "precondition_failed", 412),
     (upload_errors.UploadConflict(CONFLICT), "upload_conflict", 409),
     (upload_errors.UploadNotFound("x"), "upload_not_found", 404),

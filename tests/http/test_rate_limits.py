@@ -14,7 +14,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.limits import PrincipalLimits, Rate
+from gateway.access.token_buckets import PrincipalLimits, Rate
 from gateway.http import create_app
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
 from gateway.service import Gateway

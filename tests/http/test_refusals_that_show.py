@@ -13,8 +13,8 @@ from gateway.http.write import represent
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
+from tests.memory_store import MemoryStore
 
 SHOW = {"Prefer": "return=representation"}
 STALE = '"1-00000000"'

@@ -18,9 +18,9 @@ from gateway.model import BareDocument, Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import SCANNED_BYTES_MAX, Store
-from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from tests.http.conftest import JSON_PATCH, Catalog, problem
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 from tests.service import RunningGateway, own_database
 

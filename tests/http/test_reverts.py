@@ -15,9 +15,9 @@ from gateway.http import create_app
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
 from tests.http.test_differences import attributes, state_at, transact
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 JSON = dict[str, Any]

@@ -18,8 +18,8 @@ from gateway.model import Head, Retention
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
+from tests.memory_store import MemoryStore
 
 DRIVER_SAYS = (
     "db1.internal.example:27017: [Errno 113] No route to host, Topology Description:"

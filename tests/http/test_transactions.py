@@ -13,8 +13,8 @@ from gateway.http import create_app
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.http.conftest import Catalog, problem
+from tests.memory_store import MemoryStore
 
 AT_ATTRIBUTES_VALUE = ("invalid_body", "/attributes/value")
 ABSENT: dict[str, Any] = {"etag": None, "revision": None, "exists": False}

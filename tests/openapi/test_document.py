@@ -25,7 +25,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Action
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import (
     Object,

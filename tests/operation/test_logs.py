@@ -24,9 +24,9 @@ from gateway.logs import configure, scrub
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from gateway.store.mongodb.connection import Connection
 from tests.failure.clients import send
+from tests.memory_store import MemoryStore
 from tests.service import RunningGateway
 
 TOKEN = "gwt_a1b2c3_c2VjcmV0LXNlY3JldC1zZWNyZXQ"

@@ -13,15 +13,15 @@ from gateway.decide.edits import Put
 from gateway.feed.channel import Selection
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
-from gateway.metrics.meters import PrometheusMeters, measured
+from gateway.metrics.prometheus import PrometheusMeters, measured
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
 from gateway.model import Move
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Moved, Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import wait_until
+from tests.memory_store import MemoryStore
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
 from tests.test_layers import INNER, imports, package

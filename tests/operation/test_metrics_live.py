@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gateway.metrics.table import BY_NAME, METRICS
+from gateway.metrics.definitions import BY_NAME, METRICS
 from tests.failure.clients import send
 from tests.http.event_stream import EventStream
 from tests.operation.conftest import scraped, value

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import values
 
-from gateway.metrics.meters import PrometheusMeters
+from gateway.metrics.prometheus import PrometheusMeters
 from gateway.metrics.registry import Registry
-from gateway.metrics.shared import Place, forget_gauges, shared_directory
+from gateway.metrics.shared import WorkerPlace, forget_gauges, shared_directory
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
 
@@ -33,7 +33,7 @@ def exposed(registry: Registry) -> dict[tuple[str, frozenset[tuple[str, str]]], 
 
 
 def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Path) -> None:
-    registry = Registry(Place(directory, 0))
+    registry = Registry(WorkerPlace(directory, 0))
     meters = PrometheusMeters(registry)
     for number in range(100):
         meters.request_ended("/first", "GET", 200, 0.001, None)
@@ -53,7 +53,7 @@ class _Slow(float):
 
 
 def test_threads_lose_nothing(directory: Path) -> None:
-    registry = Registry(Place(directory, 0))
+    registry = Registry(WorkerPlace(directory, 0))
     counter = registry.counters["gateway_races_lost_total"]
     threads = [threading.Thread(target=counter.inc, args=(_Slow(1),)) for _ in range(4)]
     for thread in threads:
@@ -64,7 +64,7 @@ def test_threads_lose_nothing(directory: Path) -> None:
 
 
 def _count_and_die(directory: Path) -> None:
-    PrometheusMeters(Registry(Place(directory, 0))).commits_swept(7)
+    PrometheusMeters(Registry(WorkerPlace(directory, 0))).commits_swept(7)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -78,25 +78,25 @@ def test_what_was_counted_right_before_the_end_is_there_and_is_gone_on_from(
         worker.start()
         worker.join(WAIT_S)
         assert worker.exitcode == -signal.SIGKILL
-    found = exposed(Registry(Place(directory, 1)))
+    found = exposed(Registry(WorkerPlace(directory, 1)))
     assert value(found, "gateway_compaction_commits_total") == 14
 
 
 def test_a_file_that_a_worker_has_just_opened_is_passed_over(directory: Path) -> None:
-    registry = Registry(Place(directory, 0))
+    registry = Registry(WorkerPlace(directory, 0))
     PrometheusMeters(registry).commits_swept(7)
     (directory / "counter_1.db").touch()
     assert value(exposed(registry), "gateway_compaction_commits_total") == 7
 
 
 def test_the_gauges_of_one_that_ended_are_gone_and_its_counters_are_not(directory: Path) -> None:
-    first = Registry(Place(directory, 0))
+    first = Registry(WorkerPlace(directory, 0))
     first.gauges["gateway_watchers"].set(5)
     first.counters["gateway_races_lost_total"].inc()
-    second = Registry(Place(directory, 1))
+    second = Registry(WorkerPlace(directory, 1))
     second.gauges["gateway_watchers"].set(2)
     assert value(exposed(second), "gateway_watchers") == 7
-    forget_gauges(Place(directory, 0))
+    forget_gauges(WorkerPlace(directory, 0))
     assert value(exposed(second), "gateway_watchers") == 2
     assert value(exposed(second), "gateway_races_lost_total") == 1
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.http.wire.refusals import KINDS
-from gateway.metrics.table import METRICS
+from gateway.http.wire.codes import KINDS
+from gateway.metrics.definitions import METRICS
 from gateway.settings import SETTINGS
 from gateway.settings.table import PREFIX
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gateway.http.wire.refusals import KINDS
+from gateway.http.wire.codes import KINDS
 from gateway.server.requests import _REFUSALS
 from gateway.settings import SETTINGS
 from gateway.store.mongodb.indexes import INDEXES

@@ -17,9 +17,9 @@ from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from gateway.tracing import is_wanted, tracing
 from gateway.tracing.spans import Spans, exporting_provider
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -135,8 +135,8 @@ def test_the_resource_is_what_the_variables_say(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_of_it_is_imported_where_it_is_not_asked_for() -> None:
     program = (
-        "import sys, gateway.application, gateway.operation\n"
-        "assert gateway.operation.operation(access_log=False)\n"
+        "import sys, gateway.application, gateway.observability\n"
+        "assert gateway.observability.observability(access_log=False)\n"
         "found = [name for name in sys.modules if name.startswith('opentelemetry')]\n"
         "assert not found, found\n"
     )

@@ -32,8 +32,8 @@ from patching import (
     parse_extended,
     split_pointer,
 )
+from patching._apply_extended import LOWER
 from patching._extended import EXTENDED_OPERATIONS, Change
-from patching._lowering import LOWER
 from patching._predicates import PREDICATES as PREDICATES_OF_THE_LANGUAGE
 from patching._predicates import Predicate
 

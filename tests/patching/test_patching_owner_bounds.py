@@ -84,7 +84,7 @@ def test_to_apply_takes_as_long_for_many_owners_as_for_few() -> None:
         owners = apply_wanted(document, owners, wanted, manager=f"m{n}", revision=1).owners
     assert owners is not None
     counted = Owners(tuple(Counted(each) for each in owners.by), owners.of)
-    work = _ownership._Work(counted, _ownership.Owner("m5", 2), "refuse", frozenset())
+    work = _ownership._Work(counted, _ownership.Ownership("m5", 2), "refuse", frozenset())
     tree = work.start(wanted, _ownership.NO_LISTS)
     work.want((), wanted, wanted, tree, _ownership.NO_LISTS)
     assert 0 < looked_at < 20

@@ -26,8 +26,8 @@ from patching import (
     Limits,
     ListViolation,
     OwnedByOthers,
-    Owner,
     Owners,
+    Ownership,
     PatchError,
     apply,
     apply_wanted,
@@ -411,7 +411,7 @@ def test_a_contested_leaf_names_its_owner_since_when_and_both_values():
     state = applied(ABSENT, None, {"tier": 1, "note": "x"}, "nightly", 4)
     error = contested_of(*state, {"tier": 2, "note": "x"})
     (only,) = error.contested
-    assert (only.pointer, only.owners) == ("/tier", (Owner("nightly", 4),))
+    assert (only.pointer, only.owners) == ("/tier", (Ownership("nightly", 4),))
     assert (only.value, only.wanted, only.wanted_at) == (1, 2, "/tier")
     assert "'nightly' since revision 4" in error.detail
     assert pickle.loads(pickle.dumps(error)).contested == error.contested
@@ -420,7 +420,7 @@ def test_a_contested_leaf_names_its_owner_since_when_and_both_values():
 def test_a_plain_write_takes_over_and_the_former_owner_is_told():
     content, owners = applied(ABSENT, None, {"tier": 1}, "nightly", 1)
     owners = taken_over(owners, content, {"tier": 2}, author="ann", revision=2)
-    assert owners.at(("tier",)) == (Owner("ann", 2, True),)
+    assert owners.at(("tier",)) == (Ownership("ann", 2, True),)
     error = contested_of({"tier": 2}, owners, {"tier": 1}, "nightly")
     assert "'ann' since revision 2, by a plain write" in error.detail
 
@@ -437,13 +437,13 @@ def test_force_takes_what_it_names_and_no_more():
     assert [each.pointer for each in contested_of(*state, wanted, force=["/a"]).contested] == ["/b"]
     done = apply_wanted(*state, wanted, manager="b", revision=2, conflict="skip", force=["/a/x"])
     assert done.content == {"a": {"x": 2, "y": 1}, "b": 1}
-    assert done.owners.at(("a", "x")) == (Owner("b", 2),)
+    assert done.owners.at(("a", "x")) == (Ownership("b", 2),)
     assert [each.pointer for each in done.skipped] == ["/a/y", "/b"]
 
 
 def test_who_skips_a_leaf_that_it_shares_owns_it_no_more():
     state = applied(*applied(ABSENT, None, {"x": 1}, "a", 1), {"x": 1}, "b", 2)
-    assert state[1].at(("x",)) == (Owner("a", 1), Owner("b", 2))
+    assert state[1].at(("x",)) == (Ownership("a", 1), Ownership("b", 2))
     content, owners = applied(*state, {"x": 2}, "b", 3, conflict="skip")
     assert content == {"x": 1}
     assert flat(owners) == {("x",): {("a", False): 1}}
@@ -485,7 +485,7 @@ def test_an_empty_object_gives_way_to_members_and_comes_back():
 def test_an_empty_document_is_made_owned_and_kept():
     content, owners = applied(ABSENT, None, {}, "a", 1)
     assert content == {}
-    assert owners.at(()) == (Owner("a", 1),)
+    assert owners.at(()) == (Ownership("a", 1),)
     content, owners = applied(content, owners, {"x": 1}, "a", 2)
     assert flat(owners) == {("x",): {("a", False): 2}}
     done = let_go(content, owners, "a")

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from gateway.limits import ServiceLimits
 from gateway.model import Digested
 from gateway.read import digests
-from gateway.read.digests import DigestPage
+from gateway.read.digests import KeyDigestPage
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from gateway.store.scanned import Scanned
 from patching import digest
 from tests.asking import put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 
@@ -48,7 +48,7 @@ def gateway_on(store: MemoryStore) -> Gateway:
 
 def listed(gateway: Gateway, revision: int | None = None) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
-    page = DigestPage(0, [], "")
+    page = KeyDigestPage(0, [], "")
     while page.next_after is not None:
         after = page.next_after
         page = gateway.digests.page("c", prefix="", after=after, limit=5, revision=revision)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.read.key_ranges import cuts, evenly
+from gateway.read.partitions import cuts, evenly
 
 
 class Keys:

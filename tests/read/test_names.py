@@ -12,11 +12,11 @@ from gateway.access import Grant, Principal, Role
 from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Put
 from gateway.limits import ServiceLimits
 from gateway.read import digests
-from gateway.read.digests import DigestPage, Names
+from gateway.read.digests import KeyDigestPage, Names
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import applied, put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
@@ -64,7 +64,7 @@ def pages(
     sight = None if by is None else history.gateway.acls.sight(by, "c")
     keys: list[str] = []
     folders: list[str] = []
-    page: DigestPage | None = None
+    page: KeyDigestPage | None = None
     while page is None or page.next_after is not None:
         after = "" if page is None else page.next_after
         page = history.gateway.digests.page(

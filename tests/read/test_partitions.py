@@ -19,8 +19,8 @@ from gateway.read.listing import whole
 from gateway.read.partitions import KeySpan
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import applied, put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 
 ANN = Principal("ann", (Grant(Role.READ, "*"),))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway.decide.edits import Delete
 from gateway.limits import ServiceLimits
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, once, put, wait_until
+from tests.memory_store import MemoryStore
 
 
 def test_of_what_is_purged_meanwhile_no_old_revision_is_told() -> None:

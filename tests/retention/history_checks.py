@@ -11,9 +11,9 @@ import pytest
 from gateway.errors import DocumentNotFound, RevisionCompacted
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Document
-from gateway.read.history import History
+from gateway.read.history import HistoryReads
 from gateway.read.listing import Listing, whole
-from gateway.retention.compaction import Compaction
+from gateway.retention.compaction import CatalogCompaction
 from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
 from gateway.service import Gateway
@@ -49,12 +49,12 @@ def settler_of(store: Store, runtime: Runtime) -> Settler:
     return Settler(store, cache, Observer(store, cache, LIMITS), runtime, LIMITS)
 
 
-def history_of(store: Store) -> History:
+def history_of(store: Store) -> HistoryReads:
     runtime = ThreadRuntime()
     cache = Cache(runtime, LIMITS)
     observer = Observer(store, cache, LIMITS)
     settler = Settler(store, cache, observer, runtime, LIMITS)
-    return History(store, observer, settler, runtime, LIMITS)
+    return HistoryReads(store, observer, settler, runtime, LIMITS)
 
 
 def compaction_of(
@@ -65,9 +65,9 @@ def compaction_of(
     sweep_grace_s: float = 0.0,
     tombstone_grace_s: int = 0,
     idempotency_retention_s: int = 0,
-) -> Compaction:
+) -> CatalogCompaction:
     runtime = runtime or ThreadRuntime()
-    return Compaction(
+    return CatalogCompaction(
         store,
         settler_of(store, runtime),
         runtime,
@@ -130,7 +130,9 @@ def check_history(store: Store, catalog: str, states: Sequence[State], keys: Seq
     return head.floor
 
 
-def history_document(history: History, catalog: str, key: str, revision: int) -> Document | None:
+def history_document(
+    history: HistoryReads, catalog: str, key: str, revision: int
+) -> Document | None:
     try:
         return history.document_at_revision(catalog, key, revision)
     except DocumentNotFound:

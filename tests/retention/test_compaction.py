@@ -25,13 +25,13 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import SETTINGS_KEY, Idempotency, Pin
-from gateway.read.history import History, Which
-from gateway.retention.compactor import Compactor
+from gateway.read.history import HistoryReads, Which
+from gateway.retention.compaction import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store, Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, once, patch, put
+from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
     Killed,
     check_history,
@@ -279,7 +279,7 @@ class OvertakenStore:
         return overtaken
 
 
-READS: list[tuple[str, Callable[[History, int], object]]] = [
+READS: list[tuple[str, Callable[[HistoryReads, int], object]]] = [
     ("changes_of", lambda history, _: history.document_at_revision("c", "b", 6)),
     ("commit_at", lambda history, time_us: history.revision_at("c", time_us)),
     ("list_commits", lambda history, _: history.commits("c", after=6, limit=9, key=None)),
@@ -290,7 +290,7 @@ READS: list[tuple[str, Callable[[History, int], object]]] = [
 @pytest.mark.parametrize("revision", [11, 12])
 @pytest.mark.parametrize(("call", "read"), READS)
 def test_a_reader_that_was_overtaken_is_told_so(
-    store: Store, call: str, read: Callable[[History, int], object], revision: int
+    store: Store, call: str, read: Callable[[HistoryReads, int], object], revision: int
 ) -> None:
     gateway = gateway_on(store)
     write_history(gateway, store)

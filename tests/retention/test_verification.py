@@ -21,12 +21,12 @@ from gateway.decide.edits import Delete
 from gateway.errors import CatalogNotFound
 from gateway.model import Change, Document
 from gateway.store.contract import Store, Swept
-from gateway.store.memory import MemoryStore
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
 from gateway.store.mongodb.store import MongoStore
 from patching import ABSENT, Absent, Json
 from tests.asking import put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import compaction_of, findings
 from tests.retention.test_compaction import gateway_on, nothing, write_history

@@ -16,7 +16,7 @@ from gateway.state import sharing as shared_looks
 from gateway.state import tail, write_out
 from gateway.state.cache import Cache
 from gateway.store.contract import Moved, MoveResult, Store
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 _move_head = MemoryStore.move_head
 

@@ -25,7 +25,7 @@ from gateway.retention import compaction
 from gateway.state import heads, tail
 from gateway.state import sweep as sweeper
 from gateway.store.contract import Store, Swept
-from gateway.store.memory_retention import MemoryRetention
+from tests.memory_store import MemoryRetention
 
 _failed = compares.Comparing.failed
 
@@ -89,10 +89,12 @@ def finished_at_once(self: heads.Settler, *given: object) -> bool:  # noqa: ARG0
     return True
 
 
-_compact = compaction.Compaction.compact
+_compact = compaction.CatalogCompaction.compact
 
 
-def compact_unsettled(self: compaction.Compaction, *given: Any) -> compaction.Compacted:
+def compact_unsettled(
+    self: compaction.CatalogCompaction, *given: Any
+) -> compaction.CompactionResult:
     settle = self._settler.settle
     self._settler.settle = settled_at_once.__get__(self._settler)  # type: ignore[method-assign]
     try:

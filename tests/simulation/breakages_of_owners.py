@@ -95,7 +95,7 @@ def let_all_go(document: Any, owners: Owners, manager: str, **named: Any) -> Any
 def let_nothing_go(document: Any, owners: Owners, manager: str, **named: Any) -> Any:
     """What nobody owns any more stays."""
     done = _let_go(document, owners, manager, **named)
-    return patching.Applied(document, done.owners)
+    return patching.ApplyResult(document, done.owners)
 
 
 def force_always(edit: ApplyWanted | LetGo, *given: Any) -> Any:

@@ -37,11 +37,11 @@ from gateway.store.contract import (
     Swept,
     Unreachable,
     Unsent,
+    UploadStore,
 )
-from gateway.store.memory import digested, document_bytes
 from gateway.store.scanned import Scanned
-from gateway.store.upload_contract import UploadStore
 from patching import Json
+from tests.memory_store import digested, document_bytes
 
 from .recorder import RecordingStore
 from .scheduler import Process, Scheduler

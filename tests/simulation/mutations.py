@@ -15,15 +15,15 @@ from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import hub as watch_hub
-from gateway.read import document, listing
+from gateway.read import current, listing
 from gateway.read import history as gateway_history
-from gateway.retention import compaction, compactor
+from gateway.retention import compaction
 from gateway.state import heads, tail, write_out
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import sweep as sweeper
 from gateway.state.cache import Cache
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 from . import breakages
 from . import breakages_of_history as history
@@ -91,7 +91,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
         "read",
-        (document, "laid_over", breakages.stored_only),
+        (current, "laid_over", breakages.stored_only),
     ),
     "writers-overlay": mutation(
         "a decision lays the tail over what is stored",
@@ -127,7 +127,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "floor-below-written": mutation(
         "the floor rises only to what is written out",
         "history documents snapshot read defect",
-        (compaction.Compaction, "compact", history.compact_unsettled),
+        (compaction.CatalogCompaction, "compact", history.compact_unsettled),
         adjust=keeping,
     ),
     "settle-by-written": mutation(
@@ -331,7 +331,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "no floor is raised above a pin",
         "pin",
         (compaction, "lowest_pin", history.nothing_pinned),
-        (compactor, "lowest_pin", history.nothing_pinned),
+        (compaction, "lowest_pin", history.nothing_pinned),
         (MemoryStore, "raise_floor", history.raise_floor_anyway),
         adjust=keeping,
     ),

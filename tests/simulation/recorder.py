@@ -11,11 +11,11 @@ import msgspec
 from gateway.decide.request import Outcome
 from gateway.errors import CommitError
 from gateway.model import Commit, Document, Move, Pin, Reply, Verdict
-from gateway.read.history import CommitPage, RevisionAt
-from gateway.retention.compaction import Compacted
+from gateway.read.history import HistoryPage, RevisionAt
+from gateway.retention.compaction import CompactionResult
 from gateway.service import Reading
 from gateway.store.contract import Moved, MoveResult, Swept
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 from .asks import Ask
 from .sim_runtime import EPOCH_US
@@ -80,11 +80,11 @@ class Call:
     answered_s: float = 0.0
     outcome: Outcome | None = None
     reading: Reading | None = None
-    page: CommitPage | None = None
+    page: HistoryPage | None = None
     listed: Listed | None = None
     at: RevisionAt | None = None
     pin: Pin | None = None
-    compacted: Compacted | None = None
+    compacted: CompactionResult | None = None
     reply: Reply | None = None
     error: Exception | None = None
     commit_id: str | None = None

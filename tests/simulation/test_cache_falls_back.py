@@ -20,7 +20,7 @@ from gateway.model import Head
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state.heads import Observer, Standing
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 
 
 @pytest.fixture

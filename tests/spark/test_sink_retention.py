@@ -17,9 +17,9 @@ from werkzeug.serving import make_server
 from gateway.http.app import create_app
 from gateway.limits import ServiceLimits
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from patching.client import Transport
 from tests.asking import SetClock
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 from tests.spark.written import Written
 

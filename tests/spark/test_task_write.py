@@ -26,14 +26,14 @@ from gateway.http.write import bulk_stream
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
-from patching.client import Answer, BulkTerms, CatalogRoutes, Transport
+from patching.client import BulkTerms, CatalogRoutes, HttpAnswer, Retry, Transport
 from patching.client._errors import problem_of
 from patching.spark.columns import Columns
 from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import TaskWritten
 from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
 from tests.asking import SetClock
+from tests.memory_store import MemoryStore
 from tests.service import RunningGateway
 
 _ROWS = 200
@@ -138,11 +138,11 @@ class Inside:
         assert path == "/v1/bulk"
         return (piece for piece in [self._answer(body)])  # which can be closed
 
-    def request(self, method: str, path: str, *, json: Any) -> Answer:
+    def request(self, method: str, path: str, *, json: Any) -> HttpAnswer:
         answer = self._client.open(path, method=method, json=json)
         if answer.status_code >= 300:
             raise problem_of(answer.status_code, answer.get_json(force=True))
-        return Answer(answer.status_code, answer.headers, answer.get_data())
+        return HttpAnswer(answer.status_code, answer.headers, answer.get_data())
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         kind = "application/x-ndjson"
         if answer is None:
             answer = lambda body: client.post("/v1/bulk", data=body, content_type=kind).get_data()  # noqa: E731
-        terms = BulkTerms(lines_max=20, sleep=lambda _: None)
+        terms = BulkTerms(lines_max=20, retry=Retry(retries_max=None, sleep=lambda _: None))
         monkeypatch.setattr(Options, "bulk_terms", lambda *_, **__: terms)
         monkeypatch.setattr(Options, "open_transport", lambda _: Inside(answer, client))
 

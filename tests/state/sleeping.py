@@ -13,8 +13,8 @@ from gateway.model import Commit, Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.store.contract import Store
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, add, put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import (
     compaction_of,

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.model import BareDocument, Change
 from gateway.state.replay import HistoryIncomplete, advance_all, bare_after, rebuild
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.store.contract_suite import commit
 
 CLOSED = {"acl": {"read": ["ann"]}}

@@ -17,9 +17,9 @@ from gateway.service import Gateway
 from gateway.state import replay, tail
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, bare_after
 from gateway.store.contract import Store, Unreachable
-from gateway.store.memory import MemoryStore
 from patching import ABSENT
 from tests.asking import WatchedStore, add, applied, content_of, once, put, wait_until
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.state.sleeping import LATE_S, World, gateway_on

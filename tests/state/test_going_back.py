@@ -17,8 +17,8 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state import tail
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, wait_until
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import DAY_S

@@ -12,7 +12,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state import janitor
 from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.state.sleeping import gateway_on
 from tests.store.contract_suite import commit
 

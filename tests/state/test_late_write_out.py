@@ -15,8 +15,8 @@ from gateway.decide.request import Unknown
 from gateway.model import Commit, Head
 from gateway.state import tail
 from gateway.store.contract import Store, Unreachable
-from gateway.store.memory import MemoryStore
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
+from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import (
     compaction_of,

@@ -8,8 +8,8 @@ from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.state import write_out
-from gateway.store.memory import MemoryStore
 from tests.asking import WatchedStore, put, wait_until
+from tests.memory_store import MemoryStore
 from tests.state.sleeping import gateway_on
 
 WRITES = ("write_documents", "write_commits")

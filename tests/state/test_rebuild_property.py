@@ -17,8 +17,8 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from gateway.store.memory import MemoryStore
 from tests.asking import patch, put
+from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
     Killed,
     check_history,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.model import BareDocument, Change, bare
 from gateway.store.contract import Store
-from patching import ABSENT, Owner, Owners, digest
+from patching import ABSENT, Owners, Ownership, digest
 from tests.store.contract_suite import commit, document, head, move
 
 _LAST = "\U0010ffff"
@@ -97,14 +97,17 @@ class ListingsContract:
     def test_a_scan_of_digests_tells_what_each_manager_owns(self, store: Store) -> None:
         """Not of items of lists, which it doesn't know, and only who asks for it."""
         content, items = {"a": 1, "b": {"x": 2}, "$.c": 3}, {"s": ["x"]}
-        by = ((Owner("Ann", 2), Owner("p.q $", 1)), (Owner("Ann", 2), Owner("ann", 3, True)))
+        by = (
+            (Ownership("Ann", 2), Ownership("p.q $", 1)),
+            (Ownership("Ann", 2), Ownership("ann", 3, True)),
+        )
         owned = replace(
             document(1, key="owned", content=content),
             owners=Owners(by, {"a": 0, "b": {"x": 1}}),
         )
         listed = replace(
             document(2, key="listed", content=items),
-            owners=Owners(((Owner("Ann", 2),),), {"s": {'"x"': 0}}),
+            owners=Owners(((Ownership("Ann", 2),),), {"s": {'"x"': 0}}),
         )
         gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
         store.write_documents({"c": [owned, listed, gone, document(3, key="plain")]})

@@ -1,7 +1,6 @@
 import pytest
 
-from gateway.store.memory import MemoryStore
-from gateway.store.memory_uploads import MemoryTokens, MemoryUploads
+from tests.memory_store import MemoryStore, MemoryTokens, MemoryUploads
 from tests.store.contract_suite import StoreContract
 from tests.store.listings_suite import ListingsContract
 from tests.store.ranges_suite import RangesContract

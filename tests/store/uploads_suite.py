@@ -6,13 +6,13 @@ import hashlib
 import time
 from dataclasses import replace
 
-from gateway.store.upload_contract import Held, Upload, UploadPart, UploadStore
+from gateway.store.contract import UploadPart, UploadRecord, UploadsHeld, UploadStore
 from tests.store.retention_suite import race
 
 
-def upload(name: str = "u1", **fields: object) -> Upload:
+def upload(name: str = "u1", **fields: object) -> UploadRecord:
     now_us = time.time_ns() // 1000
-    made = Upload(
+    made = UploadRecord(
         id=name,
         catalog="c",
         key="päth/k",
@@ -56,7 +56,7 @@ class UploadsContract:
 
     def test_it_tells_who_holds_how_much(self, uploads: UploadStore) -> None:
         now_us = time.time_ns() // 1000
-        assert uploads.held("ann", now_us) == (Held(), Held())
+        assert uploads.held("ann", now_us) == (UploadsHeld(), UploadsHeld())
         anns = [upload(f"u{n}") for n in range(3)]
         odd = upload("u1", catalog="d", principal="$bob")
         late = upload("late", expires_us=now_us - 1)
@@ -64,13 +64,13 @@ class UploadsContract:
             uploads.create_upload(each)
             assert uploads.make_room(each, 1, 10, 100)
         assert uploads.make_room(anns[0], 2, 5, 100)
-        assert uploads.held("ann", now_us) == (Held(4, 45), Held(3, 35))
-        assert uploads.held("$bob", now_us) == (Held(4, 45), Held(1, 10))
-        assert uploads.held("eve", now_us) == (Held(4, 45), Held())
+        assert uploads.held("ann", now_us) == (UploadsHeld(4, 45), UploadsHeld(3, 35))
+        assert uploads.held("$bob", now_us) == (UploadsHeld(4, 45), UploadsHeld(1, 10))
+        assert uploads.held("eve", now_us) == (UploadsHeld(4, 45), UploadsHeld())
         uploads.create_upload(replace(anns[0], is_open=False))
         assert uploads.upload("c", "u0") == replace(anns[0], is_open=False)
         uploads.drop_upload(anns[1])
-        assert uploads.held("ann", now_us) == (Held(2, 20), Held(1, 10))
+        assert uploads.held("ann", now_us) == (UploadsHeld(2, 20), UploadsHeld(1, 10))
 
     def test_room_is_made_within_the_bound(self, uploads: UploadStore) -> None:
         made, gone = upload(), upload("u2")
@@ -81,7 +81,7 @@ class UploadsContract:
         # The largest counts that may be there.
         assert uploads.make_room(made, 1, 1, 10)
         assert not uploads.make_room(made, 2, 5, 10)
-        assert uploads.held("ann", made.created_us)[1] == Held(1, 10)
+        assert uploads.held("ann", made.created_us)[1] == UploadsHeld(1, 10)
         assert not uploads.make_room(gone, 1, 1, 10)
         uploads.create_upload(replace(made, is_open=False))
         assert not uploads.make_room(made, 1, 1, 10)

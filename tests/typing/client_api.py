@@ -10,7 +10,6 @@ from patching import Json
 from patching.client import (
     Appended,
     AppendFailed,
-    Backoff,
     BulkAnswer,
     Catalog,
     CatalogHead,
@@ -33,6 +32,7 @@ from patching.client import (
     Reload,
     RequestError,
     Retry,
+    RetryDetails,
     Reverted,
     RevisionTooOld,
     Several,
@@ -64,7 +64,7 @@ with Follower(
     history=History(commits=10, seconds=60),
     prefix="a",
     token=lambda: "secret",
-    backoff=Backoff(first_s=1),
+    retry=Retry(first_s=1),
 ) as follower:
     assert_type(follower.current(), Snapshot)
     assert_type(follower.at_revision(1).documents, Mapping[str, Json])
@@ -164,8 +164,16 @@ def whole(catalog: Catalog) -> None:
     assert_type(catalog.uploads.replace("k", [b"1"], if_absent=True, attributes="clear"), Written)
 
 
+def retried(details: RetryDetails) -> None:
+    assert_type(details.failures + details.pause_s, float)
+    assert_type(details.error, Exception)
+
+
 with Gateway(
-    "http://localhost:8080", token="secret", timeout_s=5, retry=Retry(sends_max=3, make_keys=False)
+    "http://localhost:8080",
+    token="secret",
+    timeout_s=5,
+    retry=Retry(retries_max=3, on_retry=retried),
 ) as gateway:
     assert_type(gateway.catalog("c"), Catalog)
     assert_type(gateway.catalogs(prefix="a"), Iterator[CatalogHead])

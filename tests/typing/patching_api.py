@@ -8,7 +8,7 @@ from patching import (
     ABSENT,
     DEFAULT_LIMITS,
     NO_LISTS,
-    Applied,
+    ApplyResult,
     Contested,
     Document,
     Extended,
@@ -82,7 +82,7 @@ assert_type(lists.at(("tags",)), ListRule | None)
 assert_type(lists.require(counts, ABSENT), int)
 
 done = apply_wanted(counts, None, {"a": 1}, manager="nightly", revision=1, conflict="skip")
-assert_type(done, Applied)
+assert_type(done, ApplyResult)
 assert_type(done.owners, Owners | None)
 assert_type(done.skipped, tuple[Contested, ...])
 assert_type(taken_over(done.owners, counts, ABSENT, author="ann", revision=2), Owners | None)

@@ -20,15 +20,15 @@ from typing import Any, Final
 
 from marshmallow import Schema
 
-from gateway.access.limits import Shares
+from gateway.access.token_buckets import Shares
 from gateway.decide.strict import load
 from gateway.http.context import Context, Environ, WsgiApplication, context_of, declared_bytes
 from gateway.http.door.rate_limits import spend_body_bytes
 from gateway.http.wire.body import decode_value, read_body, weigh
+from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import require_json
 from gateway.http.wire.members import invalid_body
 from gateway.http.wire.problems import problem_answer
-from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import Account, Memory, work_for
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from gateway.access.limits import REFUSALS, PrincipalLimits
+from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, Written
 from gateway.errors import Forbidden, OutcomeUnknown, code_of
 from gateway.http.context import Context, Decided

@@ -27,13 +27,13 @@ from typing import Final, Protocol
 from flask import Response
 
 from gateway.access import ANONYMOUS, Principal, Role
-from gateway.access.limits import REFUSALS, PrincipalLimits, holder_of
 from gateway.access.principal import forbidden
+from gateway.access.token_buckets import REFUSALS, PrincipalLimits, holder_of
 from gateway.errors import GatewayError, Unauthenticated
 from gateway.http.context import Context, Environ, Recheck
+from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
-from gateway.http.wire.refusals import RequestRefused, TryLater
 from gateway.limits import RequestLimits
 
 _log = logging.getLogger(__name__)

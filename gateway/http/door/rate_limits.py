@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.access.limits import Excess, PrincipalLimits, Rate
+from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
 from gateway.decide.edits import ApplyPatch, Edit, EditAttributes
 from gateway.decide.ranges import RangeReplacement
 from gateway.http.context import Context, HeaderList, declared_bytes
-from gateway.http.wire.refusals import TryLater
+from gateway.http.wire.codes import TryLater
 
 REQUESTS: Final = "requests"
 BODY_BYTES: Final = "body-bytes"

@@ -12,10 +12,10 @@ from gateway.decide.applications import Application, applications, fence_of
 from gateway.decide.strict import SWITCH, Exact, strict, whole
 from gateway.http.context import Decided, this_request
 from gateway.http.door.admission import take_members
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.headers import application_name
 from gateway.http.wire.members import refuse_member
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import Result, result_of
 from gateway.limits import RequestLimits

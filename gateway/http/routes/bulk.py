@@ -37,12 +37,12 @@ from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import Answer, Stream, StreamAnswer, unbound_sending
 from gateway.http.wire.body import refuse_encoded
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import preferences
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import Answer, Stream, StreamAnswer, unbound_sending
 from gateway.http.write.bulk_lines import BulkTerms, line_request, problem_line, written_line
 from gateway.http.write.bulk_stream import (
     Budget,

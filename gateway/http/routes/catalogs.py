@@ -18,7 +18,6 @@ from gateway.errors import CatalogNotFound
 from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import catalog_name
@@ -28,6 +27,7 @@ from gateway.http.wire.query import (
     SETTINGS_PARAMETERS,
     parameters,
 )
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
@@ -39,7 +39,7 @@ from gateway.service import Gateway
 _RULE = "/v1/catalogs/<segment:catalog>"
 
 
-class CatalogRoutes:
+class WholeCatalogRoutes:
     def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits

@@ -20,12 +20,18 @@ from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Environ, Recheck, this_request
-from gateway.http.wire.answers import Answer, Stream, StreamAnswer, body_answer, in_pieces
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
 from gateway.http.wire.query import POLL_PARAMETERS, STREAM_PARAMETERS, parameters, whole_number
-from gateway.http.wire.refusals import RequestRefused
-from gateway.http.wire.shapes import Seen, bookmark_event, commit_event, end_event, event_data
+from gateway.http.wire.responses import Answer, Stream, StreamAnswer, body_answer, in_pieces
+from gateway.http.wire.shapes import (
+    WatcherView,
+    bookmark_event,
+    commit_event,
+    end_event,
+    event_data,
+)
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
 
@@ -73,13 +79,13 @@ class ChangesRoutes:
             selection=selection,
             holder=context.holder,
         )
-        seen = Seen(sight, selection)
+        seen = WatcherView(sight, selection)
         if as_stream:
             return self._stream(watcher, seen, context.require_still_let_in)
         with watcher:
             return _polled(_take(watcher, asked["timeout"], asked["limit"]), seen)
 
-    def _stream(self, watcher: Watcher, seen: Seen, recheck: Recheck) -> Answer:
+    def _stream(self, watcher: Watcher, seen: WatcherView, recheck: Recheck) -> Answer:
         headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
         events = _events(watcher, seen, self._limits.watch_bookmark_s, recheck)
         return StreamAnswer(Stream(events, watcher.close), 200, headers)
@@ -115,13 +121,15 @@ def _take(watcher: Watcher, timeout_s: float, limit: int) -> Taken:
         return Taken((), watcher.position)
 
 
-def _polled(taken: Taken, seen: Seen) -> Answer:
+def _polled(taken: Taken, seen: WatcherView) -> Answer:
     commits = b",".join(map(event_data, seen.events(taken.told)))
     body = b'{"commits":[%b],"revision":%d}' % (commits, taken.revision)
     return body_answer(body, [_NO_STORE])
 
 
-def _events(watcher: Watcher, seen: Seen, bookmark_s: float, recheck: Recheck) -> Iterator[bytes]:
+def _events(
+    watcher: Watcher, seen: WatcherView, bookmark_s: float, recheck: Recheck
+) -> Iterator[bytes]:
     """The pieces of an event stream; the first comes at once, so that a client knows it is on.
 
     A principal that would no longer be let in gets no further events.

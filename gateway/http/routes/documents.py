@@ -10,15 +10,28 @@ from __future__ import annotations
 from typing import Any
 
 from flask import Flask
+from msgspec.structs import replace
 
 from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put
+from gateway.decide.owning import LetGo
 from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import (
+from gateway.http.wire.apply_terms import apply_parameters, require_wanted
+from gateway.http.wire.body import decode_document, read_patch
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import read_conditions, refuse_composites
+from gateway.http.wire.headers import catalog_name, document_key
+from gateway.http.wire.query import (
+    APPLY_PARAMETERS,
+    DOCUMENT_PARAMETERS,
+    LET_GO_PARAMETERS,
+    parameters,
+)
+from gateway.http.wire.responses import (
     Answer,
     body_answer,
     empty_answer,
@@ -26,17 +39,11 @@ from gateway.http.wire.answers import (
     last_modified,
     state_headers,
 )
-from gateway.http.wire.body import decode_document, read_patch
-from gateway.http.wire.conditions import read_conditions, refuse_composites
-from gateway.http.wire.headers import catalog_name, document_key
-from gateway.http.wire.owning import apply_parameters, require_wanted
-from gateway.http.wire.query import APPLY_PARAMETERS, DOCUMENT_PARAMETERS, parameters
-from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.document import Reading
+from gateway.read.current import Reading
 from gateway.service import Gateway
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
@@ -199,3 +206,32 @@ def _require(conditions: Conditions, key: str, document: Document) -> None:
     Conditions(
         if_match=conditions.if_match, if_unmodified_since=conditions.if_unmodified_since
     ).check(key, lambda _: document, document.revision)
+
+
+class OwnersRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        rule = "/v1/catalogs/<segment:catalog>/owners/<rest:key>"
+        app.add_url_rule(rule, "read_owners", self.read, methods=["GET"])
+        app.add_url_rule(rule, "let_go", self.let_go, methods=["DELETE"])
+
+    def read(self, catalog: str, key: str) -> Answer:
+        """By pointer, the owners of each leaf that has any, now or as of another time."""
+        catalog, key = self._names(catalog, key)
+        return read_document(self._gateway, this_request(), catalog, key, "owners")
+
+    def let_go(self, catalog: str, key: str) -> Answer:
+        """A manager owns nothing of the document any more; what nobody else owns is removed."""
+        context = this_request()
+        asked = parameters(context.environ, LET_GO_PARAMETERS)
+        ask = read_ask(context, *self._names(catalog, key), part="owners", asked=asked)
+        edit = LetGo(asked.get("manager") or context.by.name, asked["prune"])
+        sent = replace(NOTHING_SENT, terms=[edit.manager, edit.prune])
+        request = request_of(self._gateway, ask, (KeyEdit(ask.key, edit),), sent)
+        return document_answer(self._gateway, ask, commit(self._gateway, context, ask, request))
+
+    def _names(self, catalog: str, key: str) -> tuple[str, str]:
+        return catalog_name(catalog, self._limits), document_key(key, self._limits)

@@ -8,14 +8,20 @@ import msgspec
 from flask import Flask
 
 from gateway.http.context import this_request
-from gateway.http.wire.answers import Answer, body_answer, encode
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
-from gateway.http.wire.query import COMMITS_PARAMETERS, parameters, whole_number
-from gateway.http.wire.refusals import RequestRefused
-from gateway.http.wire.shapes import commit_shape, verdict_shape
+from gateway.http.wire.query import (
+    COMMITS_PARAMETERS,
+    DIFFERENCES_PARAMETERS,
+    parameters,
+    whole_number,
+)
+from gateway.http.wire.responses import Answer, body_answer, encode
+from gateway.http.wire.shapes import commit_shape, difference_shape, verdict_shape
 from gateway.limits import RequestLimits
 from gateway.model import Commit
+from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
 from gateway.service import Gateway
@@ -101,3 +107,37 @@ def _idempotency_key(encoded: str) -> str:
     if not is_idempotency_key(key):
         raise RequestRefused("invalid_name", "this can't be an Idempotency-Key")
     return key
+
+
+def _told(difference: DocumentDifference) -> msgspec.Raw:
+    return msgspec.Raw(encode(difference_shape(difference)))
+
+
+class DifferenceRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        rule = "/v1/catalogs/<segment:catalog>/differences"
+        app.add_url_rule(rule, "list_differences", self.page, methods=["GET"])
+
+    def page(self, catalog: str) -> Answer:
+        """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
+        context = this_request()
+        catalog = catalog_name(catalog, self._limits)
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, DIFFERENCES_PARAMETERS)
+        reading = self._gateway.differences
+        span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
+        sight = self._gateway.acls.sight(context.by, catalog)
+        page = reading.page(span, _told, after=asked["after"], limit=asked["limit"], sight=sight)
+        more = page.next_after
+        content = {
+            "catalog": catalog,
+            "from": page.before,
+            "to": page.after,
+            "differences": page.documents,
+            "next": None if more is None else {"after": more, "to": page.after},
+        }
+        return body_answer(encode(content), [("Catalog-Revision", str(page.after))])

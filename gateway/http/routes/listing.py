@@ -16,7 +16,16 @@ from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.routes.documents import asked_revision
-from gateway.http.wire.answers import (
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import is_not_modified, refuse_conditions
+from gateway.http.wire.headers import JSON, catalog_name, require_key
+from gateway.http.wire.query import (
+    DOCUMENTS_PARAMETERS,
+    EXPORT_PARAMETERS,
+    PARTITIONS_PARAMETERS,
+    parameters,
+)
+from gateway.http.wire.responses import (
     Answer,
     Stream,
     body_answer,
@@ -25,14 +34,11 @@ from gateway.http.wire.answers import (
     in_pieces,
     state_headers,
 )
-from gateway.http.wire.conditions import is_not_modified
-from gateway.http.wire.headers import JSON, catalog_name, require_key
-from gateway.http.wire.query import DOCUMENTS_PARAMETERS, EXPORT_PARAMETERS, parameters
-from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.digests import DigestPage, KeyDigest, Names
-from gateway.read.listing import DocumentPage
+from gateway.read.digests import KeyDigest, KeyDigestPage, Names
+from gateway.read.listing import ListingPage
+from gateway.read.partitions import KeySpan
 from gateway.service import Gateway
 
 _log = logging.getLogger(__name__)
@@ -62,7 +68,7 @@ class ListingRoutes:
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
         sight = self._gateway.acls.sight(context.by, catalog)
-        page: DocumentPage[msgspec.Raw] | DigestPage
+        page: ListingPage[msgspec.Raw] | KeyDigestPage
         documents: Sequence[msgspec.Raw | dict[str, Any]]
         folders: dict[str, Any] = {}
         if asked.pop("select") is None:
@@ -248,3 +254,28 @@ def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
 def _refuse(parameter: str, reason: str) -> None:
     detail = f"parameter {parameter!r}: {reason}"
     raise RequestRefused("invalid_parameter", detail, parameter=parameter)
+
+
+class PartitionRoutes:
+    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+        self._gateway = gateway
+        self._limits = limits
+
+    def register(self, app: Flask) -> None:
+        rule = "/v1/catalogs/<segment:catalog>/partitions"
+        app.add_url_rule(rule, "plan_partitions", self.plan, methods=["GET"])
+
+    def plan(self, catalog: str) -> Answer:
+        """The revision that was asked for, and the keys that end its ranges."""
+        context = this_request()
+        catalog = catalog_name(catalog, self._limits)
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, PARTITIONS_PARAMETERS)
+        revision = asked_revision(self._gateway, catalog, asked)
+        span = KeySpan(asked["prefix"], asked["after"], asked["until"])
+        sight = self._gateway.acls.sight(context.by, catalog)
+        found = self._gateway.partitions.plan(
+            catalog, asked["count"], span, revision=revision, sight=sight
+        )
+        content = {"catalog": catalog, "revision": found.revision, "bounds": found.bounds}
+        return body_answer(encode(content), [("Catalog-Revision", str(found.revision))])

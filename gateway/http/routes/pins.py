@@ -14,9 +14,9 @@ from gateway.access import Role
 from gateway.decide.strict import strict, text, whole
 from gateway.http.context import this_request
 from gateway.http.door.admission import take_members
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.members import REVISION
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.shapes import rfc3339
 from gateway.limits import RequestLimits
 from gateway.model import Pin

@@ -27,11 +27,11 @@ from gateway.http.door.admission import take_members
 from gateway.http.door.authorization import require
 from gateway.http.door.rate_limits import spend_operations
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import Answer
 from gateway.http.wire.conditions import refuse_all_but_several
 from gateway.http.wire.headers import catalog_name, require_key
 from gateway.http.wire.members import AUTHOR, MESSAGE, refuse_member
 from gateway.http.wire.query import REVISION_MAX
+from gateway.http.wire.responses import Answer
 from gateway.http.write.answer import carried_out
 from gateway.http.write.ask import Ask, Sent, read_ask, request_of, with_members
 from gateway.http.write.revert_answers import revert_answer

@@ -16,9 +16,9 @@ from werkzeug.http import unquote_etag
 
 import gateway as package
 from gateway.http.context import HeaderList, this_request
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode, etag
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.query import NO_PARAMETERS, parameters
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, etag
 from gateway.service import Gateway
 
 _PACKAGE: Final = Path(package.__file__).parent

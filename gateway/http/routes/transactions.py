@@ -9,9 +9,9 @@ from gateway.http.context import this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import Answer
 from gateway.http.wire.conditions import refuse_all_but_several
 from gateway.http.wire.headers import catalog_name
+from gateway.http.wire.responses import Answer
 from gateway.http.write.answer import commit
 from gateway.http.write.ask import Sent, read_ask, request_of, with_members
 from gateway.http.write.transaction_answers import transaction_answer

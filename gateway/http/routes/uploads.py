@@ -16,13 +16,13 @@ from gateway.errors import PreconditionFailed
 from gateway.http.context import Context, Environ, declared_bytes, this_request
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.body import decode_document, weigh
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, percent_decoded, preferences, require_key
 from gateway.http.wire.members import attributes_asked
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
@@ -30,7 +30,7 @@ from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.limits import RequestLimits
 from gateway.service import Gateway
-from gateway.uploads.uploads import PART_NUMBER_MAX, OpenUpload
+from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
 

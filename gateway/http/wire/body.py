@@ -1,7 +1,9 @@
 r"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
 
-The search (``gateway.http.wire.storable``) walks the whole value. Most bodies show by their bytes
-alone that it would find nothing, and are spared it. Let ``raw`` be a body that msgspec decoded:
+BSON holds neither integers beyond 64 bits, nor NUL in member names, nor text that isn't Unicode;
+JSON holds neither NaN nor infinities. The search walks the whole value. Most bodies show by their
+bytes alone that it would find nothing, and are spared it. Let ``raw`` be a body that msgspec
+decoded:
 
 * NaN, infinities, numbers beyond a double, lone surrogates and bytes that aren't UTF-8: msgspec
   refuses them, so none is in the value.
@@ -22,7 +24,9 @@ searched, and the search decides.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, NoReturn
 
 import msgspec
@@ -31,12 +35,11 @@ from werkzeug.wsgi import get_input_stream
 import patching
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
-from gateway.errors import OverLimit
+from gateway.errors import OverLimit, Unstorable
 from gateway.http.context import Environ, declared_bytes
 from gateway.http.wire import headers as media_types
-from gateway.http.wire import storable
-from gateway.http.wire.answers import encode
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
 from patching import Json, Limits, has_many_exponents, join_pointer, repeated_member
 
@@ -164,7 +167,7 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
     """
     value, suspect = _decoded(raw)
     if suspect:
-        storable.check_operations(value, len(raw))
+        require_storable_operations(value, len(raw))
     _search(value, raw, suspect)
     refuse_repeated(value, raw, at, operation_at=0)
     return value
@@ -175,7 +178,7 @@ def decode_extended_patch(raw: bytes) -> Json:
     """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
     if suspect and isinstance(value, dict):
-        storable.check_operations(value.get("patch"), len(raw))
+        require_storable_operations(value.get("patch"), len(raw))
     _search(value, raw, suspect)
     refuse_repeated(value, raw, operation_at=1)
     return value
@@ -220,7 +223,7 @@ def decode_members(raw: bytes) -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size and depth.
 
     For bodies that hold several documents: ``document_bytes`` checks each. Pointers in errors are
-    into the body; what the pointers of patches in it may hold is left to ``storable``.
+    into the body; what the pointers of patches in it may hold is left to ``body``.
     """
     value, suspect = _decoded(raw)
     _search(value, raw, suspect)
@@ -308,7 +311,7 @@ def _search(value: Json, raw: bytes, suspect: ValueError | bool) -> None:
     Where nothing is found, that settles a suspicion, but not a refusal of msgspec's.
     """
     if suspect:
-        storable.check(value, depth_max=len(raw))
+        require_storable(value, depth_max=len(raw))
     if isinstance(suspect, ValueError):
         raise RequestRefused("malformed_json", f"the body is not JSON: {suspect}") from suspect
 
@@ -374,3 +377,104 @@ def _refuse_large(maximum: int, actual: int) -> NoReturn:
         maximum=maximum,
         actual=actual,
     )
+
+
+_INTEGER_MIN = -(2**63)
+_INTEGER_MAX = 2**63 - 1
+
+
+def require_storable(value: Json, *, depth_max: int, operation: int | None = None) -> None:
+    """Raise Unstorable for the first thing in ``value`` that can't be stored.
+
+    The first is the first in the order of the text; memory is taken by the depth alone, however
+    many elements there are. ``depth_max`` bounds the nesting of containers; ``operation`` is the
+    index of the patch operation that the value belongs to, for the error.
+    """
+    _require_item_storable(value, (), depth_max, operation)
+    # One iterator for each container that the walk is in, and the way to where it is.
+    inside = [_children(value)] if isinstance(value, dict | list) else []
+    path: list[str | int] = [""]
+    while inside:
+        for token, item in inside[-1]:
+            kind = type(item)
+            if (kind is int and _INTEGER_MIN <= item <= _INTEGER_MAX) or (
+                kind is str and item.isascii()
+            ):
+                continue
+            path[-1] = token
+            _require_item_storable(item, path, depth_max, operation)
+            if item and (kind is dict or kind is list):
+                inside.append(_children(item))
+                path.append("")
+                break
+        else:
+            inside.pop()
+            path.pop()
+
+
+def _children(container: Any) -> Iterator[tuple[str | int, Any]]:
+    return iter(container.items() if isinstance(container, dict) else enumerate(container))
+
+
+def _require_item_storable(
+    item: Json, path: Sequence[str | int], depth_max: int, operation: int | None
+) -> None:
+    problem = _problem(item, len(path), depth_max)
+    if problem:
+        raise Unstorable(problem, join_pointer([_printable(str(p)) for p in path]), operation)
+
+
+def _problem(item: Json, depth: int, depth_max: int) -> str | None:
+    if isinstance(item, str):
+        return None if _is_unicode(item) else "text holds a lone surrogate"
+    if isinstance(item, bool) or item is None:
+        return None
+    if isinstance(item, int):
+        fits = _INTEGER_MIN <= item <= _INTEGER_MAX
+        return None if fits else "an integer beyond 64 bits can't be stored"
+    if isinstance(item, float):
+        return None if math.isfinite(item) else "a number beyond the range of a double"
+    if depth >= depth_max:
+        return f"nested deeper than {depth_max} levels"
+    if isinstance(item, dict):
+        for name in item:
+            if "\0" in name:
+                return "a member name holds NUL"
+            if not _is_unicode(name):
+                return "a member name holds a lone surrogate"
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _printable(token: str) -> str:
+    return token.encode("utf-8", "backslashreplace").decode()
+
+
+@computed
+def require_storable_operations(operations: Json, depth_max: int) -> None:
+    """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        if isinstance(operation, dict):
+            _check_operation(operation, index, depth_max)
+
+
+def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> None:
+    path = operation.get("path")
+    pointer = path if isinstance(path, str) else ""
+    for member in ("path", "from"):
+        place = operation.get(member)
+        if isinstance(place, str) and "\0" in place:
+            raise Unstorable("a member name holds NUL", pointer, index)
+    if "value" in operation:
+        try:
+            require_storable(operation["value"], depth_max=depth_max)
+        except Unstorable as error:
+            shown = pointer.encode("utf-8", "backslashreplace").decode()
+            raise Unstorable(error.detail, shown + error.pointer, index) from error

@@ -8,12 +8,15 @@ Three kinds of tags are ours: a document's version token; a composite, ``key1=to
 with the keys percent-encoded and ``absent`` for the token of a key without a document; and a
 catalog's, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
 
-``ranges`` has the header If-Unchanged-Under.
+If-Unchanged-Under is a list of structured fields (RFC 9651): strings, or display strings for what
+isn't ASCII, each with the parameter ``revision``::
 
-In JSON they are the members ``if_match``, ``if_none_match`` and ``if_unchanged_under``. Of the
-former each is ``"*"``, a version token
-(composites and a catalog's tag included, all without the header's quotes), or a list of tokens, and
-is held to what the header of the same name is held to.
+    If-Unchanged-Under: "tables/orders/";revision=12, %"m%c3%a4rkte/";revision=9
+
+In JSON they are the members ``if_match``, ``if_none_match`` and ``if_unchanged_under``. Each of
+the first two is ``"*"``, a version token (composites and a catalog's tag included, all without the
+header's quotes), or a list of tokens, and is held to what the header of the same name is held to;
+the last is ``{"prefix", "revision"}``, or a list of these.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import unquote
 
 from gateway.conflict import Conflict, Required
 from gateway.decide.conditions import (
@@ -38,14 +42,98 @@ from gateway.decide.conditions import (
     Tags,
     tag_text,
 )
+from gateway.decide.ranges import RANGES_MAX, RangeUnchanged
 from gateway.errors import PreconditionFailed
 from gateway.http.context import Environ
-from gateway.http.wire import ranges
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import catalog_name, percent_decoded
+from gateway.http.wire.members import REVISION, member, refuse_member, require_object
 from gateway.http.wire.query import NO_PARAMETERS, parameters
-from gateway.http.wire.refusals import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import OWN_KEYS
+
+UNCHANGED_UNDER: Final = "If-Unchanged-Under"
+UNCHANGED_UNDER_MEMBER: Final = "if_unchanged_under"
+_range_item = re.compile(
+    r"""
+    [ \t]*
+    (?: "(?P<text> (?: [\x20\x21\x23-\x5b\x5d-\x7e] | \\["\\] )* )"
+      | %"(?P<shown> (?: [\x20\x21\x23\x24\x26-\x7e] | %[0-9a-f]{2} )* )" )
+    ;[ ]*revision=(?P<revision> [0-9]{1,15})
+    [ \t]*
+    (?P<end> , | \Z )
+    """,
+    re.VERBOSE,
+).match
+
+
+def ranges_in_header(value: str) -> tuple[RangeUnchanged, ...]:
+    """Raises RequestRefused ``invalid_condition``, or ``over_limit`` for more than RANGES_MAX."""
+    ranges = []
+    position, end = 0, ","
+    while end == ",":
+        found = _range_item(value, position)
+        if found is None:
+            shown = value[position : position + 100].strip()
+            example = f'{UNCHANGED_UNDER}: "tables/orders/";revision=12'
+            raise _range_refusal(
+                f"it isn't a list of strings with a revision ({example}): {shown!r}"
+            )
+        ranges.append(RangeUnchanged(_prefix(found), int(found["revision"])))
+        position, end = found.end(), found["end"]
+    _refuse_many_ranges(len(ranges), header=UNCHANGED_UNDER)
+    return tuple(ranges)
+
+
+def _prefix(found: re.Match[str]) -> str:
+    if found["shown"] is None:
+        return re.sub(r'\\(["\\])', r"\1", found["text"])
+    try:
+        return unquote(found["shown"], errors="strict")
+    except UnicodeDecodeError as error:
+        raise _range_refusal(f"{found['shown'][:100]!r} isn't UTF-8: {error}") from error
+
+
+def ranges_in_body(members: Mapping[str, Any]) -> tuple[RangeUnchanged, ...]:
+    """Raises RequestRefused ``invalid_body`` or ``over_limit`` with the member's ``pointer``."""
+    if UNCHANGED_UNDER_MEMBER not in members:
+        return ()
+    given, at = members[UNCHANGED_UNDER_MEMBER], f"/{UNCHANGED_UNDER_MEMBER}"
+    if isinstance(given, dict):
+        return (_range_of(given, at),)
+    if not isinstance(given, list) or not given:
+        refuse_member(at, "it must be an object with 'prefix' and 'revision', or a list of these")
+    _refuse_many_ranges(len(given), pointer=at)
+    return tuple(_range_of(each, f"{at}/{index}") for index, each in enumerate(given))
+
+
+def _range_of(given: Any, at: str) -> RangeUnchanged:
+    each = require_object(given, ("prefix", "revision"), at)
+    for name in ("prefix", "revision"):
+        if name not in each:
+            refuse_member(at, f"{name!r} is missing")
+    if not isinstance(each["prefix"], str):
+        refuse_member(f"{at}/prefix", "it must be the beginning of documents' keys")
+    return RangeUnchanged(each["prefix"], member(each, "revision", REVISION, at))
+
+
+def _refuse_many_ranges(count: int, **place: Any) -> None:
+    if count > RANGES_MAX:
+        raise RequestRefused(
+            "over_limit",
+            f"{UNCHANGED_UNDER}: it has {count} ranges, {RANGES_MAX} are allowed",
+            limit="ranges_max",
+            maximum=RANGES_MAX,
+            actual=count,
+            **place,
+        )
+
+
+def _range_refusal(reason: str) -> RequestRefused:
+    return RequestRefused(
+        "invalid_condition", f"{UNCHANGED_UNDER}: {reason}", header=UNCHANGED_UNDER
+    )
+
 
 # An element of a list of entity tags (section 8.8.3), with the comma behind it. A tag may hold
 # commas, but neither a space nor a quote.
@@ -71,7 +159,7 @@ _HEADERS: Final = (
     "If-None-Match",
     "If-Modified-Since",
     "If-Unmodified-Since",
-    ranges.HEADER,
+    UNCHANGED_UNDER,
 )
 
 
@@ -118,13 +206,13 @@ def write_conditions(environ: Environ) -> Conditions:
     unchanged = environ.get("HTTP_IF_UNCHANGED_UNDER")
     if unchanged is None:
         return conditions
-    return replace(conditions, unchanged_under=ranges.ranges_in_header(unchanged))
+    return replace(conditions, unchanged_under=ranges_in_header(unchanged))
 
 
 def read_conditions(environ: Environ) -> Conditions:
     """The conditions of a GET or HEAD."""
     if "HTTP_IF_UNCHANGED_UNDER" in environ:
-        raise _refusal(ranges.HEADER, "a read can't honour it")
+        raise _refusal(UNCHANGED_UNDER, "a read can't honour it")
     return _common_conditions(environ)
 
 
@@ -241,7 +329,7 @@ def _refusal(header: str, reason: str) -> RequestRefused:
 # As many as a transaction has compares, by default: each is looked up.
 _TOKENS_MAX: Final = 4096
 _TAG_MEMBERS: Final = ("if_match", "if_none_match")
-CONDITION_MEMBERS: Final = (*_TAG_MEMBERS, ranges.MEMBER)
+CONDITION_MEMBERS: Final = (*_TAG_MEMBERS, UNCHANGED_UNDER_MEMBER)
 
 
 def body_conditions(members: Mapping[str, Any]) -> Conditions:
@@ -255,7 +343,7 @@ def body_conditions(members: Mapping[str, Any]) -> Conditions:
     match, none_match = (
         _member_tags(name, members[name]) if name in members else None for name in _TAG_MEMBERS
     )
-    unchanged = ranges.ranges_in_body(members)
+    unchanged = ranges_in_body(members)
     conditions = Conditions(match, none_match, unchanged_under=unchanged)
     if reason := _contradiction(conditions):
         raise _member_refusal("if_none_match", reason, "/if_none_match")

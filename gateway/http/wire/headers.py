@@ -12,7 +12,7 @@ from werkzeug.http import parse_options_header
 
 from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.http.context import Environ
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.codes import RequestRefused
 from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY
 

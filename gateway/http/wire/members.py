@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn
 from marshmallow import ValidationError
 
 from gateway.decide.strict import Exact, text, whole
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
-from gateway.http.wire.refusals import RequestRefused
 from gateway.model import Attributes
 from patching import join_pointer
 

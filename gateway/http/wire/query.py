@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 from marshmallow import Schema, ValidationError, fields, missing
 
 from gateway.http.context import Environ
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, is_author, percent_decoded
-from gateway.http.wire.refusals import RequestRefused
 from patching import CONFLICTS
 
 REVISION_MAX = 2**63 - 1

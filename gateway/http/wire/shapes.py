@@ -11,12 +11,37 @@ import msgspec
 
 from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
-from gateway.http.wire.answers import encode
-from gateway.http.wire.owner_shapes import owners_change_shape
-from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Verdict
-from gateway.read.differences import Difference
+from gateway.http.wire.responses import encode
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Skipped, Verdict
+from gateway.read.differences import DocumentDifference
 from gateway.read.visibility import Life, Sight
-from patching import ABSENT, Json, diff
+from patching import ABSENT, Json, Owners, OwnersChange, Ownership, diff, join_pointer
+
+
+def owner_shapes(owners: Iterable[Ownership]) -> list[dict[str, Any]]:
+    return [{"manager": each.manager, "since": each.since, "plain": each.plain} for each in owners]
+
+
+@interruptible
+def owners_shape(owners: Owners | None) -> list[dict[str, Any]]:
+    """By pointer, ascending, the owners of each leaf that has any."""
+    leaves = owners.leaves() if owners else ()
+    shown = [{"pointer": join_pointer(tokens), "owners": owner_shapes(by)} for tokens, by in leaves]
+    return sorted(shown, key=lambda each: str(each["pointer"]))
+
+
+def owners_change_shape(change: OwnersChange) -> list[dict[str, Any]]:
+    """By manager what it gained and lost."""
+    return [
+        {"manager": manager, "plain": plain, "gained": gained, "lost": lost}
+        for manager, plain, gained, lost in change.pointers()
+    ]
+
+
+@interruptible
+def skipped_shape(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
+    return [{"pointer": each.pointer, "owners": owner_shapes(each.owners)} for each in skipped]
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -121,7 +146,7 @@ def _shown(commit: Commit) -> Iterable[Change]:
 
 
 @interruptible
-def difference_shape(each: Difference) -> dict[str, Any]:
+def difference_shape(each: DocumentDifference) -> dict[str, Any]:
     """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
 
     The token and the revision are those of the document at ``to``, or null. The key of the
@@ -195,7 +220,7 @@ def event_data(event: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WatcherView:
     """One watcher's view of the commits that all watchers share.
 
     Changes beyond ``sight`` (None: it sees everything) are left out, as in ``Sight.commits``. If no

@@ -15,7 +15,8 @@ from gateway.decide.conditions import CatalogTag
 from gateway.decide.request import Applied, Request, Unchanged, Unknown, Written
 from gateway.errors import CommitError, OutcomeUnknown
 from gateway.http.context import Context, Decided, HeaderList
-from gateway.http.wire.answers import (
+from gateway.http.wire.headers import document_path
+from gateway.http.wire.responses import (
     Answer,
     body_answer,
     empty_answer,
@@ -23,9 +24,7 @@ from gateway.http.wire.answers import (
     etag,
     last_modified,
 )
-from gateway.http.wire.headers import document_path
-from gateway.http.wire.owner_shapes import owners_shape, skipped_shape
-from gateway.http.wire.shapes import change_shape
+from gateway.http.wire.shapes import change_shape, owners_shape, skipped_shape
 from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented

@@ -30,6 +30,7 @@ from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import Request
 from gateway.http.context import Context, Environ
 from gateway.http.door.authorization import author_of
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import write_conditions
 from gateway.http.wire.headers import (
     Preferences,
@@ -39,7 +40,6 @@ from gateway.http.wire.headers import (
     preferences,
 )
 from gateway.http.wire.query import WRITE_PARAMETERS, parameters
-from gateway.http.wire.refusals import RequestRefused
 from gateway.model import SETTINGS_KEY, Attributes, Idempotency
 from gateway.service import Gateway
 from patching import ABSENT, Absent, Json, digest

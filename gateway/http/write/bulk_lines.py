@@ -41,7 +41,13 @@ from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError, RefusedBefore
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.answers import encode
+from gateway.http.wire.apply_terms import (
+    APPLY_MEMBERS,
+    LET_GO_MEMBERS,
+    apply_members,
+    let_go_members,
+    require_wanted,
+)
 from gateway.http.wire.body import (
     decode_document,
     decode_extended_patch,
@@ -50,6 +56,7 @@ from gateway.http.wire.body import (
     refuse_repeated,
     weigh,
 )
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
 from gateway.http.wire.members import (
@@ -63,16 +70,9 @@ from gateway.http.wire.members import (
     required,
     required_text,
 )
-from gateway.http.wire.owner_shapes import skipped_shape
-from gateway.http.wire.owning import (
-    APPLY_MEMBERS,
-    LET_GO_MEMBERS,
-    apply_members,
-    let_go_members,
-    require_wanted,
-)
-from gateway.http.wire.problems import Problem, problem_content, problem_of
-from gateway.http.wire.refusals import RequestRefused
+from gateway.http.wire.problems import Refusal, problem_content, problem_of
+from gateway.http.wire.responses import encode
+from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
 from gateway.http.write.bulk_stream import Line
@@ -370,7 +370,7 @@ def problem_line(index: int, error: Exception, request_name: str, **more: Any) -
     problem = problem_of(error)
     if problem is None:
         _log.error("line %s of request %s failed", index, request_name, exc_info=error)
-        problem = Problem("internal_error", "the gateway has a defect; it was logged")
+        problem = Refusal("internal_error", "the gateway has a defect; it was logged")
     problem.members.update(more)
     content = problem_content(problem, request_name)
     line = {"index": index, "status": content["status"], "problem": content}

@@ -23,12 +23,11 @@ from gateway.decide.compares import (
 from gateway.decide.ranges import COUNT_MAX, RangeAbsent, RangeCount, RangeUnchanged, Relation
 from gateway.decide.strict import whole
 from gateway.errors import Unstorable
-from gateway.http.wire.body import document_bytes
+from gateway.http.wire.body import document_bytes, require_storable_operations
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import require_key, require_prefix
 from gateway.http.wire.members import REVISION, member, refuse_member, require_known, require_object
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.refusals import RequestRefused
-from gateway.http.wire.storable import check_operations
 from gateway.limits import RequestLimits
 from patching import Limits, PatchError, join_pointer
 
@@ -113,7 +112,7 @@ def _require_true(value: Any, place: str) -> None:
 def patch_of(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:
     """The result of ``parse`` for ``operations`` at ``place``; its errors name the place."""
     try:
-        check_operations(operations, reader.limits.depth_max)
+        require_storable_operations(operations, reader.limits.depth_max)
         return parse()
     except Unstorable as error:
         error.pointer = f"{place}/{error.operation}"

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from gateway.access import Principal
 from gateway.errors import CommitError, PatchDoesNotFit, PreconditionFailed, TargetExists
+from gateway.http.wire.codes import KINDS
 from gateway.http.wire.problems import problem_of
-from gateway.http.wire.refusals import KINDS
 from gateway.model import WITHHELD, Document, token_revision
 from gateway.read.visibility import life_of
 from gateway.service import Gateway

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.decide.conditions import CatalogTag
 from gateway.decide.request import Applied
-from gateway.http.wire.answers import Answer, body_answer, encode, etag
+from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape
 from gateway.http.write.answer import Result, headers_of, preferences_applied, written_shape
 from gateway.http.write.ask import Ask

@@ -27,9 +27,8 @@ from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
 from gateway.decide.request import Applied, Unchanged
 from gateway.errors import CommitError, RevisionCompacted
-from gateway.http.wire.answers import Answer, body_answer, encode, etag
-from gateway.http.wire.owner_shapes import skipped_shape
-from gateway.http.wire.shapes import change_shape
+from gateway.http.wire.responses import Answer, body_answer, encode, etag
+from gateway.http.wire.shapes import change_shape, skipped_shape
 from gateway.http.write.answer import Result, headers_of, hidden_now, preferences_applied
 from gateway.http.write.ask import Ask
 from gateway.http.write.transactions import Transaction

@@ -48,7 +48,15 @@ from gateway.decide.ranges import (
     RangeReplacement,
 )
 from gateway.decide.strict import SWITCH, Exact, load, strict
+from gateway.http.wire.apply_terms import (
+    APPLY_MEMBERS,
+    LET_GO_MEMBERS,
+    apply_members,
+    let_go_members,
+    require_wanted,
+)
 from gateway.http.wire.body import decode_members, document_bytes
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.members import (
     AUTHOR,
     MESSAGE,
@@ -57,14 +65,6 @@ from gateway.http.wire.members import (
     refuse_member,
     require_known,
 )
-from gateway.http.wire.owning import (
-    APPLY_MEMBERS,
-    LET_GO_MEMBERS,
-    apply_members,
-    let_go_members,
-    require_wanted,
-)
-from gateway.http.wire.refusals import RequestRefused
 from gateway.http.write.compares import (
     Reader,
     key_of,

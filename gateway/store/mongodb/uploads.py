@@ -17,10 +17,10 @@ import msgspec
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
+from gateway.store.contract import UploadPart, UploadRecord, UploadsHeld
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import names_after
 from gateway.store.mongodb.records import Record
-from gateway.store.upload_contract import Held, Upload, UploadPart
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
@@ -42,7 +42,7 @@ class MongoUploads(StorePart):
     def _parts(self) -> Collection[Record]:
         return self._on.database["upload_parts"]
 
-    def create_upload(self, upload: Upload) -> None:
+    def create_upload(self, upload: UploadRecord) -> None:
         record = {
             "_id": _upload_id(upload.catalog, upload.id),
             "catalog": upload.catalog,
@@ -61,13 +61,13 @@ class MongoUploads(StorePart):
         with self._on.writing() as session:
             self._uploads.replace_one({"_id": record["_id"]}, record, upsert=True, session=session)
 
-    def upload(self, catalog: str, upload_id: str) -> Upload | None:
+    def upload(self, catalog: str, upload_id: str) -> UploadRecord | None:
         with self._on.reading() as session:
             name = {"_id": _upload_id(catalog, upload_id)}
             record = self._uploads.find_one(name, session=session)
         return None if record is None else _upload_from(record)
 
-    def held(self, principal: str, now_us: int) -> tuple[Held, Held]:
+    def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
         # By an index with all fields, so that no upload is read.
         now = _date(now_us) + _UPLOAD_KEPT
         is_own = {"$eq": ["$principal", {"$literal": principal}]}
@@ -75,13 +75,13 @@ class MongoUploads(StorePart):
         pipeline = [{"$match": {"open": True, "expires": {"$gt": now}}}, {"$group": count}]
         with self._on.reading() as session:
             found = {
-                group["_id"]: Held(group["uploads"], group["bytes"])
+                group["_id"]: UploadsHeld(group["uploads"], group["bytes"])
                 for group in self._uploads.aggregate(pipeline, session=session)
             }
-        own, others = found.get(True, Held()), found.get(False, Held())
-        return Held(own.uploads + others.uploads, own.bytes + others.bytes), own
+        own, others = found.get(True, UploadsHeld()), found.get(False, UploadsHeld())
+        return UploadsHeld(own.uploads + others.uploads, own.bytes + others.bytes), own
 
-    def make_room(self, upload: Upload, number: int, size_bytes: int, bytes_max: int) -> bool:
+    def make_room(self, upload: UploadRecord, number: int, size_bytes: int, bytes_max: int) -> bool:
         part = f"p{number}"
         room = {"$max": [f"$rooms.{part}", size_bytes]}
         others = {"$subtract": ["$bytes", {"$ifNull": [f"$rooms.{part}", 0]}]}
@@ -95,7 +95,7 @@ class MongoUploads(StorePart):
             done = self._uploads.update_one(name, [change], session=session)
         return done.matched_count == 1
 
-    def put_part(self, upload: Upload, number: int, content: bytes) -> UploadPart:
+    def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
         """Raises ValueError where the content is too large for one record."""
         if len(content) > PART_BYTES_MAX:
             raise ValueError(f"a part holds at most {PART_BYTES_MAX} bytes")
@@ -117,13 +117,13 @@ class MongoUploads(StorePart):
                 self._parts.replace_one(name, record, session=session)
         return part
 
-    def parts(self, upload: Upload) -> Sequence[UploadPart]:
+    def parts(self, upload: UploadRecord) -> Sequence[UploadPart]:
         fields = {"number": 1, "size_bytes": 1, "sha256": 1}
         with self._on.reading() as session:
             cursor = self._parts.find(_all_parts(upload), fields, session=session).sort("_id")
             return [UploadPart(r["number"], r["size_bytes"], r["sha256"]) for r in cursor]
 
-    def part_content(self, upload: Upload, number: int) -> bytes | None:
+    def part_content(self, upload: UploadRecord, number: int) -> bytes | None:
         with self._on.reading() as session:
             record = self._parts.find_one({"_id": _part_id(upload, number)}, session=session)
         return None if record is None else bytes(record["content"])
@@ -134,11 +134,11 @@ class MongoUploads(StorePart):
         with self._on.reading() as session:
             return self._uploads.count_documents(query, session=session)
 
-    def drop_parts(self, upload: Upload) -> None:
+    def drop_parts(self, upload: UploadRecord) -> None:
         with self._on.writing() as session:
             self._parts.delete_many(_all_parts(upload), session=session)
 
-    def drop_upload(self, upload: Upload) -> None:
+    def drop_upload(self, upload: UploadRecord) -> None:
         name = {"_id": _upload_id(upload.catalog, upload.id)}
         with self._on.writing() as session:
             self._parts.delete_many(_all_parts(upload), session=session)
@@ -149,11 +149,11 @@ def _upload_id(catalog: str, upload_id: str) -> str:
     return f"{catalog}\0{upload_id}"
 
 
-def _part_id(upload: Upload, number: int) -> str:
+def _part_id(upload: UploadRecord, number: int) -> str:
     return f"{_upload_id(upload.catalog, upload.id)}\0{number:08x}"
 
 
-def _all_parts(upload: Upload) -> Record:
+def _all_parts(upload: UploadRecord) -> Record:
     beginning = f"{_upload_id(upload.catalog, upload.id)}\0"
     return {"_id": names_after("", beginning)}
 
@@ -162,9 +162,9 @@ def _date(time_us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=time_us)
 
 
-def _upload_from(record: Record) -> Upload:
+def _upload_from(record: Record) -> UploadRecord:
     terms: dict[str, Any] = msgspec.json.decode(record["terms"])
-    return Upload(
+    return UploadRecord(
         id=record["id"],
         catalog=record["catalog"],
         key=record["key"],

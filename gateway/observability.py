@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
-from gateway.http.wire.refusals import KINDS
+from gateway.http.wire.codes import KINDS
 from gateway.meters import Meters
-from gateway.metrics.meters import PrometheusMeters, StoreMeters
+from gateway.metrics.prometheus import PrometheusMeters, StoreMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
 from gateway.metrics.shared import place
 from gateway.runtime import Runtime
 from gateway.service import Gateway
-from gateway.store.upload_contract import UploadStore
+from gateway.store.contract import UploadStore
 from gateway.tracing import Tracing, tracing
 
 _PACKAGE = "metadata-gateway"
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Observability:
     """``meters`` are for the commit loop, ``store_meters`` for the store, the rest for HTTP."""
 
     meters: Meters
@@ -32,7 +32,7 @@ class Operation:
     watch: Callable[[Gateway, UploadStore, Runtime], None]
 
 
-def operation(*, access_log: bool) -> Operation:
+def observability(*, access_log: bool) -> Observability:
     """Called once in a worker, after the fork."""
     registry = Registry(place())
     prometheus = PrometheusMeters(registry)
@@ -63,7 +63,7 @@ def operation(*, access_log: bool) -> Operation:
             sampler.sample()
         return registry.exposition()
 
-    return Operation(meters, prometheus, tuple(observers), exposition, watch)
+    return Observability(meters, prometheus, tuple(observers), exposition, watch)
 
 
 def package_version() -> str:

@@ -9,12 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from gateway.cli import refusals
+from gateway.cli import exit_codes
 from gateway.cli.command import ClientCommand, ReadCommand, Session
-from gateway.cli.import_files import Entry, format_of, read_entries, read_value
+from gateway.cli.exit_codes import explained
+from gateway.cli.importing import ImportEntry, format_of, read_entries, read_value
 from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
 from gateway.cli.output import error_line
-from gateway.cli.refusals import explained
 from patching import CONFLICTS
 from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
 
@@ -93,7 +93,7 @@ def owners(session: Session, catalog: str, key: str, revision: int | None, at: s
         session.output.record(shape, f"{leaf.pointer or '(all)'}  {', '.join(named)}")
 
 
-def _entries(path: str, prefix: str) -> Iterator[Entry]:
+def _entries(path: str, prefix: str) -> Iterator[ImportEntry]:
     """Raises ImportFileError, and UsageError where there is no such file."""
     if path == "-" or not Path(path).is_dir():
         yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
@@ -102,7 +102,7 @@ def _entries(path: str, prefix: str) -> Iterator[Entry]:
     for file in sorted(folder.rglob("*.json")):
         key = file.relative_to(folder).as_posix().removesuffix(".json")
         if key.startswith(prefix):
-            yield Entry(key, read_value(file))
+            yield ImportEntry(key, read_value(file))
 
 
 class _Run:
@@ -135,7 +135,7 @@ class _Run:
     def failed(self) -> bool:
         return self._error is not None
 
-    def apply(self, entries: Iterable[Entry], conflict: str) -> None:
+    def apply(self, entries: Iterable[ImportEntry], conflict: str) -> None:
         lines = []
         for entry in entries:
             self._keys.add(entry.key)
@@ -194,4 +194,4 @@ class _Run:
                 error_line(f"and {untold} more {count}")
         shape = {"catalog": self._catalog, **self.counts, "dry_run": self._dry_run}
         self._session.output.answer(shape)
-        return refusals.DONE if self._error is None else refusals.exit_code(self._error)
+        return exit_codes.DONE if self._error is None else exit_codes.exit_code(self._error)

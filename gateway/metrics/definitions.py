@@ -253,7 +253,7 @@ def markdown() -> str:
         "[operations/grafana-dashboard.json](operations/grafana-dashboard.json) and",
         "[operations/alerts.yaml](operations/alerts.yaml) use these names.",
         "",
-        "Printed by `python -m gateway.metrics` from the table in `gateway/metrics/table.py`.",
+        "Printed by `python -m gateway.metrics` from `gateway/metrics/definitions.py`.",
         "",
         "| name | type | labels | meaning |",
         "|---|---|---|---|",

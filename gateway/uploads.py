@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
-from gateway.access.limits import holder_of, may_hold
+from gateway.access.token_buckets import holder_of, may_hold
+from gateway.conflict import Conflict
 from gateway.decide.attributes import checked_attributes
 from gateway.decide.conditions import (
     NO_CONDITIONS,
@@ -41,15 +42,51 @@ from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
-from gateway.store.upload_contract import Upload, UploadPart, UploadStore
-from gateway.uploads.errors import (
-    TooManyUploads,
-    UploadCommitted,
-    UploadConflict,
-    UploadIncomplete,
-    UploadNotFound,
-)
+from gateway.store.contract import UploadPart, UploadRecord, UploadStore
 from patching import Json
+
+
+class UploadConflict(PreconditionFailed):
+    code = "upload_conflict"
+
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(conflict)
+        self.detail = f"the document changed since the upload was opened: {self.detail}"
+
+
+class UploadNotFound(CommitError):
+    code = "upload_not_found"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"there is no upload {upload_id!r}; it may have expired")
+
+
+class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are
+    code = "upload_incomplete"
+
+    def __init__(self, part: int | None) -> None:
+        missing = "it has no parts" if part is None else f"part {part} is missing"
+        super().__init__(f"the upload can't be committed: {missing}")
+        self.part = part
+
+
+class UploadCommitted(CommitError):
+    code = "upload_committed"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
+
+
+class TooManyUploads(CommitError):  # ``holder``: whose share is used up, if it is that
+    code = "too_many_uploads"
+    retryable = True
+
+    def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
+        detail = f"open uploads can't come to more than {maximum} in all"
+        if holder is not None:
+            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
+        super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
+
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +118,7 @@ class OpenUpload:
     as far as is known; ``by``: who asks now.
     """
 
-    upload: Upload
+    upload: UploadRecord
     parts: tuple[UploadPart, ...]
     conditions: Conditions
     attributes: Attributes | None
@@ -89,7 +126,7 @@ class OpenUpload:
     by: Principal
 
 
-class Uploads:
+class UploadService:
     """Thread-safe. Any call raises StoreUnavailable; one on an upload UploadNotFound."""
 
     def __init__(
@@ -119,7 +156,7 @@ class Uploads:
         document = self._checked(catalog, key, by, conditions)
         conditions = conditions.pinned(key, document)
         now_us = self._runtime.now_us()
-        upload = Upload(
+        upload = UploadRecord(
             id=self._runtime.new_id(),
             catalog=catalog,
             key=key,
@@ -299,7 +336,7 @@ class Uploads:
                 actual=size_bytes,
             )
 
-    def _end(self, upload: Upload, revision: int) -> None:
+    def _end(self, upload: UploadRecord, revision: int) -> None:
         """Only to make room: the commit is made, and the parts expire in any case."""
         try:
             with as_unavailable():
@@ -321,7 +358,7 @@ def _require_room(
         raise TooManyUploads(setting, maximum, holder)
 
 
-def _idempotency(upload: Upload) -> Idempotency:
+def _idempotency(upload: UploadRecord) -> Idempotency:
     # With a space, which no Idempotency-Key has.
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
 

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, cast
 import patching
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.strict import SWITCH, Exact
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, is_author
 from gateway.http.wire.members import member, refuse_member
-from gateway.http.wire.refusals import RequestRefused
 from patching import Json
 
 APPLY_MEMBERS: Final = ("manager", "conflict", "force")

@@ -5,8 +5,12 @@ Nothing survives the process; it is never a default of the service.
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from time import monotonic as _monotonic
 from typing import TypeVar
@@ -25,7 +29,10 @@ from gateway.model import (
     Document,
     Head,
     Move,
+    Pin,
     Reply,
+    Retention,
+    Verdict,
     bare,
 )
 from gateway.store.contract import (
@@ -36,15 +43,248 @@ from gateway.store.contract import (
     Moved,
     MoveResult,
     Rejected,
+    StoredToken,
+    Swept,
+    UploadPart,
+    UploadRecord,
+    UploadsHeld,
 )
-from gateway.store.memory_retention import MemoryLeases, MemoryRetention, MemorySignals
-from gateway.store.memory_uploads import MemoryUploads
-from gateway.store.memory_verdicts import MemoryVerdicts
 from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest, owned_digests
 
+
+class MemoryRecords:
+    """The records that all parts share. ``monotonic`` (seconds) measures leases."""
+
+    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._heads: dict[str, Head] = {}
+        self._documents: dict[tuple[str, str], Document] = {}
+        self._commits: dict[str, dict[int, Commit]] = {}
+        # Swept commits: by (catalog, revision), the keys that still find it.
+        self._kept_keys: dict[tuple[str, int], frozenset[str]] = {}
+        self._swept: dict[str, int] = {}
+        self._raises: dict[str, list[tuple[int, float]]] = {}
+        self._pins: dict[str, dict[str, Pin]] = {}
+
+    def _ascending(self, catalog: str) -> list[Commit]:
+        with self._lock:
+            return [commit for _, commit in sorted(self._commits.get(catalog, {}).items())]
+
+    def _keys_of(self, commit: Commit) -> frozenset[str]:
+        """The keys that find a stored commit."""
+        kept = self._kept_keys.get((commit.catalog, commit.revision))
+        return frozenset(change.key for change in commit.changes) if kept is None else kept
+
+
+class MemoryLeases(MemoryRecords):
+    """See ``gateway.store.contract.Store``."""
+
+    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+        super().__init__(monotonic)
+        self._leases: dict[str, tuple[str, float]] = {}
+
+    def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
+        with self._lock:
+            now = self._monotonic()
+            held_by, until = self._leases.get(name, (holder, now))
+            if held_by != holder and until > now:
+                return False
+            self._leases[name] = (holder, now + duration_s)
+            return True
+
+    def end_lease(self, name: str, holder: str) -> None:
+        with self._lock:
+            if self._leases.get(name, ("", 0.0))[0] == holder:
+                del self._leases[name]
+
+
+class MemoryRetention(MemoryRecords):
+    """See ``gateway.store.contract.Store``. Every call is atomic."""
+
+    def retention(self, catalog: str) -> Retention | None:
+        with self._lock:
+            return self._retention(catalog)
+
+    def _retention(self, catalog: str) -> Retention | None:
+        head = self._heads.get(catalog)
+        if head is None or not head.revision:
+            return None
+        pins = tuple(self._pins.get(catalog, {}).values())
+        now = self._monotonic()
+        raises = tuple((floor, now - at) for floor, at in self._raises.get(catalog, ()))
+        return Retention(head.revision, head.floor, self._swept.get(catalog, 0), pins, raises)
+
+    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+        with self._lock:
+            bounds = self._retention(catalog)
+            if bounds is None or not bounds.floor <= pin.revision <= bounds.revision:
+                return False
+            if held is not None and held not in bounds.pins:
+                return False
+            pins = self._pins.setdefault(catalog, {})
+            pins.pop(pin.id, None)
+            pins[pin.id] = pin
+            return True
+
+    def drop_pin(self, catalog: str, pin_id: str) -> bool:
+        with self._lock:
+            return self._pins.get(catalog, {}).pop(pin_id, None) is not None
+
+    def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
+        with self._lock:
+            bounds = self._retention(catalog)
+            if bounds is None or not bounds.floor < floor <= bounds.revision:
+                return False
+            if at is not None and bounds.revision != at:
+                return False
+            live = {pin.id: pin for pin in bounds.pins if pin.expires_us > now_us}
+            if any(pin.revision < floor for pin in live.values()):
+                return False
+            head = self._heads[catalog]
+            written = max(head.written, floor)
+            tail = tuple(commit for commit in head.tail or () if commit.revision > written)
+            self._heads[catalog] = replace(head, floor=floor, written=written, tail=tail)
+            self._raises.setdefault(catalog, []).append((floor, self._monotonic()))
+            self._pins[catalog] = live
+            return True
+
+    def end_sweep(self, catalog: str, floor: int) -> None:
+        with self._lock:
+            if catalog in self._heads:
+                self._swept[catalog] = max(floor, self._swept.get(catalog, 0))
+                later = [each for each in self._raises.get(catalog, ()) if each[0] > floor]
+                self._raises[catalog] = later
+
+    def commits_of_keys(
+        self, catalog: str, keys: Collection[str], through: int
+    ) -> Sequence[Commit]:
+        wanted = set(keys)
+        return [
+            commit
+            for commit in self._ascending(catalog)
+            if commit.revision <= through and not wanted.isdisjoint(self._keys_of(commit))
+        ]
+
+    def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:
+        for each in swept:
+            with self._lock:
+                self._sweep(catalog, each)
+
+    def _sweep(self, catalog: str, swept: Swept) -> None:
+        stored = self._commits.get(catalog, {}).get(swept.revision)
+        if stored is None:
+            return
+        if swept.commit is None:
+            del self._commits[catalog][swept.revision]
+            self._kept_keys.pop((catalog, swept.revision), None)
+        elif swept.keys <= self._keys_of(stored):
+            self._commits[catalog][swept.revision] = swept.commit
+            self._kept_keys[catalog, swept.revision] = swept.keys
+
+    def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
+        with self._lock:
+            commits = self._commits.get(catalog, {})
+            dropped = [
+                commit.revision
+                for commit in commits.values()
+                if commit.revision < through
+                and commit.time_us < before_us
+                and commit.idempotency is not None
+                and not self._keys_of(commit)
+            ]
+            for revision in dropped:
+                del commits[revision]
+                self._kept_keys.pop((catalog, revision), None)
+        return len(dropped)
+
+    def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
+        with self._lock:
+            purged = [
+                name
+                for name, document in self._documents.items()
+                if name[0] == catalog
+                and not document.exists
+                and document.revision <= through
+                and document.time_us < before_us
+            ][:limit]
+            for name in purged:
+                del self._documents[name]
+        return len(purged)
+
+
+class MemorySignals:
+    """See ``gateway.store.contract.CommitSignals``. ``next(0)`` never waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._told: dict[str, int] = {}
+        self.closed = False
+
+    def tell(self, catalog: str, revision: int) -> None:
+        with self._changed:
+            self._told[catalog] = max(revision, self._told.get(catalog, 0))
+            self._changed.notify_all()
+
+    def next(self, timeout_s: float) -> Mapping[str, int]:
+        with self._changed:
+            if timeout_s > 0:
+                self._changed.wait_for(lambda: self._told or self.closed, timeout_s)
+            told, self._told = self._told, {}
+        return told
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+
 _HEAD_BYTES_MAX = 16 * 1024 * 1024
 _Bare = TypeVar("_Bare", bound=BareDocument)
+
+
+class MemoryVerdicts(MemoryRecords):
+    """See ``gateway.store.contract.Store``. Every call is atomic."""
+
+    def __init__(self, monotonic: Callable[[], float] = _monotonic) -> None:
+        super().__init__(monotonic)
+        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+        self._expires: dict[tuple[str, str, str], int] = {}
+        # By catalog without a commit, the time of its last verdict.
+        self._uncommitted: dict[str, int] = {}
+
+    def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
+        with self._lock:
+            for each in verdicts:
+                name = each.catalog, each.idempotency.principal, each.idempotency.key
+                if name not in self._verdicts:
+                    self._verdicts[name] = each
+                    self._expires[name] = each.time_us + kept_s * 1_000_000
+
+    def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
+        with self._lock:
+            found = sorted(
+                (at_us, name) for name, at_us in self._uncommitted.items() if at_us < before_us
+            )
+            heads = [self._heads[name] for _, name in found[:limit]]
+        return [replace(head, tail=None, verdicts=None) for head in heads]
+
+    def drop_uncommitted(self, heads: Sequence[Head]) -> None:
+        with self._lock:
+            kept = {catalog for catalog, _, _ in self._verdicts}
+            for head in heads:
+                there = self._heads.get(head.catalog)
+                if head.revision or there is None or there.place != head.place:
+                    continue
+                if not there.verdicts and head.catalog not in kept:
+                    del self._heads[head.catalog], self._uncommitted[head.catalog]
+
+    def expire_verdicts(self, now_us: int) -> None:
+        """Forget the verdicts that needn't be kept any more, as MongoDB does now and then."""
+        with self._lock:
+            for name in [name for name, at_us in self._expires.items() if at_us <= now_us]:
+                del self._verdicts[name], self._expires[name]
 
 
 class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
@@ -414,3 +654,111 @@ def document_bytes(document: Document) -> int:
 def _names_after(names: Collection[str], after: str, prefix: str) -> list[str]:
     found = (name for name in names if name.startswith(prefix) and name > after)
     return sorted(found, key=str.encode)
+
+
+class MemoryUploads:
+    """See ``gateway.store.contract.UploadStore``. Every call is atomic."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads: dict[tuple[str, str], UploadRecord] = {}
+        self._parts: dict[tuple[str, str], dict[int, tuple[UploadPart, bytes]]] = {}
+        self._rooms: dict[tuple[str, str], dict[int, int]] = {}
+
+    def create_upload(self, upload: UploadRecord) -> None:
+        with self._lock:
+            self._uploads[_name(upload)] = upload
+            self._rooms[_name(upload)] = {}
+
+    def upload(self, catalog: str, upload_id: str) -> UploadRecord | None:
+        with self._lock:
+            return self._uploads.get((catalog, upload_id))
+
+    def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
+        with self._lock:
+            found = [
+                (upload.principal, sum(self._rooms[name].values()))
+                for name, upload in self._uploads.items()
+                if upload.is_open and upload.expires_us > now_us
+            ]
+        own = [size for whose, size in found if whose == principal]
+        return UploadsHeld(len(found), sum(size for _, size in found)), UploadsHeld(
+            len(own), sum(own)
+        )
+
+    def make_room(self, upload: UploadRecord, number: int, size_bytes: int, bytes_max: int) -> bool:
+        with self._lock:
+            known = self._uploads.get(_name(upload))
+            if known is None or not known.is_open:
+                return False
+            rooms = self._rooms[_name(upload)]
+            room = max(size_bytes, rooms.get(number, 0))
+            if sum(rooms.values()) - rooms.get(number, 0) + room > bytes_max:
+                return False
+            rooms[number] = room
+            return True
+
+    def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
+        part = UploadPart(number, len(content), hashlib.sha256(content).hexdigest())
+        with self._lock:
+            self._parts.setdefault(_name(upload), {})[number] = (part, content)
+        return part
+
+    def parts(self, upload: UploadRecord) -> Sequence[UploadPart]:
+        with self._lock:
+            return [part for _, (part, _) in sorted(self._parts.get(_name(upload), {}).items())]
+
+    def part_content(self, upload: UploadRecord, number: int) -> bytes | None:
+        with self._lock:
+            staged = self._parts.get(_name(upload), {}).get(number)
+        return None if staged is None else staged[1]
+
+    def count_uploads(self, now_us: int) -> int:
+        with self._lock:
+            return sum(upload.expires_us > now_us for upload in self._uploads.values())
+
+    def drop_parts(self, upload: UploadRecord) -> None:
+        with self._lock:
+            self._parts.pop(_name(upload), None)
+
+    def drop_upload(self, upload: UploadRecord) -> None:
+        with self._lock:
+            self._uploads.pop(_name(upload), None)
+            self._rooms.pop(_name(upload), None)
+            self._parts.pop(_name(upload), None)
+
+
+def _name(upload: UploadRecord) -> tuple[str, str]:
+    return upload.catalog, upload.id
+
+
+class MemoryTokens:
+    """See ``gateway.store.contract.TokenStore``. Every call is atomic."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens: dict[str, StoredToken] = {}
+
+    def create_token(self, token: StoredToken) -> None:
+        with self._lock:
+            if self._tokens.setdefault(token.id, token) is not token:
+                raise ValueError("there is a token with this id")
+
+    def token(self, token_id: str) -> StoredToken | None:
+        with self._lock:
+            return self._tokens.get(token_id)
+
+    def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        with self._lock:
+            return {each: self._tokens[each] for each in ids if each in self._tokens}
+
+    def tokens(self) -> Sequence[StoredToken]:
+        with self._lock:
+            return sorted(self._tokens.values(), key=lambda each: (each.created_us, each.id))
+
+    def revoke_token(self, token_id: str, revoked_us: int) -> StoredToken | None:
+        with self._lock:
+            token = self._tokens.get(token_id)
+            if token is not None and token.revoked_us is None:
+                token = self._tokens[token_id] = dataclasses.replace(token, revoked_us=revoked_us)
+            return token
