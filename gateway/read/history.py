@@ -109,14 +109,13 @@ class History:
             raise RevisionCompacted(revision, standing.floor)
         account = memory.account()
         try:
-            with account.holding(memory.REPLY_BYTES):
-                document = rebuild(self._store, catalog, key, revision)
+            account.take(memory.REPLY_BYTES)
+            document = rebuild(self._store, catalog, key, revision)
+            account.give_back(memory.REPLY_BYTES)
         except HistoryIncomplete:
             self._require_retained(catalog, revision)
             raise
         self._require_retained(catalog, revision)
-        if document is not None:
-            account.take_parsed(document.size_bytes)
         if document is None or not document.exists:
             raise DocumentNotFound(catalog, key)
         return document

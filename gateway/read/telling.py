@@ -23,7 +23,7 @@ def told_of(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Ite
         return
     account = memory.account()
     for index in range(len(records)):
-        with account.parsing(records.size_of(index)):
+        with account.holding():
             told = tell(records[index])
         yield told
 
@@ -44,7 +44,7 @@ def told_of_commits(
         while end < len(commits) and (end == start or size_bytes < _CHUNK_BYTES):
             size_bytes += commits.size_of(end) if isinstance(commits, Undecoded) else 0
             end += 1
-        with account.parsing(size_bytes):
+        with account.holding():
             some = list(commits[start:end])
             told = list(zip((each.revision for each in some), tell(some), strict=True))
             del some
