@@ -11,15 +11,19 @@ stand still. So the request that has been building for longest is never kept wai
 take the process beyond its bound, by its own part at most. That holds unless unsent answers fill
 the bound; then their clients have to take them, or are cut off.
 
-Not all is weighed to the byte. An answer from the database is taken at its largest, REPLY_BYTES,
-for its size is known when it is there. Parsed JSON is taken at PARSED times its text, which is
-about the most that real documents take, or at ``parsed_bytes``, which is closer and takes time.
+What JSON takes once it is parsed is weighed before it is: by the brackets, commas and colons of
+its text (``text_weight``), or of a record of the database, whose marks are no text, by its length
+(``record_weight``) and, once it is there, by what it is (``parsed_bytes``). All three are bounds, not
+estimates: of nested arrays two bytes of text take 88 of memory. The store asks before it parses
+anything, wherever it is called from, on the account of the request that is worked on. An answer
+from the database itself is taken at its largest, REPLY_BYTES, for its size is known when it is
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
@@ -35,17 +39,19 @@ from gateway.runtime import Event, Runtime
 REPLY_BYTES: Final = 16 * MIB
 # One document of it: few are stored that are larger, and a store reads each by itself.
 DOCUMENT_BYTES: Final = 4 * MIB
-# Parsed JSON by its text: most documents take 5 to 10 times their size, nested ones 20.
-PARSED: Final = 20
-# Below it nothing is taken: so much is behind every request.
+# The most that a byte of JSON takes once it is parsed, and a byte of BSON: {"ab":null,…} just after
+# its object has grown. Most take 5 to 10.
+PARSED: Final = 45
+_PARSED_RECORD: Final = 35
+# Answers below it aren't counted: so much is behind every request; nor is JSON below the other,
+# which takes no more.
 _SMALL_BYTES: Final = 64 * 1024
+UNWEIGHED_BYTES: Final = 4096
 # Others have their turn after so much was parsed or encoded: about 10 ms.
 _TURN_BYTES: Final = 512 * 1024
 _LOOK_S: Final = 1.0
 # An answer that has begun can only be broken off: it waits longer.
 _BEGUN_PATIENCE_S: Final = 60.0
-
-_NOTHING: Final = nullcontext()
 
 _encode: Final = msgspec.json.Encoder().encode
 _OBJECT_BYTES: Final = 184
@@ -60,7 +66,16 @@ def parsed_bytes(*values: object) -> int:
 
 
 def _parsed_bytes(value: object) -> int:
-    text = _encode(value)
+    return text_weight(_encode(value))
+
+
+def _as_bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def text_weight(text: bytes) -> int:
+    """The most that JSON takes once it is parsed: marks within its texts count as if they were
+    its own. Some microseconds for 64 KiB."""
     marks = (
         _OBJECT_BYTES * text.count(b"{")
         + _ARRAY_BYTES * text.count(b"[")
@@ -242,26 +257,49 @@ class Account:
         self._memory.give_back(self, size)
 
     @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
+    def holding(self, size: int = 0) -> Iterator[None]:
+        """As long as this lasts; all that is taken meanwhile is given back at its end, too."""
+        before = self.held
         self.take(size)
         try:
             yield
         finally:
-            self.give_back(size)
+            if self.held > before:
+                self.give_back(self.held - before)
 
-    def parsing(self, text_bytes: int) -> AbstractContextManager[None]:
-        """For as long as JSON of that size is there as objects; as much as the part has room for,
-        as this is an estimate that tends to the worst. Others have their turn now and then."""
-        self.passed(text_bytes)
-        if text_bytes <= _SMALL_BYTES:
-            return _NOTHING
-        return self.holding(min(PARSED * text_bytes, self._room()))
+    def take_text(self, text: bytes) -> None:
+        """This JSON is about to be parsed, and stays."""
+        if len(text) > UNWEIGHED_BYTES:
+            self.passed(len(text))
+            self.take(text_weight(text))
 
-    def take_parsed(self, text_bytes: int) -> None:
-        """JSON of that size is there as objects, until the request is answered."""
-        self.passed(text_bytes)
-        if text_bytes > _SMALL_BYTES:
-            self.take(min(PARSED * text_bytes, self._room()))
+    def take_texts(self, texts: Sequence[str | bytes]) -> None:
+        """Likewise each of them."""
+        size = sum(map(len, texts))
+        if size > UNWEIGHED_BYTES:
+            self.passed(size)
+            self.take(sum(text_weight(_as_bytes(each)) for each in texts))
+
+    def take_record(self, size: int) -> None:
+        """A record of so many bytes is about to be decoded: the most that it may take, as far as
+        there is room for what is known. To be settled."""
+        self.passed(size)
+        self.take(min(_PARSED_RECORD * size, self._room()))
+
+    def take_chain(self, texts: Sequence[str | bytes]) -> None:
+        """A value is about to be made of all these texts, one after the other. To be settled."""
+        size = sum(map(len, texts))
+        if size > UNWEIGHED_BYTES:
+            self.passed(size)
+            self.take(min(sum(text_weight(_as_bytes(each)) for each in texts), self._room()))
+
+    def settle(self, held: int, *values: object) -> None:
+        """All that was taken since so much was held has become ``values``."""
+        more = held + parsed_bytes(*values) - self.held
+        if more > 0:
+            self.take(more)
+        else:
+            self.give_back(-more)
 
     def _room(self) -> int:
         """For an estimate, which leaves room to what is known."""
@@ -305,10 +343,15 @@ class _Unaccounted(Account):
 
     def give_back(self, size: int) -> None: ...
 
-    def parsing(self, text_bytes: int) -> AbstractContextManager[None]:  # noqa: ARG002
-        return _NOTHING
+    def take_text(self, text: bytes) -> None: ...
 
-    def take_parsed(self, text_bytes: int) -> None: ...
+    def take_texts(self, texts: Sequence[str | bytes]) -> None: ...
+
+    def take_chain(self, texts: Sequence[str | bytes]) -> None: ...
+
+    def take_record(self, size: int) -> None: ...
+
+    def settle(self, held: int, *values: object) -> None: ...
 
     def passed(self, size: int) -> None: ...
 

@@ -73,6 +73,12 @@ class Document(msgspec.Struct, frozen=True):
         return self.content is not ABSENT
 
     @property
+    def parts(self) -> tuple[Json, ...]:
+        """All JSON values of it that are there."""
+        has_content = self.content is not ABSENT and self.content is not WITHHELD
+        return (*((cast(Json, self.content),) if has_content else ()), cast(Json, self.attributes))
+
+    @property
     def token(self) -> str:
         return version_token(self.revision, self.commit_id)
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import bson
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import MemoryFull, OverLimit
 from gateway.limits import MIB, MemoryLimits
-from gateway.memory import Account, Memory, parsed_bytes
+from gateway.memory import PARSED, Account, Memory, parsed_bytes
 from gateway.runtime import ThreadRuntime
 from tests.patience import WAIT_S
 
@@ -61,10 +62,11 @@ class Taking:
 def test_what_is_given_back_is_free_again() -> None:
     memory = memory_of(10, 10)
     account = memory.account()
+    account.take(1 * MIB)
     with account.holding(4 * MIB):
         account.take(2 * MIB)
-        assert (held(memory), account.held) == (6, 6 * MIB)
-    assert held(memory) == 2
+        assert (held(memory), account.held) == (7, 7 * MIB)
+    assert held(memory) == 1
     account.close()
     account.close()
     assert held(memory) == 0
@@ -185,9 +187,22 @@ def test_where_unsent_answers_leave_a_little_one_at_a_time_goes_on() -> None:
 
 def test_an_estimate_leaves_room_to_what_is_known() -> None:
     account = memory_of(100, 40).account()
-    account.take_parsed(50 * MIB)
-    with account.parsing(50 * MIB), account.holding(8 * MIB):
+    account.take_record(50 * MIB)
+    account.take_chain([b"[]," * MIB])
+    with account.holding(8 * MIB):
         assert account.held == 38 * MIB
+
+
+def test_what_was_decoded_is_held_as_what_it_takes() -> None:
+    account = memory_of(100, 40).account()
+    account.take(MIB)
+    held = account.held
+    account.take_record(100_000)
+    account.settle(held, ["x" * 99_000])
+    assert MIB + 99_000 <= account.held <= MIB + 100_000
+    held = account.held
+    account.settle(held, [[]] * 10_000)
+    assert account.held >= held + 800_000
 
 
 JSON = st.recursive(
@@ -216,17 +231,39 @@ def test_parsed_json_takes_no_more_than_is_told(value: Any) -> None:
     assert size_of(many) <= 1.1 * parsed_bytes(many) + 200
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        [[]] * 1000,
-        [{}] * 1000,
-        [f"{number:05}" for number in range(1000)],
-        [{"a": {"a": {"a": {"a": 1}}}}] * 1000,
-        ["\N{GRINNING FACE}" + "a" * 1000] * 100,
-        list(range(1000, 2000)),
-    ],
-)
+def nested(levels: int, name: str | None) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value] if name is None else {name: value}
+    return value
+
+
+WORST = [
+    [[]] * 1000,
+    [{}] * 1000,
+    [f"{number:05}" for number in range(1000)],
+    [{"a": {"a": {"a": {"a": 1}}}}] * 1000,
+    [nested(90, None)] * 100,
+    [nested(90, "")] * 100,
+    [nested(90, "ab")] * 100,
+    ["\N{GRINNING FACE}" + "a" * 1000] * 100,
+    list(range(1000, 2000)),
+    {f"{number:x}": None for number in range(2**13 // 3 * 2 + 2)},  # its table has just grown
+    [{f"{number:x}": None for number in range(6)}] * 200,
+]
+
+
+@pytest.mark.parametrize("value", WORST)
 def test_neither_does_what_takes_most(value: Any) -> None:
-    decoded = msgspec.json.decode(msgspec.json.encode(value))
+    text = msgspec.json.encode(value)
+    decoded = msgspec.json.decode(text)
     assert size_of(decoded) <= 1.1 * parsed_bytes(decoded)
+    assert size_of(decoded) <= 1.1 * PARSED * len(text)
+
+
+@pytest.mark.parametrize("value", WORST)
+def test_a_record_takes_no_more_than_is_told_by_its_length(value: Any) -> None:
+    record = bson.encode({"content": value})
+    account = memory_of(1000, 1000).account()
+    account.take_record(len(record))
+    assert size_of(bson.decode(record)) <= 1.1 * account.held

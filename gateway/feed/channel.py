@@ -16,6 +16,7 @@ from gateway import memory
 from gateway.errors import RevisionCompacted
 from gateway.limits import WatchLimits
 from gateway.model import Commit, Head
+from gateway.read.history import told_of as one_by_one
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
 
@@ -244,7 +245,7 @@ class WatchLog:
             head = self._store.heads([catalog]).get(catalog)
             if head is not None and after < head.floor:
                 raise RevisionCompacted(after, head.floor)
-            told = [told_of(commit, self._encode) for commit in listed]
+            told = list(one_by_one(listed, lambda commit: told_of(commit, self._encode)))
         wanted = [each for each in told if selection.wants(each)]
         account.keep(sum(len(each.encoded) for each in wanted))
         return wanted, _reached(listed, through, key)

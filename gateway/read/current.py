@@ -66,10 +66,9 @@ class Documents:
 
     def _stored(self, catalog: str, key: str, standing: Standing) -> Reading:
         account = memory.account()
-        with account.holding(memory.DOCUMENT_BYTES):
-            stored = self._store.documents({catalog: [key]}).get((catalog, key))
-        if stored is not None:
-            account.take_parsed(stored.size_bytes)
+        account.take(memory.DOCUMENT_BYTES)
+        stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        account.give_back(memory.DOCUMENT_BYTES)
         meters = self._cache.meters
         document = laid_over(self._store, meters, catalog, {key: stored}, standing.tail)[key]
         if document is None or document.revision <= standing.revision:

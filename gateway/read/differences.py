@@ -108,14 +108,13 @@ class Differences:
             left_bytes = self._page_bytes_max
             reached = None
             current = self.current(span, [record.key for record in records])
-            with memory.account().parsing(sum(each.size_bytes for each in current.values())):
-                for record in records:
-                    if left_bytes < 0:
-                        break
-                    for told, size_bytes in self._told(span, record, current, tell, sight):
-                        found.append(told)
-                        left_bytes -= size_bytes
-                    reached = record.key
+            for record in records:
+                if left_bytes < 0:
+                    break
+                for told, size_bytes in self._told(span, record, current, tell, sight):
+                    found.append(told)
+                    left_bytes -= size_bytes
+                reached = record.key
             self.require_retained(span)
         is_last = records.is_whole and (not records or reached == records[-1].key)
         return DifferencePage(span.before, span.after, found, None if is_last else reached)
@@ -137,8 +136,7 @@ class Differences:
         sight: Sight | None,
     ) -> Iterator[tuple[_Told, int]]:
         """What is told of the difference, with its size; nothing where there is none."""
-        # The size of its state before isn't known yet.
-        with memory.account().parsing(2 * getattr(record, "size_bytes", 0)):
+        with memory.account().holding():
             difference = self._difference(span, record, current, sight)
             if difference is not None:
                 yield tell(difference), difference.size_bytes

@@ -228,8 +228,7 @@ class DigestListing:
     def _visible(self, scan: _Scan, records: Sequence[Digested]) -> tuple[Sequence[KeyDigest], str]:
         """Of the first ``records`` those that were live and can be seen; the last one's key."""
         records = _within_bounds(scan, records)
-        unknown_bytes = sum(each.size_bytes for each in records if not scan.is_known(each))
-        with memory.account().parsing(unknown_bytes):
+        with memory.account().holding():
             return self._told(scan, records), records[-1].key
 
     def _told(self, scan: _Scan, records: Sequence[Digested]) -> Sequence[KeyDigest]:

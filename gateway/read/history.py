@@ -112,14 +112,13 @@ class HistoryReads:
             raise RevisionCompacted(revision, standing.floor)
         account = memory.account()
         try:
-            with account.holding(memory.REPLY_BYTES):
-                document = rebuild(self._store, catalog, key, revision)
+            account.take(memory.REPLY_BYTES)
+            document = rebuild(self._store, catalog, key, revision)
+            account.give_back(memory.REPLY_BYTES)
         except HistoryIncomplete:
             self._require_retained(catalog, revision)
             raise
         self._require_retained(catalog, revision)
-        if document is not None:
-            account.take_parsed(document.size_bytes)
         if document is None or not document.exists:
             raise DocumentNotFound(catalog, key)
         return document
@@ -307,7 +306,7 @@ def told_of(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Ite
         return
     account = memory.account()
     for index in range(len(records)):
-        with account.parsing(records.size_of(index)):
+        with account.holding():
             told = tell(records[index])
         yield told
 
@@ -328,7 +327,7 @@ def told_of_commits(
         while end < len(commits) and (end == start or size_bytes < _CHUNK_BYTES):
             size_bytes += commits.size_of(end) if isinstance(commits, Undecoded) else 0
             end += 1
-        with account.parsing(size_bytes):
+        with account.holding():
             some = list(commits[start:end])
             told = list(zip((each.revision for each in some), tell(some), strict=True))
             del some

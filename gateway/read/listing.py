@@ -184,13 +184,15 @@ class Listing:
         sizes: list[int] = []
         account = memory.account()
         few_bytes = _SMALL_BYTES // max(len(keys), 1)
-        with account.holding(min(memory.REPLY_BYTES, _SMALL_BYTES + _BESIDE_BYTES * len(keys))):
-            stored = self._store.documents({catalog: keys}, content_bytes_max=few_bytes)
+        reply_bytes = min(memory.REPLY_BYTES, _SMALL_BYTES + _BESIDE_BYTES * len(keys))
+        account.take(reply_bytes)
+        stored = self._store.documents({catalog: keys}, content_bytes_max=few_bytes)
+        account.give_back(reply_bytes)
         found_bytes = [each.size_bytes for each in stored.values()]
         _refuse_heavy(found_bytes)
         with account.holding(sum(found_bytes)):
             for (_, key), record in stored.items():
-                with account.parsing(record.size_bytes):
+                with account.holding():
                     document = self.as_of(catalog, key, self._read(catalog, record, at), at)
                     if document is None:
                         continue

@@ -11,7 +11,6 @@ follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 1
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gateway import memory
@@ -65,9 +64,10 @@ class Reverts:
                         made.setdefault(key, []).append(revision)
                 _require_few(len(made), terms)
             undos = _Undos(terms)
+            memory.account().take(memory.REPLY_BYTES)
             for key, newest_first in made.items():
-                with _building():
-                    undos.add(key, self._runs(terms.catalog, key, newest_first))
+                undos.add(key, self._runs(terms.catalog, key, newest_first))
+            memory.account().give_back(memory.REPLY_BYTES)
             oldest = min(revisions)
             self._differences.require_retained(Span(terms.catalog, oldest - 1, oldest))
         return undos.edits()
@@ -93,12 +93,18 @@ class Reverts:
                     break
                 after = page[-1].key
             undos = _Undos(terms)
+            account = memory.account()
+            account.take(memory.REPLY_BYTES)
             for start in range(0, len(keys), _PAGE):
                 page_keys = keys[start : start + _PAGE]
+                before = account.held
                 current = self._differences.current(span, page_keys)
+                current_bytes = account.held - before
                 for key in page_keys:
-                    with _building():
-                        undos.add(key, self._between(span, key, current))
+                    undos.add(key, self._between(span, key, current))
+                del current
+                account.give_back(current_bytes)
+            account.give_back(memory.REPLY_BYTES)
             self._differences.require_retained(span)
         return undos.edits()
 
@@ -134,15 +140,19 @@ class _Undos:
     def add(self, key: str, undos: Iterable[Undo]) -> None:
         """Each is weighed before the next one is made."""
         taken: list[Undo] = []
+        account = memory.account()
+        held = account.held
         for undo in undos:
-            self._weigh(undo)
+            self._weigh(undo, held)
             taken.append(undo)
+            held = account.held
         if taken:
             forced = self._terms.forced.get(key, Forced())
             self._edits.append(KeyEdit(key, Revert(tuple(taken), self._terms.conflict, forced)))
 
-    def _weigh(self, undo: Undo) -> None:
-        """Take the memory of its states. Raises OverLimit, MemoryFull."""
+    def _weigh(self, undo: Undo, held: int) -> None:
+        """Hold the memory of its states, which were made since so much was held. Raises OverLimit,
+        MemoryFull."""
         states = [each for each in (undo.base, undo.target) if each is not None]
         self._bytes += sum(each.size_bytes for each in states)
         if self._bytes > DOCUMENTS_BYTES_MAX:
@@ -153,10 +163,7 @@ class _Undos:
                 maximum=DOCUMENTS_BYTES_MAX,
                 actual=self._bytes,
             )
-        account = memory.account()
-        for each in states:
-            account.passed(each.size_bytes)
-            account.take(memory.parsed_bytes(each.content, each.attributes or {}))
+        memory.account().settle(held, *(part for each in states for part in each.parts))
 
     def edits(self) -> list[KeyEdit]:
         self._require_visible()
@@ -178,12 +185,6 @@ class _Undos:
             raise RevertForbidden(
                 f"it would undo changes of documents that {sight.principal.name!r} may not read"
             )
-
-
-def _building() -> AbstractContextManager[None]:
-    """For as long as a document's states are rebuilt, whose sizes are known only then: as much as
-    the largest one takes, so that few are rebuilt at once, however many reverts come."""
-    return memory.account().parsing(memory.DOCUMENT_BYTES)
 
 
 def _keys(commits: Sequence[Commit]) -> list[list[str]]:

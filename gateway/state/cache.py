@@ -9,7 +9,7 @@ An entry only goes on, by commits that each name the one before. A head that is 
 says that the database was put back to an earlier state (``went_back``): all that is remembered of
 the catalog is of a past that never was.
 
-Bounded by bytes (an estimate of the memory that parsed documents and tails take): what was used
+Bounded by bytes (of the memory that parsed documents take, and tails about): what was used
 least recently goes first, be it a document or a whole entry with its tail. Entries are left
 ``_ENTRIES_BYTES`` in any case: those of a batch over many catalogs are needed together.
 """
@@ -19,34 +19,26 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, CacheReadings, Meters
-from gateway.model import Commit, Document, Head, Move, Place, Reply, Verdict
+from gateway.model import Commit, Document, Head, Move, Place, Verdict
 from gateway.runtime import Runtime
+from gateway.state.memory import (
+    MEMORY_PER_ENTRY,
+    NO_WEIGHT,
+    Weight,
+    memory_of_replies,
+    weight_of,
+)
 from gateway.state.recent import Recent
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
 
 _log = logging.getLogger(__name__)
 
 _ENTRIES_BYTES = 4 * 1024 * 1024
-# Parsed JSON takes several times the room of its text; each value has a fixed cost besides.
-_MEMORY_PER_JSON_BYTE = 6
-MEMORY_PER_ENTRY = 1_000
-
-
-def memory_of(document: Document | None) -> int:
-    """About how many bytes of memory it takes, parsed."""
-    size = 0 if document is None else document.size_bytes
-    if document is not None and document.owners is not None:
-        size += document.owners.size_bytes()
-    return MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * size
-
-
-def memory_of_replies(tail: Iterable[Reply]) -> int:
-    return sum(MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
 
 
 @dataclass(slots=True)
@@ -63,6 +55,7 @@ class _Entry:
     last_verdict: str
     deleted: bool = False
     used: int = 0  # by the clock of uses
+    weights: dict[str, Weight] = field(default_factory=dict)  # of the documents
     recent: Recent | None = None  # where somebody has asked for it
 
     @property
@@ -299,7 +292,7 @@ class Cache:
             if entry is None or entry.place != move.place:
                 return
             for key, document in documents.items():
-                self._put(move.catalog, entry, key, document)
+                self._put(move.catalog, entry, key, document, move.commits)
             if move.commits:
                 last = move.commits[-1]
                 entry.revision, entry.time_us, entry.last = last.revision, last.time_us, last.id
@@ -364,7 +357,7 @@ class Cache:
         for change in commit.changes:
             if change.key in entry.documents:
                 after = advance(entry.documents[change.key], commit, change)
-                self._put(commit.catalog, entry, change.key, after)
+                self._put(commit.catalog, entry, change.key, after, (commit,))
         entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
         entry.deleted = commit.deletes_catalog
 
@@ -377,11 +370,19 @@ class Cache:
         entry.tail += tuple(unwritten)
         self._bytes += memory_of_replies(unwritten)
 
-    def _put(self, catalog: str, entry: _Entry, key: str, document: Document | None) -> None:
-        if key in entry.documents:
-            self._bytes -= memory_of(entry.documents[key])
+    def _put(
+        self,
+        catalog: str,
+        entry: _Entry,
+        key: str,
+        document: Document | None,
+        by: Sequence[Commit] = (),
+    ) -> None:
+        """``by``: what has made it of the one that is there, if that is known."""
+        before = entry.weights.get(key, NO_WEIGHT)
         entry.documents[key] = document
-        self._bytes += memory_of(document)
+        entry.weights[key] = weight = weight_of(document, before, by)
+        self._bytes += weight.memory_bytes - before.memory_bytes
         self._use_document(catalog, key)
 
     def _use(self, catalog: str) -> None:
@@ -406,7 +407,8 @@ class Cache:
             elif document is not None:
                 del self._recent[document]
                 of, key = document
-                self._bytes -= memory_of(self._entries[of].documents.pop(key))
+                self._entries[of].documents.pop(key)
+                self._bytes -= self._entries[of].weights.pop(key).memory_bytes
             else:
                 return
 
@@ -416,8 +418,8 @@ class Cache:
             return
         self._bytes -= entry.recent.memory_bytes if entry.recent is not None else 0
         self._bytes -= MEMORY_PER_ENTRY + memory_of_replies((*entry.tail, *entry.verdicts))
-        for key, document in entry.documents.items():
-            self._bytes -= memory_of(document)
+        for key, weight in entry.weights.items():
+            self._bytes -= weight.memory_bytes
             del self._recent[catalog, key]
 
 

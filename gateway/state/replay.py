@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import patching
+from gateway import memory
 from gateway.cpu import interruptible
 from gateway.meters import Meters
 from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document, bare
 from gateway.store.contract import Store
+from gateway.store.scanned import Undecoded
 from patching import Owners
 
 _log = logging.getLogger(__name__)
@@ -157,6 +160,19 @@ def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) 
     return document
 
 
+@interruptible
+def _advance_past(
+    key: str, commits: Iterable[Commit], low: int
+) -> tuple[Document | None, Document | None]:
+    """``advance_all``, after the commits up to ``low``, and after all."""
+    before = after = None
+    for commit in commits:
+        after = advance_all(after, key, (commit,))
+        if commit.revision <= low:
+            before = after
+    return before, after
+
+
 def _patches_after(document: Document | None, commit: Commit, change: Change) -> int:
     if document is None or change.begins_at(commit.revision):
         return 0
@@ -259,26 +275,47 @@ def rebuild(
     if tail and tail[0].revision <= revision:
         state = rebuild(store, catalog, key, tail[0].revision - 1)
         return advance_all(state, key, (each for each in tail if each.revision <= revision))
-    newest_first = store.changes_of(catalog, key, revision)
-    if newest_first:
-        oldest = newest_first[-1]
-        if not oldest.change_of(key).begins_at(oldest.revision):
-            raise HistoryIncomplete
-    return advance_all(None, key, reversed(newest_first))
+    held = memory.account().held
+    newest_first = _chain(store, catalog, key, revision)
+    document = advance_all(None, key, reversed(newest_first))
+    del newest_first
+    _settle(held, document)
+    return document
 
 
 def rebuild_both(
     store: Store, catalog: str, key: str, low: int, high: int
 ) -> tuple[Document | None, Document | None]:
     """``rebuild`` at two revisions, the lower one first; they are written out."""
-    newest_first = store.changes_of(catalog, key, high)
-    ascending = list(reversed(newest_first))
-    if ascending and not ascending[0].change_of(key).begins_at(ascending[0].revision):
-        raise HistoryIncomplete
-    if not ascending or ascending[0].revision > low:
-        return rebuild(store, catalog, key, low), advance_all(None, key, ascending)
-    before = advance_all(None, key, (each for each in ascending if each.revision <= low))
-    return before, advance_all(before, key, ascending)
+    held = memory.account().held
+    ascending = reversed(_chain(store, catalog, key, high))
+    oldest = next(ascending, None)
+    if oldest is None or oldest.revision > low:
+        after = advance_all(None, key, [] if oldest is None else chain([oldest], ascending))
+        del ascending, oldest
+        _settle(held, after)
+        return rebuild(store, catalog, key, low), after
+    before, after = _advance_past(key, chain([oldest], ascending), low)
+    del ascending, oldest
+    _settle(held, before, after)
+    return before, after
+
+
+def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[Commit]:
+    """The changes that make the state, which the request's account holds with what they become;
+    decoded one after the other."""
+    newest_first = store.changes_of(catalog, key, through)
+    if isinstance(newest_first, Undecoded):
+        memory.account().take_chain(newest_first.texts())
+    return newest_first
+
+
+def _settle(held: int, *states: Document | None) -> None:
+    """What was taken since then has become these states."""
+    account = memory.account()
+    if account.held != held:
+        parts = (each.parts for each in states if each is not None)
+        account.settle(held, *chain.from_iterable(parts))
 
 
 def read_large(

@@ -24,18 +24,27 @@ class Undecoded(Sequence[_T]):
     Each is decoded when it is asked for, and not kept: so one at a time is there as objects.
     """
 
-    __slots__ = ("_decode", "_raw", "_size")
+    __slots__ = ("_decode", "_raw", "_size", "_text")
 
     def __init__(
-        self, raw: Sequence[_Raw], decode: Callable[[_Raw], _T], size: Callable[[_Raw], int]
+        self,
+        raw: Sequence[_Raw],
+        decode: Callable[[_Raw], _T],
+        size: Callable[[_Raw], int],
+        text: Callable[[_Raw], str | bytes] = lambda _: b"",
     ) -> None:
         self._raw: Sequence[Any] = raw
         self._decode: Callable[[Any], _T] = decode
         self._size: Callable[[Any], int] = size
+        self._text: Callable[[Any], str | bytes] = text
 
     def size_of(self, index: int) -> int:
         """The bytes of one of them, as it was sent."""
         return self._size(self._raw[index])
+
+    def texts(self) -> Sequence[str | bytes]:
+        """The JSON in each of them, where it is all that takes much."""
+        return [*map(self._text, self._raw)]
 
     def __len__(self) -> int:
         return len(self._raw)
@@ -48,7 +57,7 @@ class Undecoded(Sequence[_T]):
 
     def __getitem__(self, index: int | slice) -> _T | Undecoded[_T]:
         if isinstance(index, slice):
-            return Undecoded(self._raw[index], self._decode, self._size)
+            return Undecoded(self._raw[index], self._decode, self._size, self._text)
         return self._decode(self._raw[index])
 
     def __eq__(self, other: object) -> bool:

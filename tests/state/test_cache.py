@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.json import decode, encode
 
 from gateway.limits import ServiceLimits
+from gateway.memory import parsed_bytes
 from gateway.model import Change, Commit, Document, Head, Idempotency, Move, Verdict
 from gateway.runtime import ThreadRuntime
 from gateway.state.cache import Cache
+from patching import Json
 
 MIB = 1024 * 1024
-# What a text of so many bytes takes by the cache's estimate is six times as much.
+# What a reply of so many bytes takes by the cache's estimate is six times as much.
 LARGE = 100_000
 ID = "0" * 32
 
@@ -34,7 +37,7 @@ def verdict(catalog: str, number: int) -> Verdict:
 
 
 def document(key: str, size_bytes: int = 10) -> Document:
-    return Document(key, "x", 1, 1, ID, 1, size_bytes=size_bytes)
+    return Document(key, "x" * (size_bytes - 2), 1, 1, ID, 1, size_bytes=size_bytes)
 
 
 def head(catalog: str, *, commits: int = 1, verdicts: int = 0) -> Head:
@@ -52,6 +55,43 @@ def test_tails_that_were_read_with_heads_keep_to_the_bound(what: dict[str, int])
         assert cache.readings().bytes <= 8 * MIB
     assert cache.revision("c299") == 1
     assert cache.revision("c0") is None
+
+
+def nested(levels: int, width: int) -> Json:
+    value: Json = 1
+    for _ in range(levels):
+        value = [value]
+    return [value] * width
+
+
+def test_documents_count_with_what_they_take_as_objects() -> None:
+    """Nested arrays take 44 times the length of their text."""
+    cache = cache_of()
+    cache.begin(head("c"))
+    for n in range(100):
+        content = decode(encode(nested(90, 20)))
+        size_bytes = len(encode(content))
+        cache.learn("c", 1, {f"d{n}": Document(f"d{n}", content, 1, 1, ID, 1, 0, size_bytes)})
+    seen = cache.view("c", [f"d{n}" for n in range(100)])
+    assert seen is not None
+    assert 0.8 < len(seen.documents) * 90 * 20 * 88 / (8 * MIB) <= 1
+    assert cache.readings().bytes <= 8 * MIB
+
+
+def test_a_large_document_is_weighed_anew_before_it_has_grown_by_much() -> None:
+    cache = cache_of(64 * MIB)
+    cache.begin(head("c", commits=0))
+    content: list[Json] = ["x" * 100_000]
+    for revision in range(1, 200):
+        more = decode(encode(nested(90, 10)))
+        content = [*content, more]
+        size_bytes = len(encode(content))
+        last = "" if revision == 1 else ID
+        move = Move("c", revision - 1, (commit("c", revision, len(encode(more))),), 0, last=last)
+        cache.replace(move, {"k": Document("k", content, revision, 1, ID, 1, 0, size_bytes)})
+        cache.wrote("c", revision)
+        exact = parsed_bytes(content)
+        assert exact <= cache.readings().bytes <= 1.25 * exact + 10_000
 
 
 def test_bare_entries_are_counted_too() -> None:

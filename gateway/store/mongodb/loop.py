@@ -144,7 +144,7 @@ class LoopPart(StorePart):
         with self._on.reading() as session:
             shown = None if content_bytes_max is None else records.with_content(content_bytes_max)
             raw = self._on.raw_documents.find(query, shown, session=session)
-            found = [records.document_from(each) for each in raw]
+            found = records.documents_from(raw)
         return {(catalog, document.key): document for catalog, document in found}
 
     def replies(

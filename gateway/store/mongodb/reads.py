@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from bson import decode_all
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
 
+from gateway import memory
 from gateway.model import APPLICATIONS_KEY, BareDocument, Commit, Digested, Document, Head
 from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX
 from gateway.store.mongodb import records
@@ -40,31 +41,33 @@ class HistoryPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
-        found: list[Commit] = []
+        found: list[Record] = []
+        account = memory.account()
         # Few at first: the newest often holds the whole document, and may be large. Otherwise the
         # rest of the chain is patches up to one whole document, and one query fetches it.
         for limit in (_FEW, 0):
-            through = found[-1].revision - 1 if found else through
+            through = found[-1]["revision"] - 1 if found else through
             newest_first = self._newest_first(catalog, key, through, limit)
-            for commit in newest_first:
-                found.append(commit)
-                if commit.change_of(key).begins_at(commit.revision):
+            for record in newest_first:
+                account.take(len(record["changes"]))
+                found.append(record)
+                if _begins(record):
                     newest_first.close()
-                    return found
+                    return _chain(found)
             if len(found) < _FEW:
                 break
-        return found
+        return _chain(found)
 
     def _newest_first(
         self, catalog: str, key: str, through: int, limit: int
-    ) -> Generator[Commit, None, None]:
+    ) -> Generator[Record, None, None]:
         """The commits on ``key`` up to ``through``; all of them where ``limit`` is 0."""
         query = _of_keys(catalog, key, 0, through)
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
             with cursor.hint(BY_KEY).limit(limit).batch_size(limit or _MANY) as records_found:
                 for record in records_found:
-                    yield records.commit_from(_of_key_alone(record, key))
+                    yield _of_key_alone(record, key)
 
     def commit_at(self, catalog: str, time_us: int) -> Commit | None:
         query = {"_id": of_catalog(catalog), "catalog": catalog, "time_us": {"$lte": time_us}}
@@ -120,8 +123,28 @@ class _Named(msgspec.Struct):
     key: str
 
 
+class _Beginning(msgspec.Struct):
+    """What tells whether a change says everything; its content is skipped."""
+
+    action: str
+    create_revision: int
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_beginnings_in = msgspec.json.Decoder(list[_Beginning]).decode
 _changes_in = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _name_of = msgspec.json.Decoder(_Named).decode
+
+
+def _chain(found: Sequence[Record]) -> Undecoded[Commit]:
+    return Undecoded(found, records.whole_commit_from, _changes_size, _changes_text)
+
+
+def _begins(record: Record) -> bool:
+    """Whether the change in it needs no state before it: see ``Change.begins_at``."""
+    (change,) = _beginnings_in(record["changes"])
+    is_whole = change.action == "delete" or change.value is not msgspec.UNSET
+    return is_whole or change.create_revision == record["revision"]
 
 
 def _of_key_alone(record: Record, key: str) -> Record:
@@ -309,6 +332,10 @@ def _size(raw: RawBSONDocument) -> int:
 
 def _changes_size(record: Record) -> int:
     return len(record["changes"])
+
+
+def _changes_text(record: Record) -> str | bytes:
+    return cast("str | bytes", record["changes"])
 
 
 def _scanned(

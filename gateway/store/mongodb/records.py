@@ -25,7 +25,7 @@ A field that most commits would hold the same value of is there only where it sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -35,6 +35,7 @@ from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
+from gateway import memory
 from gateway.cpu import interruptible
 from gateway.model import (
     WITHHELD,
@@ -130,7 +131,14 @@ def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record
     return record
 
 
+def whole_commit_from(record: Mapping[str, Any]) -> Commit:
+    """Of a chain, which was weighed as a whole."""
+    return commit_of(record["catalog"], record)
+
+
 def commit_from(record: Mapping[str, Any]) -> Commit:
+    """Raises OverLimit and MemoryFull, as all do here that decode what may be large."""
+    memory.account().take_texts((record["changes"],))
     return commit_of(record["catalog"], record)
 
 
@@ -278,9 +286,34 @@ def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
     return owned_digests(document.content, owners)
 
 
-@interruptible
 def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
     """(catalog, document) from a record of ``documents``."""
+    size = len(raw.raw)
+    return weighed_document_from(raw) if size > memory.UNWEIGHED_BYTES else unweighed_from(raw)
+
+
+def documents_from(raw: Iterable[RawBSONDocument]) -> list[tuple[str, Document]]:
+    """Likewise all of them; small ones count where they are many."""
+    found = []
+    size = 0
+    for each in raw:
+        size += len(each.raw)
+        weighed = size > memory.UNWEIGHED_BYTES
+        found.append(weighed_document_from(each) if weighed else unweighed_from(each))
+    return found
+
+
+def weighed_document_from(raw: RawBSONDocument) -> tuple[str, Document]:
+    account = memory.account()
+    held = account.held
+    account.take_record(len(raw.raw))
+    catalog, document = unweighed_from(raw)
+    account.settle(held, *document.parts)
+    return catalog, document
+
+
+@interruptible
+def unweighed_from(raw: RawBSONDocument) -> tuple[str, Document]:
     record = _decoded(raw)
     state = record["state"]
     return record["catalog"], Document(
