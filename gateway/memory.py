@@ -13,7 +13,7 @@ the bound; then their clients have to take them, or are cut off.
 
 What JSON takes once it is parsed is weighed before it is: by the brackets, commas and colons of
 its text (``text_weight``), or of a record of the database, whose marks are no text, by its length
-(``record_weight``) and, once it is there, by what it is (``parsed_bytes``). All three are bounds, not
+(``record_weight``) and, once it is there, by what it is (``parsed_bytes``). All are bounds, not
 estimates: of nested arrays two bytes of text take 88 of memory. The store asks before it parses
 anything, wherever it is called from, on the account of the request that is worked on. An answer
 from the database itself is taken at its largest, REPLY_BYTES, for its size is known when it is
