@@ -258,7 +258,8 @@ class MemoryVerdicts(MemoryRecords):
         with self._lock:
             for each in verdicts:
                 name = each.catalog, each.idempotency.principal, each.idempotency.key
-                if name not in self._verdicts:
+                there = self._verdicts.get(name)
+                if there is None or there.number < each.number:
                     self._verdicts[name] = each
                     self._expires[name] = each.time_us + kept_s * 1_000_000
 

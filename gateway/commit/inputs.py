@@ -75,7 +75,7 @@ def read_views(
     replies = earlier_replies(store, {c: batches[c] for c in views})
     return {
         catalog: replace(
-            view, replies=replies.get(catalog, {}) | replies_in((*view.tail, *view.verdicts))
+            view, replies=replies.get(catalog, {}) | replies_in((*view.verdicts, *view.tail))
         )
         for catalog, view in views.items()
     }

@@ -10,16 +10,30 @@ import msgspec
 # No name of a principal begins like this.
 _SCOPE: Final = "\n"
 
-_fence = re.compile(r"([0-9]{1,18})\.([0-9a-f]{1,32})\.(.{1,255})", re.ASCII | re.DOTALL).fullmatch
+_fence = re.compile(
+    r"([0-9]{1,18})(?:-([0-9a-f]{1,32}))?(\*?)\.([0-9a-f]{1,32})\.(.{1,255})",
+    re.ASCII | re.DOTALL,
+).fullmatch
 
 
 class Fence(NamedTuple):
     """A version of an application, as its begin answered it; ``scope`` tells the application from
-    another one that had the name before."""
+    another one that had the name before.
+
+    ``run``: the start of the job that sends the request. None: its client doesn't tell. ``open``:
+    the application is; such a fence only guards, and idempotency keys stay the principal's.
+    """
 
     version: int
     scope: str
     name: str
+    run: str | None = None
+    open: bool = False
+
+    @property
+    def text(self) -> str:
+        run = "" if self.run is None else f"-{self.run}"
+        return f"{self.version}{run}{'*' if self.open else ''}.{self.scope}.{self.name}"
 
 
 class ApplicationStep(msgspec.Struct, frozen=True):
@@ -28,6 +42,10 @@ class ApplicationStep(msgspec.Struct, frozen=True):
     With a ``version`` it is begun, and finished if that is asked for; ``principals`` are all whom
     the caller knows to share it, and share it from now on. Without one, they are all who do;
     None: the application is forgotten.
+
+    ``keys`` is how the caller makes the idempotency keys of the version, and ``open`` makes the
+    application everybody's who may write the catalog. ``run`` changes nothing in the records: it
+    is for the fence.
     """
 
     catalog: str
@@ -35,6 +53,9 @@ class ApplicationStep(msgspec.Struct, frozen=True):
     version: int | None = None
     finished: bool = False
     principals: tuple[str, ...] | None = None
+    keys: str | None = None
+    open: bool = False
+    run: str | None = None
 
     @property
     def forgets(self) -> bool:
@@ -44,9 +65,11 @@ class ApplicationStep(msgspec.Struct, frozen=True):
 def parse_fence(text: str) -> Fence | None:
     """None for what isn't one."""
     found = _fence(text)
-    return None if found is None else Fence(int(found[1]), found[2], found[3])
+    if found is None:
+        return None
+    return Fence(int(found[1]), found[4], found[5], run=found[2], open=bool(found[3]))
 
 
-def scope_of(fence: Fence) -> str:
-    """In the place of the principal that an idempotency key belongs to."""
-    return _SCOPE + fence.scope
+def scope_of(fence: Fence | None, principal: str) -> str:
+    """Whose an idempotency key is: the application's, or the principal's who sends it."""
+    return principal if fence is None or fence.open else _SCOPE + fence.scope

@@ -16,6 +16,21 @@ fence depends: so a version ends at one revision, and nothing is applied under i
 
 A version has to be finished while its keys are remembered for sure. After that, nothing is decided
 under it either, since what was applied already could be applied again.
+
+A version that failed is started again with the same rows. Each start is a *run*, which its fence
+tells. What was applied under a key stands for every run; a refusal stands for the run that it was
+told, and is decided again for another one: the document may be there by now::
+
+    run a   row 1 applied, row 2 refused: 404
+    run b   row 1 replayed, row 2 applied
+
+An *open* application is everybody's who may write the catalog, and its fences only guard: keys stay
+those of their principals. Who begins a version of it ends what came before: a job that will never
+be started again has one to itself, and the runs of a `sync` follow each other in one.
+
+Where the table is full, a new name takes the place of the one that was begun longest ago, of those
+that nothing more can come of: open ones that are finished, and all whose version is too old to be
+finished.
 """
 
 from __future__ import annotations
@@ -27,7 +42,7 @@ import msgspec
 
 import patching
 from gateway.access import Principal, Role
-from gateway.decide.application_steps import ApplicationStep
+from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.edits import ApplyPatch, ContentEdit, Delete, Put
 from gateway.decide.request import Refused, Request
 from gateway.errors import (
@@ -53,7 +68,8 @@ class Application(msgspec.Struct, frozen=True):
     """The record of an application. ``scope`` is that of its keys, another one for each time that
     the name is taken. ``version`` was begun last, at ``begun_us``; ``finished``: the last version
     of which nothing more is to come. None: there was none yet. ``kept_s``: for how long keys were
-    remembered when the version was begun; None where an earlier gateway has begun it."""
+    remembered when the version was begun; None where an earlier gateway has begun it. ``keys``: how
+    those of the version are made, as its begin told; None where it didn't."""
 
     scope: str
     principals: tuple[str, ...]
@@ -61,6 +77,8 @@ class Application(msgspec.Struct, frozen=True):
     begun_us: int = 0
     finished: int | None = None
     kept_s: int | None = None
+    keys: str | None = None
+    open: bool = False
 
     def is_finished(self, version: int) -> bool:
         return self.finished is not None and version <= self.finished
@@ -98,8 +116,10 @@ def application(document: Document | None, name: str) -> Application | None:
     return msgspec.convert(content[name], Application) if name in content else None
 
 
-def fence_of(name: str, application: Application) -> str:
-    return f"{application.version or 0}.{application.scope}.{name}"
+def fence_of(name: str, application: Application, run: str | None = None) -> str:
+    """The text of the fence of the version that was begun last."""
+    version = application.version or 0
+    return Fence(version, application.scope, name, run, application.open).text
 
 
 def refusal(request: Request, document: Document | None, term: Term) -> Refused | None:
@@ -138,11 +158,14 @@ def stepped(
     Raises ApplicationConflict, OfAnother and OverLimit.
     """
     record = application(document, step.name)
+    leaves = None
     if record is None:
         if step.forgets:
             return _NOTHING if living(document) else Delete()
-        _require_few(document)
-        record = Application(scope[:_SCOPE_CHARACTERS], _principals(step, by))
+        leaves = _leaver(document, term)
+        record = Application(scope[:_SCOPE_CHARACTERS], _principals(step, by), open=step.open)
+    elif record.open or step.open:
+        _require_open(step, record)
     elif step.version is None:
         if by.name not in record.principals and not by.may(Role.ADMIN, step.catalog):
             _require_shared(step.name, record, by)
@@ -150,7 +173,7 @@ def stepped(
         _require_shared(step.name, record, by)
         _require_named(step, record, by)
     after = None if step.forgets else _advanced(step, record, by, term)
-    return _edit(document, step.name, after)
+    return _edit(document, step.name, after, leaves)
 
 
 def _advanced(step: ApplicationStep, record: Application, by: Principal, term: Term) -> Application:
@@ -170,8 +193,10 @@ def _advanced(step: ApplicationStep, record: Application, by: Principal, term: T
         if not step.finished:
             _require_in_time(what, record, term)
     else:
-        record = replace(record, version=step.version, begun_us=term.now_us, kept_s=term.kept_s)
-    record = replace(record, principals=_principals(step, by, record.principals))
+        begun = {"begun_us": term.now_us, "kept_s": term.kept_s, "keys": step.keys}
+        record = replace(record, version=step.version, **begun)
+    already = () if record.open else record.principals
+    record = replace(record, principals=_principals(step, by, already))
     return replace(record, finished=step.version) if step.finished else record
 
 
@@ -182,8 +207,16 @@ def _principals(
     return tuple(sorted({*own, *already, *(step.principals or ())}))
 
 
+def _require_open(step: ApplicationStep, record: Application) -> None:
+    if step.version is not None and step.open != record.open:
+        raise ApplicationConflict(
+            f"application {step.name!r} is {'' if record.open else 'not '}open to all who may write"
+            " the catalog"
+        )
+
+
 def _require_shared(name: str, record: Application, by: Principal) -> None:
-    if by.name not in record.principals:
+    if not record.open and by.name not in record.principals:
         raise OfAnother(
             f"application {name!r} is shared by {', '.join(map(repr, record.principals))}, not by"
             f" {by.name!r}: one of them, or an admin of the catalog, can add it"
@@ -210,10 +243,14 @@ def _require_in_time(what: str, record: Application, term: Term) -> None:
         )
 
 
-def _require_few(document: Document | None) -> None:
-    live = living(document)
-    count = len(live.content) if live and isinstance(live.content, dict) else 0
-    if count >= _APPLICATIONS_MAX:
+def _leaver(document: Document | None, term: Term) -> str | None:
+    """Who has to leave for a new application; None: there is room. Raises OverLimit."""
+    records = applications(document)
+    count = len(records)
+    if count < _APPLICATIONS_MAX:
+        return None
+    ended = [name for name, record in records.items() if _is_ended(record, term)]
+    if not ended:
         raise OverLimit(
             f"the catalog knows {count} applications, {_APPLICATIONS_MAX} are allowed; delete some"
             " that aren't run any more",
@@ -221,10 +258,24 @@ def _require_few(document: Document | None) -> None:
             maximum=_APPLICATIONS_MAX,
             actual=count,
         )
+    return min(ended, key=lambda name: records[name].begun_us)
 
 
-def _edit(document: Document | None, name: str, record: Application | None) -> ContentEdit:
-    """The edit of the records that leaves ``record`` under ``name``, and none where it is None."""
+def _is_ended(record: Application, term: Term) -> bool:
+    """Whether nothing more can come of it. One that is shared and finished may be started again,
+    and has to know that it is finished."""
+    if record.version is None:
+        return False
+    if record.is_finished(record.version):
+        return record.open
+    return term.is_over(record)
+
+
+def _edit(
+    document: Document | None, name: str, record: Application | None, leaves: str | None
+) -> ContentEdit:
+    """The edit of the records that leaves ``record`` under ``name``, and none where it is None;
+    and none under ``leaves``."""
     value: Json = msgspec.to_builtins(record)
     size_bytes = len(_encode(value))
     if size_bytes > _RECORD_BYTES_MAX:
@@ -243,4 +294,7 @@ def _edit(document: Document | None, name: str, record: Application | None) -> C
     operation: dict[str, Json] = {"op": "remove", "path": place}
     if record is not None:
         operation = {"op": "add", "path": place, "value": value}
-    return ApplyPatch(patching.parse([operation]))
+    operations: list[Json] = [operation]
+    if leaves is not None:
+        operations.append({"op": "remove", "path": join_pointer([leaves])})
+    return ApplyPatch(patching.parse(operations))

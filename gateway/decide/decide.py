@@ -52,7 +52,7 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import is_remembered, retold, verdict_of
+from gateway.decide.verdicts import is_remembered, retold, stands, verdict_of
 from gateway.decide.work import Items
 from gateway.errors import CommitError, DocumentNotFound, PreconditionFailed
 from gateway.model import (
@@ -196,7 +196,7 @@ class Deciding(BatchState):
                 return refused
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
-            if reply is not None:
+            if reply is not None and stands(request, reply):
                 return retold(request, reply, self.document)
         self.spend(request.size_bytes)
         outcome = self._decided(request, attempt)

@@ -56,6 +56,8 @@ def verdict_of(
     """The catalog's verdict of this ``number``: what the request's key decided, at ``revision``."""
     assert request.idempotency is not None
     told = told_outcome(outcome, rules)
+    if isinstance(outcome, Refused) and request.fence is not None and request.fence.run is not None:
+        told["run"] = request.fence.run
     return Verdict(
         catalog=request.catalog,
         number=number,
@@ -82,6 +84,15 @@ def replayed(asked: Idempotency, reply: Reply) -> Outcome:
     if reply.idempotency.fingerprint != asked.fingerprint:
         return Refused(IdempotencyMismatch(asked.key, reply.revision, applied=applied))
     return Applied(reply, {}, replayed=True) if isinstance(reply, Commit) else outcome_of(reply)
+
+
+def stands(request: Request, reply: Reply) -> bool:
+    """Whether what the request's key decided before is its answer: not a refusal that another run
+    of its version was told."""
+    if not isinstance(reply, Verdict) or "refused" not in reply.outcome:
+        return True
+    run = request.fence.run if request.fence else None
+    return run is None or reply.outcome.get("run") == run
 
 
 def retold(

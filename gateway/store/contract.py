@@ -215,7 +215,8 @@ class Store(Protocol):
         """
 
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
-        """Write in any order; existing ones are left alone. Each is kept for so long at least."""
+        """Write in any order; one whose key has a later one is left out. Each is kept for so long
+        at least."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
         """The written-out commits up to ``through`` on ``key``, newest first, with their changes of

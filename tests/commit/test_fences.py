@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+import patching
 from gateway.access import Grant, Principal, Role
-from gateway.decide.application_steps import ApplicationStep, Fence, scope_of
+from gateway.decide.application_steps import ApplicationStep, Fence, parse_fence, scope_of
 from gateway.decide.applications import Application, Term, application, fence_of
+from gateway.decide.edits import ApplyPatch
 from gateway.decide.request import Applied, Refused
-from gateway.errors import ApplicationConflict
+from gateway.errors import ApplicationConflict, DocumentNotFound, RefusedBefore
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import APPLICATIONS_KEY, Idempotency
 from gateway.runtime import ThreadRuntime
@@ -34,7 +36,7 @@ def step(gateway: Gateway, version: int, *, finished: bool = False) -> Fence:
 
 
 def write(gateway: Gateway, fence: Fence, value: int, key: str) -> object:
-    own = Idempotency(scope_of(fence), key, str(value))
+    own = Idempotency(scope_of(fence, "ann"), key, str(value))
     return gateway.write(
         "c", "k", put(value), by=ANN, fence=fence, idempotency=own, once=True
     ).outcome
@@ -95,3 +97,63 @@ def test_a_version_that_an_earlier_gateway_began_ends_by_the_setting() -> None:
     record = Application("5b1f", ("ann",), version=7, begun_us=0)
     assert not Term(DAY_S * 1_000_000, DAY_S).is_over(record)
     assert Term(DAY_S * 1_000_000 + 1, DAY_S).is_over(record)
+
+
+def applied(gateway: Gateway, key: str, fence: Fence, once: str) -> object:
+    own = Idempotency(scope_of(fence, "ann"), once, "patch")
+    edit = ApplyPatch(patching.parse([{"op": "add", "path": "/log/-", "value": once}]))
+    return gateway.write("c", key, edit, by=ANN, fence=fence, idempotency=own, once=True).outcome
+
+
+@pytest.mark.parametrize("written_out", [False, True])
+def test_a_refusal_stands_for_the_run_that_it_was_told(written_out: bool) -> None:
+    """Whether what was decided is in the head still, or written out."""
+    store, clock = MemoryStore(), SetClock()
+    gateway = Gateway(store, clock, ServiceLimits())
+
+    def settled() -> Gateway:
+        if not written_out:
+            return gateway
+        clock.passed_s += 3_600
+        gateway.janitor.run_round()
+        return Gateway(store, clock, ServiceLimits())
+
+    fence = step(gateway, 7)
+    first, second = (fence._replace(run=run) for run in ("a", "b"))
+    for _ in range(2):
+        refused = applied(settled(), "k", first, "x")
+        assert isinstance(refused, Refused)
+    assert isinstance(refused.error, RefusedBefore)
+    refused = applied(settled(), "k", second, "x")
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, DocumentNotFound), "it was decided again"
+    refused = applied(settled(), "k", second, "x")
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, RefusedBefore)
+    gateway.write("c", "k", put({"log": []}))
+    done = applied(settled(), "k", first, "x")
+    assert isinstance(done, Applied)
+    assert not done.replayed
+    for run in (first, second, first._replace(run=None)):
+        again = applied(settled(), "k", run, "x")
+        assert isinstance(again, Applied)
+        assert again.replayed, "what was applied stands for every run"
+    found = gateway.read("c", "k").document
+    assert found is not None
+    assert found.content == {"log": ["x"]}
+
+
+def test_without_a_run_a_refusal_stands_for_the_version() -> None:
+    """As clients of before have it."""
+    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    fence = step(gateway, 7)
+    assert isinstance(applied(gateway, "k", fence, "x"), Refused)
+    gateway.write("c", "k", put({"log": []}))
+    assert isinstance(applied(gateway, "k", fence, "x"), Refused)
+
+
+@pytest.mark.parametrize("text", ["7.5f0c.etl", "7-1f.5f0c.e.t-l", "7*.5f0c.etl", "0-a*.5f.\n"])
+def test_a_fence_is_its_text(text: str) -> None:
+    fence = parse_fence(text)
+    assert fence is not None
+    assert fence.text == text

@@ -241,8 +241,13 @@ def test_steps_are_commits_that_show_nothing_else(service: Service, ann: Caller)
     (record,) = listed
     assert record.pop("begun").endswith("Z")
     assert record == {
-        "application": "etl", "version": 7, "finished": None, "principals": ["ann", "bob"]
-    }  # fmt: skip
+        "application": "etl",
+        "version": 7,
+        "finished": None,
+        "principals": ["ann", "bob"],
+        "keys": None,
+        "open": False,
+    }
     commit = ann.send("GET", f"{catalog_path('c')}/commits/2").get_json()
     assert commit["message"] == "version 7 of application etl begun"
     assert (commit["author"], commit["changes"]) == ("ann", [])
@@ -293,6 +298,8 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [
     ({"version": 7, "principals": []}, "/principals"),
     ({"version": 7, "principals": ["a\n"]}, "/principals"),
     ({"version": 7, "more": 1}, "/more"),
+    ({"version": 7, "run": "x"}, "/run"),
+    ({"version": 7, "keys": "-"}, "/keys"),
 ]
 
 
@@ -326,3 +333,89 @@ def test_names_of_any_kind_and_as_many_as_there_may_be(ann: Caller) -> None:
         ann.send("PUT", f"{catalog_path('c')}/applications/n{number}", {"version": 1})
     told = problem(ann.send("PUT", ETL, {"version": 1}), 413, "over_limit")
     assert (told["limit"], told["maximum"]) == ("applications_max", 1000)
+
+
+def stepped(caller: Caller, name: str, version: int, **members: Any) -> TestResponse:
+    path = f"{catalog_path('c')}/applications/{name}"
+    return caller.send("PUT", path, {"version": version, **members})
+
+
+def test_where_there_is_no_room_those_leave_of_which_nothing_more_can_come(
+    ann: Caller, clock: SetClock
+) -> None:
+    """Open ones that are finished, and whatever is too old to be finished; never a finished one
+    that is shared: it may be started again. Who was begun first leaves first."""
+
+    def fill(first: int, last: int, *, finished: bool = True, **members: Any) -> None:
+        for number in range(first, last):
+            clock.passed_s += 0.001
+            answer = stepped(ann, f"n{number}", 1, finished=finished, **members)
+            assert answer.status_code == 200, answer.text
+
+    def names() -> set[str]:
+        listed = ann.send("GET", f"{catalog_path('c')}/applications").get_json()["applications"]
+        return {record["application"] for record in listed}
+
+    fill(0, 2, finished=False)
+    fill(2, 4, open=True)
+    fill(4, 5, open=True, finished=False)
+    fill(5, 1_000)
+    late = stepped(ann, "n2", 1, open=True).get_json()["fence"]
+    for new, left in (("a", "n2"), ("b", "n3")):
+        assert stepped(ann, new, 1).status_code == 200
+        assert left not in names()
+        assert {"n0", "n1", "n4", new} < names()
+    problem(stepped(ann, "c", 1), 413, "over_limit")
+    answer = of_one(ann, appended("a", late))
+    assert "deleted since, or never was" in answer["problem"]["detail"]
+    clock.passed_s += KEPT_S + 1
+    for new in "cde":
+        assert stepped(ann, new, 1, finished=True).status_code == 200
+    assert {"n5", "n999", "c", "d", "e"} < names()
+    assert names().isdisjoint({"n0", "n1", "n4"})
+
+
+def test_an_open_application_is_everybodys_and_only_guards(
+    ann: Caller, bob: Caller, log: Callable[[], list[Any]]
+) -> None:
+    fence = stepped(ann, "sync", 7, open=True).get_json()["fence"]
+    assert of_one(ann, appended("a", fence))["changed"]
+    assert of_one(ann, appended("a", fence))["replayed"]
+    assert not of_one(bob, appended("b", fence)).get("replayed"), "its key is bob's own"
+    bare = appended("c", fence)
+    del bare["idempotency_key"]
+    assert of_one(bob, bare)["changed"]
+    told = stepped(bob, "sync", 8, open=True).get_json()
+    assert (told["version"], told["open"], told["principals"]) == (8, True, ["bob"])
+    for caller in (ann, bob):
+        assert code(of_one(caller, appended("late", fence, "late"))) == "application_conflict"
+    assert log() == ["a", "b", "c"]
+    detail = problem(stepped(ann, "sync", 9), 409, "application_conflict")["detail"]
+    assert detail == "application 'sync' is open to all who may write the catalog"
+    assert stepped(ann, "etl", 1).status_code == 200
+    problem(stepped(ann, "etl", 2, open=True), 409, "application_conflict")
+
+
+def test_who_goes_on_with_a_version_is_told_how_its_keys_are_made(ann: Caller) -> None:
+    assert stepped(ann, "etl", 1, keys="row").get_json()["keys"] == "row"
+    assert stepped(ann, "etl", 1, keys="place").get_json()["keys"] == "row"
+    assert stepped(ann, "etl", 2).get_json()["keys"] is None
+
+
+def test_another_run_decides_again_what_was_refused(
+    ann: Caller, log: Callable[[], list[Any]]
+) -> None:
+    """The run is in the fence; what was applied is applied once, whichever run sends it."""
+    one, two = (stepped(ann, "etl", 1, run=run).get_json()["fence"] for run in ("1f", "2f"))
+    assert one != two
+    line = appended("a", one) | {"key": "new"}
+    for _ in range(2):
+        assert of_one(ann, line)["status"] == 404
+    assert ann.send("PUT", document_path("c", "new"), {"log": []}).status_code == 201
+    assert of_one(ann, line)["replayed"]
+    assert of_one(ann, line | {"fence": two})["changed"]
+    for fence in (one, two):
+        answer = of_one(ann, line | {"fence": fence})
+        assert (answer["replayed"], answer["status"]) == (True, 200)
+    assert ann.send("GET", document_path("c", "new")).get_json() == {"log": ["a"]}
+    assert log() == []

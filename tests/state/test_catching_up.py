@@ -18,8 +18,8 @@ from gateway.state.cache import Cache, Seen
 from gateway.state.heads import Observer
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
-from gateway.store.memory import MemoryStore
 from tests.asking import WatchedStore, applied, once, put
+from tests.memory_store import MemoryStore
 from tests.retention.history_checks import Killed, compaction_of, killed_at, wait_until_written
 from tests.retention.test_compaction import HISTORY, KEYS, gateway_on, nothing, write_history
 from tests.state.test_bases import Noted

@@ -60,6 +60,7 @@ UNABLE = {
     "test_a_swept_commit_is_found_under_its_keys_alone": _UNIONS,
     "test_replies_are_found_by_catalog_principal_and_key": _UNIONS,
     "test_verdicts_are_replies": _UNIONS,
+    "test_of_two_verdicts_of_one_key_the_later_one_is_told": _UNIONS,
     "test_of_a_commit_and_a_verdict_under_one_key_the_commit_is_told": _UNIONS,
     "test_of_two_states_at_one_revision_the_same_stays_in_any_order": _RANGES,
     "test_the_commit_at_a_time_is_the_last_one_by_then": _HINTS,

@@ -81,6 +81,15 @@ class VerdictsContract:
             store.write_commits([mine])
             assert store.replies({catalog: [("ann", "v1")]}) == {(catalog, "ann", "v1"): mine}
 
+    def test_of_two_verdicts_of_one_key_the_later_one_is_told(self, store: Store) -> None:
+        """Whichever is written out last: another run of a version was refused, too."""
+        first, second = verdict(1, key="k"), verdict(2, key="k")
+        for both in ([first, second], [second, first], [first]):
+            store.write_verdicts(both, 1 << 30)
+            if second in both:
+                assert store.replies({"c": [("ann", "k")]}) == {("c", "ann", "k"): second}
+        assert store.replies({"c": [("ann", "k")]}) == {("c", "ann", "k"): second}
+
     def test_a_move_drops_the_verdicts_that_are_written_out(self, store: Store) -> None:
         store.move_heads([move(commit(1))])
         store.move_heads([judging(verdict(1), verdict(2))])
@@ -168,7 +177,7 @@ class VerdictsContract:
 
     def test_verdicts_are_replies(self, store: Store) -> None:
         store.write_verdicts([verdict(1), verdict(2)], 60)
-        store.write_verdicts([replace(verdict(9, key="v2"), id="another")], 60)
+        store.write_verdicts([replace(verdict(1, key="v2"), id="another")], 60)
         asked = {"c": [("ann", "v1"), ("ann", "v2"), ("bob", "v1")], "d": [("ann", "v1")]}
         assert store.replies(asked) == {
             ("c", "ann", "v1"): verdict(1),

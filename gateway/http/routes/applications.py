@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from flask import Flask
@@ -35,9 +36,14 @@ def _are_names(names: list[Any]) -> bool:
     )
 
 
+_is_run = re.compile(r"[0-9a-f]{1,32}", re.ASCII).fullmatch
+_is_keys = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII).fullmatch
 APPLICATION_REQUEST: Final = strict(
     version=whole(0, _VERSION_MAX),
     finished=SWITCH,
+    open=SWITCH,
+    run=Exact(str, "it must be 1 to 32 hexadecimal digits in lower case", _is_run),
+    keys=Exact(str, "it must be 1 to 32 letters, digits or _ in lower case", _is_keys),
     principals=Exact(list, f"they must be 1 to {_PRINCIPALS_MAX} names of principals", _are_names),
 )
 
@@ -77,7 +83,7 @@ class ApplicationRoutes:
         result = self._take(ApplicationStep(catalog, name, **asked))
         left = result.outcome.documents[APPLICATIONS_KEY]
         record = applications(left)[name]
-        content = {**_shape(name, record), "fence": fence_of(name, record)}
+        content = {**_shape(name, record), "fence": fence_of(name, record, asked["run"])}
         return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
 
     def delete(self, catalog: str, application: str) -> Answer:
@@ -118,4 +124,6 @@ def _shape(name: str, record: Application) -> dict[str, Any]:
         "begun": None if record.version is None else rfc3339(record.begun_us),
         "finished": record.finished,
         "principals": record.principals,
+        "keys": record.keys,
+        "open": record.open,
     }

@@ -161,7 +161,7 @@ def request_of(
         _refuse_many_tokens(ask.conditions)
     idempotency = None
     if ask.idempotency_key is not None:
-        scope = ask.by.name if ask.fence is None else scope_of(ask.fence)
+        scope = scope_of(ask.fence, ask.by.name)
         idempotency = Idempotency(scope, ask.idempotency_key, fingerprint(ask, sent))
     return gateway.request(
         ask.catalog,

@@ -200,9 +200,10 @@ def _fence(members: dict[str, Any]) -> Fence | None:
     text = member(members, "fence", _FENCE)
     if text is None:
         return None
-    if "idempotency_key" not in members:
+    fence = parse_fence(text)
+    if "idempotency_key" not in members and not (fence and fence.open):
         refuse_member("/fence", "it goes with an idempotency_key")
-    return parse_fence(text)
+    return fence
 
 
 def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]:
@@ -335,7 +336,8 @@ def written_line(
         result = result_of(written, request.key, dry_run=request.dry_run)
     except CommitError as error:
         # What became of an application's keys is told by sending again, and nowhere else.
-        own = request.idempotency if request.fence is None else None
+        of_application = request.fence is not None and not request.fence.open
+        own = None if of_application else request.idempotency
         key = own.key if own else None
         more = outcome_members(request.catalog, error, key)
         if represented is not None:

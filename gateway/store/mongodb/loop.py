@@ -240,15 +240,22 @@ class LoopPart(StorePart):
             left = [record for record in left if record["_id"] not in there]
 
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
-        inserts = [InsertOne(records.verdict_record(each, kept_s)) for each in verdicts]
-        if inserts:
-            self._on.bulk(self._on.verdicts.bulk_write, inserts)
+        writes = [_verdict_update(each, kept_s) for each in verdicts]
+        if writes:
+            self._on.bulk(self._on.verdicts.bulk_write, writes)
 
     def _there(self, ids: Collection[str]) -> set[str]:
         """Those of these commits' ids that are there."""
         with self._on.reading() as session:
             found = self._on.commits.find({"_id": one_of(ids)}, {"_id": 1}, session=session)
             return {record["_id"] for record in found}
+
+
+def _verdict_update(verdict: Verdict, kept_s: int) -> UpdateOne:
+    """Writes the verdict where its key has none, or an earlier one: that of another run."""
+    record = records.verdict_record(verdict, kept_s)
+    earlier = {"_id": record.pop("_id"), "number": {"$lt": verdict.number}}
+    return UpdateOne(earlier, {"$set": record}, upsert=True)
 
 
 def _document_update(catalog: str, document: Document) -> UpdateOne:
