@@ -50,6 +50,7 @@ UNWEIGHED_BYTES: Final = 4096
 # Others have their turn after so much was parsed or encoded: about 10 ms.
 _TURN_BYTES: Final = 512 * 1024
 _LOOK_S: Final = 1.0
+_PAUSE_LOOK_S: Final = 0.01
 # An answer that has begun can only be broken off: it waits longer.
 _BEGUN_PATIENCE_S: Final = 60.0
 
@@ -111,6 +112,7 @@ class Memory:
         self._waiting: list[_Waiter] = []
         self._waited = 0
         self._refused = 0
+        self._pauses = False
         # Called while somebody waits: makes room where answers lie unsent.
         self.when_short: Callable[[], None] = lambda: None
 
@@ -122,6 +124,25 @@ class Memory:
         return MemoryReadings(
             self._held.held, self._unsent, len(self._waiting), self._waited, self._refused
         )
+
+    @property
+    def building_bytes(self) -> int:
+        """What is held, without answers that wait to be sent."""
+        return self._held.held - self._unsent
+
+    def pause(self, bytes_max: int, patience_s: float = 2.0) -> bool:
+        """Let those wait that hold nothing yet, until the others are done but for so much; whether
+        it came to that in time. None of them goes on before the caller lets them have a turn."""
+        self._pauses = True
+        try:
+            until = self._runtime.monotonic() + patience_s
+            while self.building_bytes > bytes_max and self._runtime.monotonic() < until:
+                self._runtime.sleep(_PAUSE_LOOK_S)
+            return self.building_bytes <= bytes_max
+        finally:
+            with self._lock:
+                self._pauses = False
+                self._let_pass()
 
     def turn(self) -> None:
         """Let others have their turn."""
@@ -191,13 +212,15 @@ class Memory:
             )
 
     def _fits(self, account: Account, size: int) -> bool:
+        if self._pauses and not account.held:
+            return False
         if self._held.held + size > self._held.maximum:
             return False
         return account.holder is None or self._held.has_room_for(account.holder, size)
 
     def _goes_first(self, account: Account) -> bool:
         """Whether the account isn't kept waiting, whatever the others hold."""
-        if self._unsent > self._held.maximum:
+        if self._unsent > self._held.maximum or (self._pauses and not account.held):
             return False
         first = next(iter(self._building), None)
         if first is None and self._waiting:

@@ -15,7 +15,16 @@ class World:
     def __init__(self) -> None:
         self.held = self.resident = self.looks = self.collected = 0
         self.now = 0.0
-        self.garbage = Garbage(lambda: self.held, lambda: self.resident, lambda: self.now)
+        self.takes_s = 0.0
+        self.paused: list[int] = []
+        self.pauses = True
+        self.garbage = Garbage(
+            lambda: self.held, self.pause, lambda: self.resident, lambda: self.now
+        )
+
+    def pause(self, bytes_max: int) -> bool:
+        self.paused.append(bytes_max)
+        return self.pauses
 
     def look(self) -> int:
         """How often all was collected so far, after one more look."""
@@ -29,6 +38,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
     def collect() -> None:
         made.collected += 1
+        made.now += made.takes_s
         made.looks = 0
 
     monkeypatch.setattr(gc, "collect", collect)
@@ -44,12 +54,28 @@ def test_it_waits_until_requests_hold_little(world: World) -> None:
     assert world.look() == 1  # there was nothing since
 
 
-def test_where_they_always_hold_much_it_waits_for_ten_minutes(world: World) -> None:
+def test_where_they_always_hold_much_they_pause_after_ten_minutes(world: World) -> None:
     world.looks, world.held = 50, 200 * MIB
     world.now = 600.0
-    assert world.look() == 0
+    assert (world.look(), world.paused) == (0, [])
     world.now = 601.0
+    assert (world.look(), world.paused) == (1, [8 * MIB])
+
+
+def test_it_is_left_until_later_where_they_did_not_come_to_hold_little(world: World) -> None:
+    world.looks, world.held, world.now, world.pauses = 50, 200 * MIB, 601.0, False
+    assert (world.look(), world.paused) == (0, [8 * MIB])
+    world.pauses = True
     assert world.look() == 1
+
+
+def test_what_takes_long_is_done_the_less_often(world: World) -> None:
+    world.looks, world.takes_s = 50, 0.2
+    assert world.look() == 1
+    world.looks, world.now = 50, 200.0
+    assert world.look() == 1
+    world.now = 200.3
+    assert world.look() == 2
 
 
 def test_what_the_process_has_grown_by_beyond_what_they_hold_may_be_garbage(world: World) -> None:
@@ -65,7 +91,7 @@ def test_what_the_process_has_grown_by_beyond_what_they_hold_may_be_garbage(worl
 def test_python_itself_looks_at_young_objects_alone() -> None:
     before = gc.get_threshold()
     try:
-        Garbage(lambda: 0).start()
+        Garbage(lambda: 0, lambda _: True).start()
         young, younger, old = gc.get_threshold()
         assert young * younger <= 300_000
         assert old >= 1_000_000

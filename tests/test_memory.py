@@ -205,6 +205,39 @@ def test_what_was_decoded_is_held_as_what_it_takes() -> None:
     assert account.held >= held + 800_000
 
 
+def test_a_pause_waits_for_those_who_hold_some_and_lets_nobody_begin(
+    eventually: Eventually,
+) -> None:
+    memory = memory_of(10, 8)
+    first, second = memory.account(), memory.account()
+    first.take(4 * MIB)
+    held_then: list[int] = []
+
+    def pause() -> None:
+        assert memory.pause(MIB, WAIT_S)
+        held_then.append(held(memory))
+
+    pausing = threading.Thread(target=pause, daemon=True)
+    pausing.start()
+    eventually(lambda: not memory._fits(memory.account(), 1))
+    waiting = Taking(second, 2)
+    eventually(lambda: memory.readings().waiting == 1)
+    first.take(2 * MIB)  # who has begun goes on
+    assert not held_then
+    first.keep(3 * MIB)  # an answer that is to be sent is no object
+    waiting.wait()
+    pausing.join(WAIT_S)
+    assert held_then == [3 + 2]  # with what was given to whom it let go on
+
+
+def test_a_pause_that_takes_too_long_is_given_up() -> None:
+    memory = memory_of(10, 8)
+    account = memory.account()
+    account.take(4 * MIB)
+    assert not memory.pause(MIB, 0.01)
+    memory.account().take(MIB)
+
+
 JSON = st.recursive(
     st.none() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: (

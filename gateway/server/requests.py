@@ -112,8 +112,12 @@ class RefusingWorker(Worker):
             self.wsgi.when_memory_is_short(self.unsent.cut_stalled)
 
     def held_bytes(self) -> int:
-        """What the requests of the application hold of its memory."""
+        """What the requests of the application hold of its memory as objects."""
         return self.wsgi.held_bytes() if isinstance(self.wsgi, CheckedBodies) else 0
+
+    def pause(self, bytes_max: int) -> bool:
+        """Let them hold no more than that for a moment; whether it came to that."""
+        return isinstance(self.wsgi, CheckedBodies) and self.wsgi.pause(bytes_max)
 
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
@@ -146,8 +150,14 @@ class CheckedBodies:
             memory.when_short = make_room
 
     def held_bytes(self) -> int:
+        """What its requests hold, without answers that wait to be sent."""
         memory = getattr(self._application, "memory", None)
-        return 0 if memory is None else int(memory.readings().held_bytes)
+        return 0 if memory is None else int(memory.building_bytes)
+
+    def pause(self, bytes_max: int) -> bool:
+        """See ``gateway.memory.Memory.pause``."""
+        memory = getattr(self._application, "memory", None)
+        return memory is not None and bool(memory.pause(bytes_max))
 
     def has_room_for(self, start: bytes) -> bool:
         """Whether the application takes on a request with these first bytes now."""
