@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Room -> which others it imports; the order is that of the house, upwards. A room is a package or
-# module of the gateway or of its ``http``, or one of the three of ``patching``.
+# Package -> which others it imports, in order, upwards. It is a package or a module of the
+# gateway or of its ``http``, or one of the three of ``patching``.
 MAY_IMPORT = {
     "patching": "",
     "settings": "",
@@ -131,8 +131,8 @@ def package(name: str) -> list[Path]:
     return files(f"gateway/{name}" if (ROOT / "gateway" / name).is_dir() else f"gateway/{name}.py")
 
 
-def room(module: str) -> str | None:
-    """The room of a module; None: it is neither the gateway's nor of ``patching``."""
+def package_of(module: str) -> str | None:
+    """The package of a module; None: it is neither the gateway's nor of ``patching``."""
     top, name, below = f"{module}..".split(".")[:3]
     if (top, name) == ("gateway", "http"):
         return below if below in OF_HTTP else "app"
@@ -142,14 +142,15 @@ def room(module: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
-def test_a_room_imports_what_its_row_says(name: str) -> None:
-    found = {room(module) for path in package(name) for module in imports(path)} - {name, None}
+def test_a_package_imports_what_its_row_says(name: str) -> None:
+    imported = {package_of(module) for path in package(name) for module in imports(path)}
+    found = imported - {name, None}
     assert found == set(MAY_IMPORT[name].split())
     above = list(MAY_IMPORT)[list(MAY_IMPORT).index(name) :]
     assert not found & set(above)
 
 
-def test_every_room_has_a_row() -> None:
+def test_every_package_has_a_row() -> None:
     modules = {*files("gateway"), *files("patching")}
     of_rows = {path for name in MAY_IMPORT for path in package(name)}
     without = {path.relative_to(ROOT).as_posix() for path in modules - of_rows}
@@ -157,7 +158,7 @@ def test_every_room_has_a_row() -> None:
 
 
 def below(name: str) -> set[str]:
-    """All rooms that ``name`` imports, or that these import."""
+    """All packages that ``name`` imports, or that these import."""
     direct = MAY_IMPORT[name].split()
     return {*direct, *(each for other in direct for each in below(other))}
 
@@ -175,7 +176,7 @@ def test_the_picture_shows_the_imports() -> None:
         if not any(other in below(third) for third in others.split())
     }
     assert drawn == needed
-    named = re.findall(r"^\| `(\w+)`", text.partition("## Rooms")[2], re.MULTILINE)
+    named = re.findall(r"^\| `(\w+)`", text.partition("## Packages")[2], re.MULTILINE)
     assert sorted(named) == sorted(MAY_IMPORT)
 
 
