@@ -10,6 +10,7 @@ import pytest
 
 from gateway.errors import DocumentNotFound, RevisionCompacted
 from gateway.limits import RetentionLimits, ServiceLimits
+from gateway.meters import NO_METERS, Meters
 from gateway.model import Document
 from gateway.read.history import HistoryReads
 from gateway.read.listing import Listing, whole
@@ -44,8 +45,8 @@ class Killed(BaseException):
     """What a test ends a compaction with, where SIGKILL would."""
 
 
-def settler_of(store: Store, runtime: Runtime) -> Settler:
-    cache = Cache(runtime, LIMITS)
+def settler_of(store: Store, runtime: Runtime, meters: Meters = NO_METERS) -> Settler:
+    cache = Cache(runtime, LIMITS, meters)
     return Settler(store, cache, Observer(store, cache, LIMITS), runtime, LIMITS)
 
 

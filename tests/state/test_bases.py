@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.limits import ServiceLimits
-from gateway.meters import NoMeters
 from gateway.model import Change, Commit, Document, Move
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
@@ -22,7 +21,7 @@ from tests.asking import WatchedStore, add, applied, content_of, once, put, wait
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, settler_of, wait_until_written
-from tests.state.sleeping import LATE_S, World, gateway_on
+from tests.state.sleeping import LATE_S, Noted, World, gateway_on
 
 BASE = Document("k", {"n": 4}, 4, 2, "4" * 32, 4, attributes={"acl": {"read": ["ann"]}})
 
@@ -115,17 +114,6 @@ def test_a_write_out_whose_look_finds_a_part_written_out_reads_anew(world: World
         gate.release()
     wait_until_written(theirs)
     assert findings(world.store, "c") == []
-
-
-class Noted(NoMeters):
-    refused = 0
-    went_back = 0
-
-    def base_refused(self) -> None:
-        self.refused += 1
-
-    def head_went_back(self) -> None:
-        self.went_back += 1
 
 
 @pytest.fixture

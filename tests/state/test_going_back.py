@@ -21,8 +21,7 @@ from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, 
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, wait_until_written
-from tests.state.sleeping import DAY_S
-from tests.state.test_bases import Noted
+from tests.state.sleeping import DAY_S, Noted
 from tests.store.contract_suite import commit
 
 

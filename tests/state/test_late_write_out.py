@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ from pymongo import MongoClient
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.decide.request import Unknown
 from gateway.model import Commit, Head
+from gateway.service import Gateway
 from gateway.state import tail
 from gateway.store.contract import Store, Unreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
@@ -30,11 +33,16 @@ from tests.state.sleeping import (
     GRACE_S,
     LATE_S,
     MEANWHILE,
+    PARTS,
+    Noted,
+    Part,
     Sleeper,
+    SleeperAmidParts,
     World,
     gateway_on,
     sent_by,
     write_both,
+    write_tail,
 )
 
 KEYS = ("k", "other", "z")
@@ -122,6 +130,14 @@ def test_one_who_takes_over_and_sleeps_brings_nothing_back_to_either_store(
 def take_over_and_sleep(
     world: World, where: tuple[str, str], meanwhile: str, sleep_s: float
 ) -> None:
+    sleeper = Sleeper(world, meanwhile, sleep_s)
+    with stopped_writer(world, write_both):
+        take_over(world, where, sleeper, Noted())
+    sleeper.check()
+
+
+@contextmanager
+def stopped_writer(world: World, write: Callable[[Gateway], object]) -> Iterator[None]:
     """The tail's own writer is stopped meanwhile, and goes on afterwards."""
     stopped, theirs = world.watched()
     reached, go_on = threading.Event(), threading.Event()
@@ -132,19 +148,87 @@ def take_over_and_sleep(
         raise Unreachable("its connection is dead")
 
     stopped.before["write_documents"] = once(stop)
-    applied(write_both(theirs))
+    write(theirs)
     assert reached.wait(WAIT_S)
+    yield
+    go_on.set()
+    wait_until_written(theirs)
+
+
+def take_over(
+    world: World, where: tuple[str, str], sleeper: Sleeper | SleeperAmidParts, meters: Noted
+) -> None:
     watched = WatchedStore(world.store)
-    sleeper = Sleeper(world, meanwhile, sleep_s)
     when, call = where
     # The tails that a settler reads first say only that there is something to take over.
     action = once(sleeper.sleep)
     getattr(watched, when)[call] = at_the_second(action) if call == "tails" else action
-    settler_of(cast(Store, watched), world.clock).settle("c")
+    settler_of(cast(Store, watched), world.clock, meters).settle("c")
     assert sleeper.awake.is_set(), "nobody slept"
-    go_on.set()
-    wait_until_written(theirs)
+
+
+CARRYING = [*WRITING[:3], *TAKING_OVER[3:]]
+
+
+def meanwhiles(case: int) -> list[tuple[Part, str]]:
+    """For each part something else that others do; in seven cases everything. What they deleted is
+    written out in each case."""
+    names = list(MEANWHILE)
+    mixed = [(part, names[(case + number) % len(names)]) for number, part in enumerate(PARTS[:-1])]
+    return [*mixed, (PARTS[-1], "deleted")]
+
+
+@pytest.mark.parametrize("case", range(len(TAKING_OVER)))
+def test_others_may_write_out_a_part_of_what_is_taken_over(case: int) -> None:
+    """Its first commits, and documents of the next ones."""
+    where, sleep_s = TAKING_OVER[case]
+    for part, meanwhile in meanwhiles(case):
+        take_over_amid_parts(World(MemoryStore()), where, meanwhile, part, sleep_s)
+
+
+@pytest.mark.parametrize(("where", "sleep_s"), TAKING_OVER)
+def test_others_may_write_out_a_part_of_what_is_taken_over_of_either_store(
+    world: World, where: tuple[str, str], sleep_s: float
+) -> None:
+    take_over_amid_parts(world, where, "changed", PARTS[2], sleep_s)
+
+
+def take_over_amid_parts(
+    world: World, where: tuple[str, str], meanwhile: str, part: Part, sleep_s: float
+) -> None:
+    sleeper, noted = SleeperAmidParts(world, meanwhile, part, sleep_s), Noted()
+    with stopped_writer(world, write_tail):
+        take_over(world, where, sleeper, noted)
+        sleeper.check_log()
     sleeper.check()
+    assert noted.refused == noted.went_back == 0, "it was left to the second guard"
+
+
+@pytest.mark.parametrize("case", range(len(CARRYING)))
+def test_others_may_write_out_a_part_of_what_is_carried_along(case: int) -> None:
+    """Half of the tail was another's, who is stopped: its documents must be read, ours needn't."""
+    where, sleep_s = CARRYING[case]
+    for part, meanwhile in meanwhiles(case):
+        world, noted = World(MemoryStore()), Noted()
+        sleeper = SleeperAmidParts(world, meanwhile, part, sleep_s)
+        watched, ours = world.watched(noted)
+        watched.after["move_heads"] = once(partial(sleep_at, watched, where, sleeper))
+        with stopped_writer(world, lambda theirs: write_tail(theirs, 3, 4)):
+            write_tail(ours, 5, 6)
+            assert sleeper.awake.wait(WAIT_S), "nobody slept"
+            wait_until_written(ours)
+            sleeper.check_log()
+        sleeper.check()
+        assert noted.refused == noted.went_back == 0, "it was left to the second guard"
+
+
+def sleep_at(watched: WatchedStore, where: tuple[str, str], sleeper: SleeperAmidParts) -> None:
+    """Not before the head has been moved: deciding reads documents, too."""
+    when, call = where
+    if call == "move_heads":
+        sleeper.sleep()
+    else:
+        getattr(watched, when)[call] = once(sleeper.sleep)
 
 
 def at_the_second(action: Callable[[], None]) -> Callable[[], None]:
