@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gateway.model import Document, version_of
-from patching import Absent, Json
+from patching import Json
+from patching.values import Absent
 
 
 class Required(Enum):

@@ -14,7 +14,9 @@ from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from patching import ABSENT, Absent, Json, Owners, OwnersChange, Ownership
+from patching import ABSENT, Json
+from patching.owners import OwnersChange, Ownership, OwnerTree
+from patching.values import Absent
 
 Action = Literal["put", "patch", "delete", "attributes"]
 # The rights that an acl narrows.
@@ -66,7 +68,7 @@ class Document(msgspec.Struct, frozen=True):
     patches: int = 0
     size_bytes: int = 0
     attributes: Attributes | None = None
-    owners: Owners | None = None
+    owners: OwnerTree | None = None
 
     @property
     def exists(self) -> bool:
@@ -107,7 +109,7 @@ class Digested(BareDocument, frozen=True):
     """A document or tombstone with the digest of its content (``patching.digest``) in its place.
 
     ``digest`` is None for a tombstone, and where none was stored with the content. ``parts`` are,
-    by manager, the digests of what it owns (``patching.owned_digests``); None where they weren't
+    by manager, the digests of what it owns (``patching.part_digests``); None where they weren't
     asked for, or none were stored with the owners. ``size_bytes`` is that of ``Document``.
     """
 
@@ -197,7 +199,7 @@ class Change(msgspec.Struct, frozen=True):
     value: Json | Absent = ABSENT
     size_bytes: int = 0
     attributes: Attributes | None = None
-    owners: Owners | None = None
+    owners: OwnerTree | None = None
     owners_change: OwnersChange | None = None
     base_revision: int = 0
     base_id: str = ""

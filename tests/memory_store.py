@@ -50,7 +50,8 @@ from gateway.store.contract import (
     UploadsHeld,
 )
 from gateway.store.scanned import Scanned
-from patching import ABSENT, Json, digest, owned_digests
+from patching import ABSENT, Json, digest
+from patching.part_digests import owned_digests
 
 
 class MemoryRecords:

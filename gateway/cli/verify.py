@@ -22,7 +22,8 @@ from gateway.state.cache import Cache
 from gateway.state.heads import Observer, Settler
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
 from gateway.store.mongodb import connect
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 
 _OUTPUT: Final = Output(pretty=False, quiet=False)
 

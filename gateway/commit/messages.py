@@ -20,7 +20,9 @@ from gateway.decide.conditions import NO_CONDITIONS, Conditions
 from gateway.decide.request import Outcome, Request
 from gateway.errors import CommitError, QueueFull
 from gateway.model import WITHHELD, Document
-from patching import ABSENT, Absent, Contested, ExtendedPatch, Limits, Patch, PatchError
+from patching import ABSENT, ExtendedPatch, Limits, Patch, PatchError
+from patching.ownership import Contested
+from patching.values import Absent
 
 # Whoever sends a patch has parsed it within its own limits.
 _LIMITS: Final = Limits(operations_max=1 << 30, depth_max=300)

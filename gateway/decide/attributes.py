@@ -7,7 +7,8 @@ import msgspec
 from gateway.access.acl import AclMalformed, acl_of, require_few_names
 from gateway.errors import AttributesInvalid, OverLimit
 from gateway.model import Attributes
-from patching import Absent, Json
+from patching import Json
+from patching.values import Absent
 
 _encode = msgspec.json.Encoder().encode
 

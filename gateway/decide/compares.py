@@ -23,15 +23,8 @@ from gateway.decide.ranges import (
 from gateway.decide.work import Items
 from gateway.errors import OverLimit
 from gateway.model import Document, living
-from patching import (
-    ABSENT,
-    NO_DECLARATIONS,
-    ExtendedPatch,
-    Json,
-    LimitExceeded,
-    ListDeclarations,
-    PatchError,
-)
+from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 
 # Bytes of documents that the tests of one request may read. Each compare counts its document.
 _TESTED_BYTES_MAX = 128 * 1024 * 1024

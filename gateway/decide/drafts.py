@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
+import patching.ownership
 from gateway.access import Principal
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
@@ -44,17 +45,9 @@ from gateway.decide.reverting import Revert, reverted
 from gateway.errors import CommitError, DocumentNotFound, TargetExists
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
-from patching import (
-    ABSENT,
-    NO_DECLARATIONS,
-    NO_LISTS,
-    Absent,
-    Json,
-    ListDeclarations,
-    Lists,
-    Patch,
-    PatchError,
-)
+from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
+from patching.values import Absent
 
 _Result = TypeVar("_Result")
 
@@ -208,7 +201,7 @@ class Drafts:
             raise TargetExists(to, living(self._document_of(to)))
         if draft.owners is not None:
             given = draft.owners, draft.content, self._lists_of(to), self._limits.patch
-            self._tried(to, lambda: patching.require_fit(*given))
+            self._tried(to, lambda: patching.ownership.require_fit(*given))
         self._set(key, DELETED)
         self._set(to, replace(draft, action="put", patch=()))
 

@@ -36,7 +36,9 @@ from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import DocumentForbidden, PreconditionFailed, PreconditionRequired
 from gateway.model import SETTINGS_KEY, Document, token_revision
-from patching import Json, ListDeclarations, is_conditional
+from patching import Json
+from patching.extended import is_conditional
+from patching.list_declarations import ListDeclarations
 
 # A value of two states takes as long to compare as so many bytes of a document take to read.
 _COMPARED_BYTES = 50

@@ -19,7 +19,9 @@ from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
 from gateway.model import WITHHELD, Document
-from patching import ABSENT, ListDeclarations, ListViolation
+from patching import ABSENT
+from patching.errors import ListViolation
+from patching.list_declarations import ListDeclarations
 
 # Documents that broke a declaration, as they are told; the search ends with the last of them.
 BROKEN_MAX: Final = 100

@@ -14,7 +14,8 @@ from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, Rules
 from gateway.errors import OverLimit
 from gateway.limits import ServiceLimits
 from gateway.model import Change, Commit, Document
-from patching import ABSENT, Owners, Patch, change_between
+from patching import ABSENT, Patch
+from patching.owners import OwnerTree, change_between
 
 _encode = msgspec.json.Encoder().encode
 
@@ -48,7 +49,7 @@ def recorded_change(
     draft = drafts.changed()[key]
     found = drafts.found(key)
     create_revision, patches = stamp.revision, 0
-    found_owners: Owners | None = None
+    found_owners: OwnerTree | None = None
     if found is not None:
         found_owners = found.owners
         create_revision, patches = found.create_revision, found.patches + 1

@@ -16,7 +16,8 @@ from gateway.errors import (
     SettingsInvalid,
 )
 from gateway.model import Document, living
-from patching import DocumentAbsent, LimitExceeded, ListViolation, PatchError
+from patching import DocumentAbsent, LimitExceeded, PatchError
+from patching.errors import ListViolation
 
 
 class ItemsCollide(CommitError):

@@ -15,7 +15,8 @@ import jsonschema_rs
 from gateway.decide.schema_parts import COMPILED_BYTES_MAX
 from gateway.decide.schema_work import Load, SchemaTooHeavy, Weighing, Work
 from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
-from patching import Json, join_pointer, key_pattern
+from patching import Json, join_pointer
+from patching.list_declarations import key_pattern
 
 # Steps of validating, at most 50 ns each: the maximum for one document, and an amount that isn't
 # counted.

@@ -20,17 +20,10 @@ from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import SettingsInvalid
 from gateway.model import Document
-from patching import (
-    ABSENT,
-    NO_DECLARATIONS,
-    Absent,
-    InvalidPatch,
-    Json,
-    ListDeclarations,
-    ListViolation,
-    equal,
-    parse_declarations,
-)
+from patching import ABSENT, InvalidPatch, Json, equal
+from patching.errors import ListViolation
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_declarations
+from patching.values import Absent
 
 _SCHEMAS_MAX = 100
 _BYTES_MAX = 16 * 1024 * 1024

@@ -24,7 +24,7 @@ from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
-from patching import Conflict
+from patching.ownership import OnConflict
 
 _PAGE = 500
 
@@ -37,7 +37,7 @@ class RevertTerms:
 
     catalog: str
     prefix: str
-    conflict: Conflict
+    conflict: OnConflict
     documents_max: int
     sight: Sight | None
     key: str | None = None

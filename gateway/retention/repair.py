@@ -27,7 +27,8 @@ from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Moved, Store
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 
 _AUTHOR = "gateway repair"
 _MESSAGE = "written anew from the log, from which it differed"

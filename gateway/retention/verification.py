@@ -31,7 +31,8 @@ from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 
 _COMMITS_AT_ONCE = 1_000
 _DOCUMENTS_AT_ONCE = 500

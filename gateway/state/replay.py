@@ -19,13 +19,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import patching
+import patching.owners
+import patching.values
 from gateway import memory
 from gateway.cpu import interruptible
 from gateway.meters import Meters
 from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document, bare
 from gateway.store.contract import Store
 from gateway.store.scanned import Undecoded
-from patching import Owners
+from patching.owners import OwnerTree
 
 _log = logging.getLogger(__name__)
 
@@ -187,15 +189,17 @@ def _attributes_after(
     return change.attributes or None
 
 
-def _owners_after(document: Document | None, commit: Commit, change: Change) -> Owners | None:
+def _owners_after(document: Document | None, commit: Commit, change: Change) -> OwnerTree | None:
     if document is None or change.begins_at(commit.revision):
         return change.owners
     if change.owners_change is None:
         return document.owners
-    return patching.changed_owners(document.owners, change.owners_change, commit.revision)
+    return patching.owners.changed_owners(document.owners, change.owners_change, commit.revision)
 
 
-def _content_after(document: Document | None, change: Change) -> patching.Json | patching.Absent:
+def _content_after(
+    document: Document | None, change: Change
+) -> patching.Json | patching.values.Absent:
     if change.action == "delete":
         return patching.ABSENT
     if change.value is not patching.ABSENT:

@@ -8,22 +8,12 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from patching import ListDeclarations, parse_declarations
-from patching.client import (
-    ClientError,
-    Gone,
-    HttpAnswer,
-    NotFound,
-    OverLimit,
-    Pin,
-    Transport,
-    UnexpectedAnswer,
-    Unreachable,
-    segment,
-)
-from patching.client._calls import Calls
+from patching.client import ClientError, Gone, NotFound, Pin, Unreachable
+from patching.client._calls import CallSender
 from patching.client._documents import time_query
-from patching.client._transport import Query
+from patching.client.errors import OverLimit, UnexpectedAnswer
+from patching.client.transport import HttpAnswer, Query, Transport, segment
+from patching.list_declarations import ListDeclarations, parse_declarations
 from patching.spark.options import Options
 
 _Page = TypeVar("_Page")
@@ -243,7 +233,7 @@ class CatalogReads:
 
     def pin(self, revision: int | None, seconds: int, note: str, **given: Any) -> Pin:
         """See ``Pin``; to be taken and kept under ``told``."""
-        calls = Calls(self._transport, self._options.retry, self._options.retry_timeout)
+        calls = CallSender(self._transport, self._options.retry, self._options.retry_timeout)
         return Pin(calls, self._path, revision, seconds, note, **given)
 
     @contextmanager

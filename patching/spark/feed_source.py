@@ -34,7 +34,7 @@ from .history_source import (
 )
 
 if TYPE_CHECKING:
-    from patching.client import Transport
+    from patching.client.transport import Transport
 
 _PARTITIONS: Final = 1
 _REVISION: Final = "revision"

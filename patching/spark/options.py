@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from patching.client import BulkTerms, HttpAnswer, NotAuthorized, RequestError, Retry, Transport
+from patching.client import BulkTerms, NotAuthorized, RequestError, Retry
+from patching.client.transport import HttpAnswer, Transport
 from patching.spark import option_parsers as parsers
 
 WRITE: Final = "write"

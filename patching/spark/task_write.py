@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 
-from patching.client import BulkAnswer, BulkLine, BulkWriter, RequestError
+from patching.client import BulkAnswer, BulkLine, RequestError
+from patching.client.bulk_writer import BulkWriter
 from patching.spark.application import Fences, Version, VersionRefused
 from patching.spark.columns import Columns, RowRefused
 from patching.spark.json_values import encode

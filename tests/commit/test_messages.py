@@ -9,6 +9,9 @@ import pytest
 from msgspec import msgpack
 
 import patching
+import patching.errors
+import patching.extended
+import patching.ownership
 from gateway.access import Principal
 from gateway.access.principal import Grant, Role
 from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
@@ -36,10 +39,12 @@ from gateway.errors import (
     TargetExists,
 )
 from gateway.model import WITHHELD, Change, Commit, Document, Idempotency, Skipped
-from patching import ABSENT, Contested, Owners, OwnersChange, Ownership
+from patching import ABSENT
+from patching.owners import OwnersChange, Ownership, OwnerTree
+from patching.ownership import Contested
 from tests.asking import ask, put
 
-OWNERS = Owners(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
+OWNERS = OwnerTree(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
 DOCUMENT = Document("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)
 EDITS: tuple[Edit, ...] = (
     put({"a": 1}),
@@ -74,7 +79,9 @@ COMPARES: tuple[Compare, ...] = (
     IsAbsent("k"),
     IsUnchanged("k", 7),
     Equals("k", {"a": [1]}),
-    compares.Satisfies("k", patching.parse_tests([{"op": "test", "path": "/a", "value": 1}])),
+    compares.Satisfies(
+        "k", patching.extended.parse_tests([{"op": "test", "path": "/a", "value": 1}])
+    ),
     RevisionIs(7),
     RangeUnchanged("tables/", 7),
     RangeAbsent("tables/"),
@@ -181,7 +188,9 @@ REFUSALS: tuple[CommitError, ...] = (
     ),
     PatchDoesNotFit(patch_error({"op": "test", "path": "/b", "value": 1}, of={}), "k", None),
     PatchDoesNotFit(
-        patching.OwnedByOthers((Contested("/a", (Ownership("ann", 4),), [1], ABSENT, ""),)),
+        patching.ownership.OwnedByOthers(
+            (Contested("/a", (Ownership("ann", 4),), [1], ABSENT, ""),)
+        ),
         "k",
         None,
     ),
@@ -189,7 +198,7 @@ REFUSALS: tuple[CommitError, ...] = (
     SchemaViolation("k", "*", [{"pointer": "/a", "message": "no"}]),
     ChangedSince([Disputed("k", False, "/a", 7, {"x": 1}, ABSENT)]),
     DocumentsBreakSettings([{"key": "k", "pointer": "/a"}], complete=True),
-    ItemsCollide("k", patching.ListViolation("two", pointer="/a/1", other="/a/0")),
+    ItemsCollide("k", patching.errors.ListViolation("two", pointer="/a/1", other="/a/0")),
     RefusedBefore("test_failed", "it failed", {"expected": [1, {"a": None}]}),
 )
 

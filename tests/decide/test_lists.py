@@ -16,7 +16,7 @@ from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.reverting import Revert, Undo
 from gateway.errors import PatchDoesNotFit, PreconditionFailed, SettingsInvalid, code_of
 from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
-from patching import parse_declarations
+from patching.list_declarations import parse_declarations
 from tests.asking import ask, extended, patch, put, refused, replace, view
 from tests.asking import document as a_document
 from tests.asking import run as decided

@@ -28,7 +28,8 @@ from gateway.errors import (
 from gateway.model import SETTINGS_KEY, Commit, Document
 from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
-from patching import ABSENT, Owners, Ownership, changed_owners
+from patching import ABSENT
+from patching.owners import Ownership, OwnerTree, changed_owners
 from tests.asking import (
     NOW,
     RULES,
@@ -86,7 +87,7 @@ class Catalog:
         return document and document.content
 
 
-def shown(owners: Owners | None) -> dict[str, list[tuple[str, int, bool]]]:
+def shown(owners: OwnerTree | None) -> dict[str, list[tuple[str, int, bool]]]:
     return {
         "/".join(("", *tokens)): [(each.manager, each.since, each.plain) for each in by]
         for tokens, by in (owners.leaves() if owners else ())

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 import patching
+import patching.extended
 from gateway.decide import drafts
 from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
 from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Merge, Move, Put, Touch
@@ -190,9 +191,13 @@ class TestCompares:
             IsAbsent("b"),
             Equals("a", {"n": 1.0}),
             Equals("a", {"n": True}),
-            Satisfies("a", patching.parse_tests([{"op": "less", "path": "/n", "value": 2}])),
-            Satisfies("a", patching.parse_tests([{"op": "more", "path": "/n", "value": 2}])),
-            Satisfies("b", patching.parse_tests([{"op": "undefined", "path": ""}])),
+            Satisfies(
+                "a", patching.extended.parse_tests([{"op": "less", "path": "/n", "value": 2}])
+            ),
+            Satisfies(
+                "a", patching.extended.parse_tests([{"op": "more", "path": "/n", "value": 2}])
+            ),
+            Satisfies("b", patching.extended.parse_tests([{"op": "undefined", "path": ""}])),
             RevisionIs(7),
             RevisionIs(6),
         )
@@ -225,7 +230,7 @@ class TestCompares:
 
     def test_tests_too_dear_to_tell_are_neither_true_nor_false(self) -> None:
         heavy = a_document([1] * 10, "a", size_bytes=2**26)
-        tests = patching.parse_tests([{"op": "defined", "path": "/10"}])
+        tests = patching.extended.parse_tests([{"op": "defined", "path": "/10"}])
         few, many = ((Satisfies("a", tests),) * count for count in (2, 3))
         assert len(self.failed(run(view(heavy), transaction(compare=few)))) == 2
         refusal(run(view(heavy), transaction(compare=many)), OverLimit)
@@ -249,7 +254,11 @@ class TestWhatHoldsAlready:
         [
             (IsAbsent("a"),),
             (Equals("a", {"v": 1}),),
-            (Satisfies("a", patching.parse_tests([{"op": "test", "path": "/v", "value": 1}])),),
+            (
+                Satisfies(
+                    "a", patching.extended.parse_tests([{"op": "test", "path": "/v", "value": 1}])
+                ),
+            ),
             (Equals("a", {"v": 1}), Equals("b", 1), IsAbsent("c")),
         ],
     )

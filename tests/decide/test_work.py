@@ -10,7 +10,7 @@ from gateway.decide.compares import Satisfies
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Request, Unchanged
 from gateway.errors import OverLimit
-from patching import parse_tests
+from patching.extended import parse_tests
 from tests.asking import RULES, ask, document, extended, put, refused, run, view
 
 ITEMS = 1_000

@@ -18,7 +18,7 @@ from gateway.limits import ServiceLimits
 from gateway.metrics.definitions import markdown as metrics_markdown
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from patching._extended import EXTENDED_OPERATIONS
+from patching.extended import EXTENDED_OPERATIONS
 from patching.spark.cli import main as spark_command
 from patching.spark.options import OPTIONS
 from tests.docs.pages import DOCS, Page, table_rows

@@ -34,20 +34,18 @@ from gateway.model import Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway, Reading, Written
 from patching import (
-    Contested,
     DocumentAbsent,
-    IndexNeedsTest,
     InvalidPatch,
     Json,
     LimitExceeded,
-    ListViolation,
-    OwnedByOthers,
-    Ownership,
     PatchConflict,
     PatchError,
     PathMissing,
     TestFailed,
 )
+from patching.errors import IndexNeedsTest, ListViolation
+from patching.owners import Ownership
+from patching.ownership import Contested, OwnedByOthers
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.memory_store import MemoryStore
 

@@ -18,7 +18,8 @@ from gateway.errors import (
     code_of,
 )
 from gateway.model import APPLICATIONS_KEY, Document, Skipped, version_of
-from patching import IndexNeedsTest, OwnedByOthers
+from patching.errors import IndexNeedsTest
+from patching.ownership import OwnedByOthers
 
 from .asks import SETTINGS, Ask, Name
 from .gone import GONE

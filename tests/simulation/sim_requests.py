@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 import patching
+import patching.extended
 from gateway.decide import compares as values
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
 from gateway.decide.conditions import Tag as GatewayTag
@@ -113,7 +114,7 @@ def _compare(compare: Compare) -> values.Compare:
         case "equals":
             return values.Equals(key, value)
         case "tests":
-            return values.Satisfies(key, patching.parse_tests(value))
+            return values.Satisfies(key, patching.extended.parse_tests(value))
         case "revision":
             return values.RevisionIs(value)
         case "unchanged":

@@ -17,7 +17,7 @@ from werkzeug.serving import make_server
 from gateway.http.app import create_app
 from gateway.limits import ServiceLimits
 from gateway.service import Gateway
-from patching.client import Transport
+from patching.client.transport import Transport
 from tests.asking import SetClock
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from patching.client import Transport
+from patching.client.transport import Transport
 from patching.spark.options import WRITE, OptionRefused, Options
 from patching.spark.outcomes import Counts, TaskWritten
 from patching.spark.sink import MetadataStreamWriter

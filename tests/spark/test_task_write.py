@@ -26,8 +26,10 @@ from gateway.http.write import bulk_stream
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
-from patching.client import BulkTerms, CatalogRoutes, HttpAnswer, Retry, Transport
-from patching.client._errors import problem_of
+from patching.client import BulkTerms, Retry
+from patching.client.errors import problem_of
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import HttpAnswer, Transport
 from patching.spark.columns import Columns
 from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import TaskWritten

@@ -21,10 +21,11 @@ from gateway.model import (
     Skipped,
 )
 from gateway.store.contract import CLAIMS_MAX, Moved, Rejected, Store
-from patching import ABSENT, Json, Owners, Ownership, change_between
+from patching import ABSENT, Json
+from patching.owners import Ownership, OwnerTree, change_between
 
 # Names as MongoDB has them in no document: so they are kept as text.
-OWNERS = Owners(
+OWNERS = OwnerTree(
     ((Ownership("ann", 4, True), Ownership("nightly", 2)), (Ownership("nightly", 2),)),
     {"$a": 0, "a.b": {"": 1, "\0": 1}},
 )

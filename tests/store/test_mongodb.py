@@ -12,7 +12,8 @@ from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.tokens import MongoTokens
-from patching import Owners, Ownership, digest
+from patching import digest
+from patching.owners import Ownership, OwnerTree
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import StoreContract, commit, document, move
 from tests.store.listings_suite import ListingsContract
@@ -217,8 +218,8 @@ def test_parts_of_large_contents_and_many_managers_are_not_stored(
     store: MongoStore, mongodb_uri: str, database_name: str
 ) -> None:
     """Nor those that an earlier version wrote."""
-    many = Owners((tuple(Ownership(f"m{n:02}", 1) for n in range(17)),), {"n": 0})
-    one = Owners(((Ownership("m", 1),),), {"n": 0})
+    many = OwnerTree((tuple(Ownership(f"m{n:02}", 1) for n in range(17)),), {"n": 0})
+    one = OwnerTree(((Ownership("m", 1),),), {"n": 0})
     owned = [replace(document(n, key=key), owners=one) for n, key in enumerate(("old", "small"), 1)]
     large = replace(document(3, key="large"), size_bytes=1_000_000, owners=one)
     store.write_documents({"c": [large, replace(document(4, key="many"), owners=many), *owned]})

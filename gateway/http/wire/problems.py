@@ -30,17 +30,10 @@ from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import owner_shapes
 from gateway.model import WITHHELD, Document
-from patching import (
-    ABSENT,
-    Absent,
-    Contested,
-    IndexNeedsTest,
-    Json,
-    LimitExceeded,
-    OwnedByOthers,
-    PatchError,
-    TestFailed,
-)
+from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
+from patching.errors import IndexNeedsTest
+from patching.ownership import Contested, OwnedByOthers
+from patching.values import Absent
 
 _log = logging.getLogger(__name__)
 

@@ -42,7 +42,8 @@ from gateway.http.wire.headers import (
 from gateway.http.wire.query import WRITE_PARAMETERS, parameters
 from gateway.model import SETTINGS_KEY, Attributes, Idempotency
 from gateway.service import Gateway
-from patching import ABSENT, Absent, Json, digest
+from patching import ABSENT, Json, digest
+from patching.values import Absent
 
 Part = Literal["content", "attributes", "owners"]
 

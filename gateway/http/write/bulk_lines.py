@@ -31,6 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
+import patching.extended
 from gateway.access import Principal, Role
 from gateway.cpu import computed, interruptible
 from gateway.decide.application_steps import Fence, parse_fence
@@ -278,7 +279,7 @@ def _edit(
 
 def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, Sent]:
     operations = decode_patch(raw, "/patch")
-    if keys is None and not patching.is_extended(operations):
+    if keys is None and not patching.extended.is_extended(operations):
         patch = patching.parse(operations, limits=limits)
         return ApplyPatch(patch), Sent(operations, media_types.JSON_PATCH, 0)
     with_keys = b"" if keys is None else b',"array_primary_keys":' + keys

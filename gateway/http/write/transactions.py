@@ -26,6 +26,7 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 import patching
+import patching.extended
 from gateway.cpu import computed
 from gateway.decide.compares import Compare, compared_ranges
 from gateway.decide.edits import (
@@ -253,7 +254,7 @@ def _patched(item: dict[str, Any], at: str, reader: Reader) -> ApplyPatch:
     operations, limits = item["patch"], reader.patch_limits
 
     def parse() -> patching.Patch | patching.ExtendedPatch:
-        if "array_primary_keys" not in item and not patching.is_extended(operations):
+        if "array_primary_keys" not in item and not patching.extended.is_extended(operations):
             return patching.parse(operations, limits=limits)
         whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
         return patching.parse_extended(whole, limits=limits)

@@ -54,13 +54,16 @@ from gateway.model import (
     Skipped,
     Verdict,
 )
-from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
+from patching import ABSENT, Json, digest
+from patching.owners import OwnersChange, OwnerTree
+from patching.part_digests import owned_digests
+from patching.values import decoded
 
 Record = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 parts_from = msgspec.json.Decoder(dict[str, str]).decode
-_owners_from = msgspec.json.Decoder(Owners).decode
+_owners_from = msgspec.json.Decoder(OwnerTree).decode
 _skipped_from = msgspec.json.Decoder(tuple[Skipped, ...]).decode
 
 
@@ -230,7 +233,7 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
         value=fields.get("value", ABSENT),
         size_bytes=fields["size_bytes"],
         attributes=fields.get("attributes"),
-        owners=msgspec.convert(fields.get("owners"), Owners | None),
+        owners=msgspec.convert(fields.get("owners"), OwnerTree | None),
         owners_change=msgspec.convert(fields.get("owners_change"), OwnersChange | None),
         base_revision=base_revision,
         base_id=base_id,
@@ -278,7 +281,7 @@ def _document_state(document: Document) -> Record:
     return state
 
 
-def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
+def _parts(document: Document, owners: OwnerTree) -> Mapping[str, str] | None:
     if document.content is ABSENT or document.size_bytes > _DIGESTED_BYTES_MAX:
         return None
     if len(owners.managers()) > _DIGESTED_MANAGERS_MAX:
