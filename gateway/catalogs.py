@@ -53,7 +53,7 @@ class LiveCatalog:
     settings: Document | None
 
 
-class Catalogs:
+class WholeCatalogs:
     def __init__(
         self,
         settler: Settler,

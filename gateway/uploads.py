@@ -29,13 +29,13 @@ from gateway.decide.conditions import (
     NO_CONDITIONS,
     CatalogTag,
     Composite,
-    Conditions,
+    Preconditions,
     Tag,
     Tags,
 )
 from gateway.decide.edits import Delete, Edit, Get, Put
 from gateway.decide.ranges import RangeUnchanged
-from gateway.decide.request import Applied, Refused, Terms, Unchanged, Unknown, Written
+from gateway.decide.request import Applied, Refused, RequestTerms, Unchanged, Unknown, Written
 from gateway.decide.verdicts import replayed
 from gateway.errors import CommitError, OutcomeUnknown, OverLimit, PreconditionFailed
 from gateway.limits import ServiceLimits
@@ -104,7 +104,7 @@ class Writes(Protocol):
         edit: Edit,
         *,
         wait_s: float | None = None,
-        **terms: Unpack[Terms],
+        **terms: Unpack[RequestTerms],
     ) -> Written: ...
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None: ...
@@ -120,7 +120,7 @@ class OpenUpload:
 
     upload: UploadRecord
     parts: tuple[UploadPart, ...]
-    conditions: Conditions
+    conditions: Preconditions
     attributes: Attributes | None
     committed: int | None
     by: Principal
@@ -142,7 +142,7 @@ class UploadService:
         catalog: str,
         key: str,
         by: Principal,
-        conditions: Conditions,
+        conditions: Preconditions,
         attributes: Attributes | None,
     ) -> OpenUpload:
         """Check that a write under ``conditions`` would be let through now, and remember them.
@@ -297,7 +297,7 @@ class UploadService:
             self._store.drop_upload(opened.upload)
 
     def _checked(
-        self, catalog: str, key: str, by: Principal, conditions: Conditions
+        self, catalog: str, key: str, by: Principal, conditions: Preconditions
     ) -> Document | None:
         """The live document that the conditions were true of; no write, and nothing is written."""
         conditional = conditions is not NO_CONDITIONS
@@ -363,7 +363,7 @@ def _idempotency(upload: UploadRecord) -> Idempotency:
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
 
 
-def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str, Any]:
+def _terms_of(conditions: Preconditions, attributes: Attributes | None) -> dict[str, Any]:
     """The conditions and attributes as plain JSON, for the store."""
     return {
         "if_match": _tags_to_json(conditions.if_match),
@@ -373,13 +373,13 @@ def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str
     }
 
 
-def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
+def _from_terms(terms: Mapping[str, Any]) -> tuple[Preconditions, Attributes | None]:
     """The conditions and attributes of ``_terms_of``."""
     match, none_match = terms["if_match"], terms["if_none_match"]
     ranges = terms.get("unchanged_under", ())  # an earlier version's upload has none
     if match is none_match is None and not ranges:
         return NO_CONDITIONS, terms["attributes"]
-    conditions = Conditions(
+    conditions = Preconditions(
         _tags_from_json(match),
         _tags_from_json(none_match),
         unchanged_under=tuple(RangeUnchanged(*each) for each in ranges),

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.access import Principal
 from gateway.access.principal import ANONYMOUS
-from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Delete, EditAttributes, Put
 from gateway.decide.request import Applied, Unchanged
 from gateway.errors import OverLimit, PreconditionFailed, PreconditionRequired
@@ -53,7 +53,7 @@ def gateway(clock: SetClock, store: MemoryStore) -> Gateway:
 
 def opened(
     gateway: Gateway,
-    conditions: Conditions = NO_CONDITIONS,
+    conditions: Preconditions = NO_CONDITIONS,
     attributes: Attributes | None = None,
     content: bytes = b"2",
 ) -> OpenUpload:
@@ -83,12 +83,12 @@ def earlier(gateway: Gateway, upload: OpenUpload) -> Applied:
     return applied(found.outcome)
 
 
-def matching(*tags: str) -> Conditions:
-    return Conditions(if_match=frozenset(tags))
+def matching(*tags: str) -> Preconditions:
+    return Preconditions(if_match=frozenset(tags))
 
 
-ANY = Conditions(if_match=ANY_TAG)
-ABSENT = Conditions(if_none_match=ANY_TAG)
+ANY = Preconditions(if_match=ANY_TAG)
+ABSENT = Preconditions(if_none_match=ANY_TAG)
 
 
 def _again(gateway: Gateway) -> None:
@@ -102,13 +102,13 @@ MEANWHILE: dict[str, Callable[[Gateway], object]] = {
     "deleted and made again": _again,
     "attributes changed": lambda g: g.write("c", "k", EditAttributes(put({"a": 1}))),
 }
-OPENED_UNDER: dict[str, Callable[[str], Conditions]] = {
+OPENED_UNDER: dict[str, Callable[[str], Preconditions]] = {
     "a token": matching,
     "*": lambda _: ANY,
     "a list": lambda token: matching("0-x", token),
-    "another's token": lambda _: Conditions(if_match=frozenset({Composite((("other", None),))})),
-    "none of these tokens": lambda _: Conditions(if_none_match=frozenset({"0-x"})),
-    "the catalog's revision": lambda token: Conditions(
+    "another's token": lambda _: Preconditions(if_match=frozenset({Composite((("other", None),))})),
+    "none of these tokens": lambda _: Preconditions(if_none_match=frozenset({"0-x"})),
+    "the catalog's revision": lambda token: Preconditions(
         if_match=frozenset({CatalogTag(int(token.partition("-")[0], 16))})
     ),
 }
@@ -157,7 +157,7 @@ def test_create_only_conflicts_where_somebody_else_created(gateway: Gateway) -> 
 
 @pytest.mark.parametrize("conditions", [matching("0-x"), ABSENT])
 def test_a_condition_that_is_false_at_opening_opens_nothing(
-    gateway: Gateway, conditions: Conditions
+    gateway: Gateway, conditions: Preconditions
 ) -> None:
     write(gateway, 1)
     with pytest.raises(PreconditionFailed) as caught:
@@ -168,7 +168,7 @@ def test_a_condition_that_is_false_at_opening_opens_nothing(
 def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: Gateway) -> None:
     token = write(gateway, 1)
     other = Composite((("other", None), ("k", token)))
-    upload = opened(gateway, Conditions(if_match=frozenset({other})))
+    upload = opened(gateway, Preconditions(if_match=frozenset({other})))
     gateway.write("c", "other", put(1))
     with pytest.raises(UploadConflict) as caught:
         commit(gateway, upload)
@@ -179,21 +179,21 @@ def test_pinned_conditions_hold_of_that_document_alone() -> None:
     then = document({}, revision=5)
     other = Composite((("other", "3-a"),))
     tags = frozenset({"0-x", then.token, other, CatalogTag(7)})
-    assert Conditions(if_match=tags).pinned("k", then).if_match == {
+    assert Preconditions(if_match=tags).pinned("k", then).if_match == {
         then.token,
         Composite((("other", "3-a"), ("k", then.token))),
         CatalogTag(7),
     }
     none_match = frozenset({other})
-    kept = Conditions(if_none_match=none_match).pinned("k", None)
-    assert kept == Conditions(if_none_match=none_match | ANY_TAG)
+    kept = Preconditions(if_none_match=none_match).pinned("k", None)
+    assert kept == Preconditions(if_none_match=none_match | ANY_TAG)
 
 
 def test_what_was_remembered_outlives_the_process(gateway: Gateway) -> None:
     token = write(gateway, 1)
     revision = int(token.partition("-")[0], 16)
     tags = frozenset({token, Composite((("a", None), ("b", "3-x"))), CatalogTag(revision)})
-    asked = Conditions(if_match=tags, if_none_match=frozenset({"9-x"}))
+    asked = Preconditions(if_match=tags, if_none_match=frozenset({"9-x"}))
     upload = gateway.uploads.open("c", "k", ME, asked, {"a": 1})
     found = gateway.uploads.find("c", upload.upload.id, ME)
     assert (found.conditions, found.attributes) == (upload.conditions, {"a": 1})

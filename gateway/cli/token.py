@@ -17,7 +17,7 @@ import click
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
 from gateway.settings import SETTINGS, SettingError, Settings, resolve
-from gateway.settings.table import Setting
+from gateway.settings.table import SettingRow
 from patching.command_group import together
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400}
 _DAYS_MAX: Final = 36_500
 
 
-def _flag(row: Setting) -> Callable[..., Any]:
+def _flag(row: SettingRow) -> Callable[..., Any]:
     if row.name == "embedded":
         text = "Use the MongoDB of `gateway serve --embedded`; the service must not run."
         return click.option("--embedded/--no-embedded", row.name, default=None, help=text)

@@ -54,7 +54,7 @@ class _Wait:
     past: tuple[str, ...] = ()
 
 
-class Claims:
+class ClaimKeeper:
     """This worker's places in line. Each catalog is asked about by one thread at a time."""
 
     def __init__(self, store: Store, runtime: Runtime, limits: ServiceLimits) -> None:

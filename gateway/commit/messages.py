@@ -14,9 +14,9 @@ import msgspec
 from msgspec import msgpack
 
 import patching
-from gateway.commit.packing import JSON, Packer, Packers, Unreadable
+from gateway.commit.packing import JSON, Packer, PackerTable, Unreadable
 from gateway.conflict import Conflict, Disputed
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.request import Outcome, Request
 from gateway.errors import CommitError, QueueFull
 from gateway.model import WITHHELD, Document
@@ -129,7 +129,7 @@ def _decoded(packer: Packer, message: bytes) -> Any:
 
 def _conditions() -> Packer:
     """Most requests have none, which are compared by ``is``."""
-    by_fields = Packers().of(Conditions)
+    by_fields = PackerTable().of(Preconditions)
     assert by_fields.pack is not None
     pack = by_fields.pack
     return Packer(
@@ -205,7 +205,7 @@ def _unpack_any(packed: Any) -> Any:
 _ERROR_CLASSES: Final[dict[str, type[_Error]]] = {}
 _ERROR: Final = _error_packer()
 _GIVEN: Final = {
-    Conditions: _conditions(),
+    Preconditions: _conditions(),
     JSON | Absent: _content(),
     CommitError: _ERROR,
     QueueFull: _ERROR,
@@ -214,7 +214,7 @@ _GIVEN: Final = {
         lambda patch: patch.to_json(), lambda sent: patching.parse_extended(sent, limits=_LIMITS)
     ),
 }
-_PACKERS: Final = Packers(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
+_PACKERS: Final = PackerTable(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
 _FIELDS: Final = {
     **{kind.__name__: _PACKERS.of(kind) for kind in (Conflict, Contested, Disputed, Document)},
     "Absent": _PACKERS.of(Absent),

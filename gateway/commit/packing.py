@@ -48,7 +48,7 @@ class Packer(NamedTuple):
     unpack: Pack
 
 
-class Packers:
+class PackerTable:
     """The packers of types, made when they are first needed.
 
     ``given`` are those of types that aren't packed by their fields, and ``derived`` the fields, by

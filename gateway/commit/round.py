@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from gateway.commit.claims import Claims
+from gateway.commit.claims import ClaimKeeper
 from gateway.commit.inputs import read_views
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.resolve import FIRST_PAUSE_S, in_doubt, longer, moved_once_more
@@ -62,7 +62,7 @@ class RoundParts:
     observer: Observer
     write_out: WriteOut
     queue: Queue
-    claims: Claims
+    claims: ClaimKeeper
     rules: Rules
     meters: Meters = NO_METERS
 

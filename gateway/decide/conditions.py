@@ -46,7 +46,7 @@ Look = Callable[[str], Document | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class Preconditions:
     """The preconditions of one request on one document.
 
     ``if_match`` and ``if_none_match`` hold the tags the client named; ``{ANY}`` stands for ``*``.
@@ -74,7 +74,7 @@ class Conditions:
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self is NO_CONDITIONS:  # it is compared by ``is``
             return "NO_CONDITIONS"
-        return Conditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        return Preconditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def check(self, key: str, look: Look, revision: int) -> None:
         """Raise PreconditionFailed where a *write* under these conditions must be refused.
@@ -108,7 +108,7 @@ class Conditions:
         if tags is not None and _matches(tags, living(look(key)), look, revision):
             raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
-    def pinned(self, key: str, document: Document | None) -> Conditions:
+    def pinned(self, key: str, document: Document | None) -> Preconditions:
         """Conditions that hold only while these do and ``document`` is the live one of ``key``.
 
         They hold now. Without conditions the result has none, either.
@@ -119,12 +119,12 @@ class Conditions:
         match, none_match, ranges = self.if_match, self.if_none_match, self.unchanged_under
         if match is None and token is None:
             none_match = ANY_TAG | (none_match or frozenset())
-            return Conditions(if_none_match=none_match, unchanged_under=ranges)
+            return Preconditions(if_none_match=none_match, unchanged_under=ranges)
         if match is None or ANY in match:
             match = frozenset({token}) if token is not None else None
         else:
             match = frozenset(_pinned_tags(match, key, token))
-        return Conditions(if_match=match, if_none_match=none_match, unchanged_under=ranges)
+        return Preconditions(if_match=match, if_none_match=none_match, unchanged_under=ranges)
 
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
@@ -139,7 +139,7 @@ class Conditions:
         return limit is not None and document.time_us // 1_000_000 > limit
 
 
-NO_CONDITIONS: Final = Conditions()
+NO_CONDITIONS: Final = Preconditions()
 
 
 def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.decide.compares import Compare, Equals, IsUnchanged, RevisionIs, TokenIs
-from gateway.decide.conditions import ANY, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY, CatalogTag, Composite, Preconditions
 from gateway.decide.ranges import RangeUnchanged, is_under
 from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.request import Request
@@ -47,7 +47,7 @@ def is_pinned(request: Request, key: str, when: Sequence[Compare] = (), *, other
     return _is_named(request.conditions, key, request.key)
 
 
-def _is_named(conditions: Conditions, key: str, own: str) -> bool:
+def _is_named(conditions: Preconditions, key: str, own: str) -> bool:
     tags = conditions.if_match
     if not tags or ANY in tags:
         return False

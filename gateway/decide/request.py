@@ -25,7 +25,7 @@ from gateway.decide.compares import (
     compared_keys,
     compared_ranges,
 )
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import Delete, KeyEdit, Move, Touch, replaced_keys
 from gateway.decide.ranges import (
     NO_RANGES,
@@ -87,7 +87,7 @@ class Request(msgspec.Struct, frozen=True):
     edits: tuple[KeyEdit, ...]
     commit_id: str
     deadline: float
-    conditions: Conditions = NO_CONDITIONS
+    conditions: Preconditions = NO_CONDITIONS
     resource_version: int | None = None
     compare: tuple[Compare, ...] = ()
     otherwise: tuple[KeyEdit, ...] | None = None
@@ -163,10 +163,10 @@ class Request(msgspec.Struct, frozen=True):
         return (*self.compare, *chain.from_iterable(each.when for each in self._branches()))
 
 
-class Terms(TypedDict, total=False):
+class RequestTerms(TypedDict, total=False):
     """The fields of a ``Request`` beside what it edits, as keywords; each has a default there."""
 
-    conditions: Conditions
+    conditions: Preconditions
     resource_version: int | None
     compare: tuple[Compare, ...]
     otherwise: tuple[KeyEdit, ...] | None

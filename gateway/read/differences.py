@@ -69,7 +69,7 @@ class Span:
         return max(self.before, self.after)
 
 
-class Differences:
+class DifferenceReads:
     """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
     (above the head) and RevisionCompacted (below the floor)."""
 

@@ -19,7 +19,7 @@ from gateway.decide.request import DOCUMENTS_BYTES_MAX
 from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import OverLimit, RevertForbidden
 from gateway.model import OWN_KEYS, SETTINGS_KEY, Commit, Document, living
-from gateway.read.differences import Differences, Span, same_state
+from gateway.read.differences import DifferenceReads, Span, same_state
 from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
 from gateway.state.heads import as_unavailable
@@ -44,11 +44,11 @@ class RevertTerms:
     forced: Mapping[str, Forced] = field(default_factory=dict)
 
 
-class Reverts:
+class RevertReads:
     """Every method raises StoreUnavailable, RevisionNotFound, RevisionCompacted, OverLimit where
     there is too much to undo, and RevertForbidden where some of it may not be read."""
 
-    def __init__(self, store: Store, history: HistoryReads, differences: Differences) -> None:
+    def __init__(self, store: Store, history: HistoryReads, differences: DifferenceReads) -> None:
         self._store = store
         self._history = history
         self._differences = differences

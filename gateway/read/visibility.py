@@ -85,7 +85,7 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
 _may_read: Final = interruptible(may_read)
 
 
-class Acls:
+class AclLookup:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
@@ -206,7 +206,7 @@ class Acls:
 class Sight:
     """What acls let a principal without role admin see of a catalog."""
 
-    def __init__(self, acls: Acls, principal: Principal, catalog: str) -> None:
+    def __init__(self, acls: AclLookup, principal: Principal, catalog: str) -> None:
         self._acls = acls
         self._catalog = catalog
         self.principal = principal

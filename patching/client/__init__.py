@@ -101,8 +101,8 @@ if not TYPE_CHECKING:
     _MOVED = {
         "Part": "patching.client._documents.Part",
         "Feed": "patching.client._feed.Feed",
-        "CatalogSettings": "patching.client._gateway.CatalogSettings",
-        "Settings": "patching.client._gateway.CatalogSettings",
+        "CatalogSettings": "patching.client._gateway.SettingsPart",
+        "Settings": "patching.client._gateway.SettingsPart",
         "ExportStream": "patching.client._reading.ExportStream",
         "Backoff": "patching.client.Retry",
         "BulkWriter": "patching.client.bulk_writer.BulkWriter",

@@ -155,7 +155,7 @@ class Catalog(Owning, Readable, Reverting):
     def __init__(self, calls: CallSender, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, connect, name)
         self.attributes = Part(calls, name, "attributes")
-        self.settings = CatalogSettings(self)
+        self.settings = SettingsPart(self)
         self.uploads = CatalogUploads(calls, self._catalog_path)
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class Catalog(Owning, Readable, Reverting):
         return parse_catalog_written(self.name, answer)
 
 
-class CatalogSettings:
+class SettingsPart:
     """The settings of a catalog, as ``Catalog.settings``."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -27,7 +27,7 @@ class Version:
         return f"version {self.number} of application {self.application!r}"
 
 
-class Fences:
+class FenceKeeper:
     """The fences of one version in the catalogs that a task writes; ``finished`` says in which of
     these it was finished before."""
 

@@ -109,7 +109,7 @@ class CatalogShape(msgspec.Struct, frozen=True):
     settings: dict[str, Any] | None
 
 
-class CommitPage(msgspec.Struct, frozen=True):
+class CommitRows(msgspec.Struct, frozen=True):
     commits: list[CommitShape]
     next: int | None
 
@@ -189,7 +189,7 @@ class CatalogReads:
             return self.named(keys[:half], revision) + self.named(keys[half:], revision)
         return [each for each in _decoded(answer, DocumentPage).documents if each.etag is not None]
 
-    def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitPage, int]:
+    def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitRows, int]:
         """Commits above ``after``, of one ``key`` if given; and the catalog's head."""
         query: list[tuple[str, str | int]] = [("after", after), ("limit", min(limit, _PAGE))]
         if key is not None:
@@ -199,7 +199,7 @@ class CatalogReads:
         head = answer.headers.get("Catalog-Revision", "")
         if not head.isdigit():
             raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
-        return _decoded(answer, CommitPage), int(head)
+        return _decoded(answer, CommitRows), int(head)
 
     def head(self) -> int:
         """The catalog's revision, also where it was deleted. ReadFailed if it was never written."""

@@ -191,8 +191,8 @@ def test_a_move_that_was_sent_again_leaves_no_claim_of_its_worker(
 MANY = [f"c{number}" for number in range(50)]
 
 
-def queue_of(store: WatchedStore) -> claims.Claims:
-    return claims.Claims(cast(Store, store), ThreadRuntime(), ServiceLimits())
+def queue_of(store: WatchedStore) -> claims.ClaimKeeper:
+    return claims.ClaimKeeper(cast(Store, store), ThreadRuntime(), ServiceLimits())
 
 
 def test_all_catalogs_of_a_round_are_claimed_and_left_in_one_call_each(

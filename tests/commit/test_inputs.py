@@ -12,7 +12,7 @@ from gateway.access import Principal
 from gateway.commit import inputs
 from gateway.decide import request as decision
 from gateway.decide.compares import Equals, IsAbsent, TokenIs
-from gateway.decide.conditions import Composite, Conditions
+from gateway.decide.conditions import Composite, Preconditions
 from gateway.decide.edits import Delete, EditAttributes, Get, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Applied, Request, Unchanged, View
 from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed
@@ -75,7 +75,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     }
     store.most_bytes = 0
     unchanged = Composite(tuple(tokens.items()))
-    conditions = Conditions(if_match=frozenset((unchanged,)))
+    conditions = Preconditions(if_match=frozenset((unchanged,)))
     applied(gateway.write("c", "new", put(1), conditions=conditions).outcome)
     compare = (*(TokenIs(key, tokens[key]) for key in KEYS), IsAbsent("never"))
     request = gateway.request("c", (KeyEdit("", Touch()),), compare=compare)
@@ -169,7 +169,7 @@ class TestRebase:
         return told
 
     def request(self, gateway: Gateway, *tokens: str, **more: Any) -> Request:
-        conditions = Conditions(if_match=frozenset(tokens))
+        conditions = Preconditions(if_match=frozenset(tokens))
         edits = (KeyEdit("k00", add("/other", 1)),)
         return gateway.request("c", edits, conditions=conditions, rebase=True, **more)
 
@@ -219,7 +219,7 @@ class TestRebase:
         gateway.write("c", "k00", put({"n": 0, "mine": 1}))
         current = token_of(gateway, "k00")
         first = gateway.request("c", (KeyEdit("k00", put({"n": 1})),))
-        conditions = Conditions(if_match=frozenset((old, current)))
+        conditions = Preconditions(if_match=frozenset((old, current)))
         merge = (KeyEdit("k00", Merge({"mine": None}, 20)),)
         second = gateway.request("c", merge, conditions=conditions, rebase=True)
         view = self.read(store, first, second)
@@ -238,7 +238,7 @@ class TestRebase:
         edit = replace("/other", 1)
 
         def write(key: str) -> object:
-            conditions = Conditions(if_match=frozenset((first[key],)))
+            conditions = Preconditions(if_match=frozenset((first[key],)))
             return gateway.write("c", key, edit, conditions=conditions, rebase=True).outcome
 
         with ThreadPoolExecutor(20) as pool:

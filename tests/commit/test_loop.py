@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.commit.loop import doubting
-from gateway.decide.conditions import Conditions
+from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Applied, Outcome, Unchanged, Unknown, Written
 from gateway.errors import (
@@ -138,7 +138,7 @@ def test_a_refusal_is_never_decided_on_remembered_state(store: WatchedStore) -> 
     ours, theirs = gateway(store), gateway(store)
     ours.write("c", "k", put({"n": 1}))
     token = theirs.write("c", "k", replace("/n", 2)).outcome.document.token  # type: ignore[union-attr]
-    held = Conditions(if_match=frozenset({token}))
+    held = Preconditions(if_match=frozenset({token}))
     applied(ours.write("c", "k", replace("/n", 3), conditions=held).outcome)
 
 
@@ -466,7 +466,7 @@ def test_a_worker_far_behind_a_heavy_history_catches_up_in_bounded_steps(
 
 
 def test_racing_creators_make_one_document(store: WatchedStore) -> None:
-    create_only = Conditions(if_none_match=frozenset({"*"}))
+    create_only = Preconditions(if_none_match=frozenset({"*"}))
     gateways = [gateway(store) for _ in range(4)]
     barrier = threading.Barrier(16)
 

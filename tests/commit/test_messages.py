@@ -15,12 +15,12 @@ import patching.ownership
 from gateway.access import Principal
 from gateway.access.principal import Grant, Role
 from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
-from gateway.commit.packing import Packers, Unreadable
+from gateway.commit.packing import PackerTable, Unreadable
 from gateway.conflict import Conflict, Disputed, FailedCompare, NotRebased, Required, Stale
 from gateway.decide import compares, edits, ranges
 from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.compares import Compare, Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
-from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
@@ -89,7 +89,7 @@ COMPARES: tuple[Compare, ...] = (
 )
 TERMS: tuple[dict[str, Any], ...] = (
     {
-        "conditions": Conditions(
+        "conditions": Preconditions(
             frozenset({"a", CatalogTag(3)}),
             frozenset({Composite((("k", "b"), ("l", None)))}),
             1,
@@ -268,6 +268,6 @@ def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
 
 def test_a_set_is_packed_in_one_order_however_it_was_made() -> None:
     texts = [f"key-{number}" for number in range(200)]
-    packer = Packers().of(frozenset[str])
+    packer = PackerTable().of(frozenset[str])
     assert packer.pack is not None
     assert packer.pack(frozenset(texts)) == packer.pack(frozenset(reversed(texts)))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.decide.compares import IsAbsent
-from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.decide.conditions import ANY_TAG, Preconditions
 from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Merge, Move, Touch
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.settings import CompiledSettings, parse_settings
@@ -126,8 +126,8 @@ class TestRequiredPreconditions:
     @pytest.mark.parametrize(
         "fields",
         [
-            {"conditions": Conditions(if_match=ANY_TAG)},
-            {"conditions": Conditions(if_unmodified_since=2**40)},
+            {"conditions": Preconditions(if_match=ANY_TAG)},
+            {"conditions": Preconditions(if_unmodified_since=2**40)},
             {"resource_version": 7},
             {"compare": (IsAbsent("m"),)},
         ],

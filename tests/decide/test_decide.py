@@ -8,7 +8,7 @@ import json
 import bson
 from msgspec.structs import replace as changed
 
-from gateway.decide.conditions import ANY, Conditions
+from gateway.decide.conditions import ANY, Preconditions
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, KeyEdit, Merge
 from gateway.decide.request import Unchanged
@@ -114,7 +114,7 @@ def test_removing_the_root_leaves_a_tombstone_and_creating_again_starts_anew() -
 
 
 def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required() -> None:
-    required = Conditions(if_match=frozenset({ANY}))
+    required = Preconditions(if_match=frozenset({ANY}))
     for state in (view(), view(document(ABSENT))):
         decision = run(state, ask(Delete()), ask(Delete(), conditions=required))
         assert isinstance(decision.outcomes[0], Unchanged)
@@ -123,7 +123,7 @@ def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required() -> None:
 
 def test_a_refusal_tells_the_current_token_and_what_was_expected() -> None:
     base = document({"n": 1})
-    stale = Conditions(if_match=frozenset({"3-abababab"}))
+    stale = Preconditions(if_match=frozenset({"3-abababab"}))
     error = refused(only(run(view(base), ask(put(2), conditions=stale))), PreconditionFailed)
     conflict = error.conflict
     assert conflict.current == (base.token, 5)
@@ -132,7 +132,7 @@ def test_a_refusal_tells_the_current_token_and_what_was_expected() -> None:
 
 def test_a_token_does_not_come_back_after_delete_and_create() -> None:
     base = document({"n": 1})
-    held = Conditions(if_match=frozenset({base.token}))
+    held = Preconditions(if_match=frozenset({base.token}))
     decision = run(view(base), ask(Delete()), ask(put({"n": 1})), ask(put(0), conditions=held))
     refused(decision.outcomes[2], PreconditionFailed)
 
@@ -166,7 +166,7 @@ def test_a_key_used_before_gives_the_first_result() -> None:
 
 def test_a_refused_request_does_not_use_up_its_key() -> None:
     name = Idempotency("ann", "x", "same")
-    absent = Conditions(if_match=frozenset({ANY}))
+    absent = Preconditions(if_match=frozenset({ANY}))
     decision = run(
         view(),
         ask(put(1), idempotency=name, conditions=absent),

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from gateway.decide.compares import Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
-from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Edit, EditAttributes, KeyEdit, Merge, Move
 from gateway.decide.rebase import overlapping
 from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
@@ -113,9 +113,9 @@ OTHERS = a_document(1, "k").token
 @pytest.mark.parametrize(
     "terms",
     [
-        {"conditions": Conditions(if_match=frozenset({TOKEN}))},
-        {"conditions": Conditions(if_match=frozenset({CatalogTag(7)}))},
-        {"conditions": Conditions(if_match=frozenset({Composite((("t", TOKEN), ("k", None)))}))},
+        {"conditions": Preconditions(if_match=frozenset({TOKEN}))},
+        {"conditions": Preconditions(if_match=frozenset({CatalogTag(7)}))},
+        {"conditions": Preconditions(if_match=frozenset({Composite((("t", TOKEN), ("k", None)))}))},
         {"resource_version": 7},
         {"compare": (RevisionIs(7),)},
         {"compare": (TokenIs("t", TOKEN),)},
@@ -141,9 +141,9 @@ def test_also_one_of_the_action_itself() -> None:
 @pytest.mark.parametrize(
     "terms",
     [
-        {"conditions": Conditions(if_match=ANY_TAG)},
-        {"conditions": Conditions(if_unmodified_since=2**40)},
-        {"conditions": Conditions(if_match=frozenset({Composite((("k", OTHERS),))}))},
+        {"conditions": Preconditions(if_match=ANY_TAG)},
+        {"conditions": Preconditions(if_unmodified_since=2**40)},
+        {"conditions": Preconditions(if_match=frozenset({Composite((("k", OTHERS),))}))},
         {"compare": (TokenIs("k", OTHERS),)},
         {"compare": (IsAbsent("other"),)},
         {"compare": (TokenIs("t", "9-x"),), "otherwise": (KeyEdit("t", SECOND),)},
@@ -272,7 +272,7 @@ class TestRebase:
         now = a_document(FIRST, "t", revision=6, commit_id="cd" * 16)
         seen = view(a_document(SETTINGS, SETTINGS_KEY, revision=4), now, keys=("t",))
         seen = changed(seen, bases={("t", older.token): older})
-        stale = Conditions(if_match=frozenset({older.token}))
+        stale = Preconditions(if_match=frozenset({older.token}))
         by_index = ask(SECOND, key="t", conditions=stale, rebase=True)
         error = refused(decided(seen, by_index).outcomes[0], PreconditionFailed)
         assert error.conflict.overlap == ("/fields",)

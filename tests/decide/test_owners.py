@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
 from gateway.decide.compares import Compare, IsAbsent, IsUnchanged, TokenIs
-from gateway.decide.conditions import Conditions
+from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, Move
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.refusals import ItemsCollide
@@ -259,7 +259,7 @@ def test_an_apply_takes_the_right_to_read(catalog: Catalog) -> None:
 def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalog) -> None:
     catalog.write(want({"x": 1, "y": 1}))
     token = catalog.documents["k"].token  # type: ignore[union-attr]
-    terms = {"conditions": Conditions(if_match=frozenset({token})), "rebase": True}
+    terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
     catalog.write(add("/note", 1))
     assert isinstance(catalog.write(want({"x": 2, "y": 1}), **terms), Applied)
     # /y is the manager's, too, though it wants it no longer
@@ -295,7 +295,7 @@ def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
     assert '/tags/"x"' not in catalog.owners()
     token = catalog.documents["k"].token  # type: ignore[union-attr]
     catalog.write(add("/note", 1))
-    terms = {"conditions": Conditions(if_match=frozenset({token})), "rebase": True}
+    terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
     assert isinstance(catalog.write(want({"tags": ["x"]}, "a"), **terms), Applied)
     assert catalog.content() == {
         "fields": [{"path": "b", "type": 1}],

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from gateway.conflict import Conflict, NotRebased
-from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag
+from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Preconditions, Tag
 from gateway.decide.edits import Delete, Edit, EditAttributes, Merge
 from gateway.decide.request import Applied, Outcome, Unchanged, View
 from gateway.errors import PreconditionFailed
@@ -39,7 +39,7 @@ def attempt(
 ) -> Outcome:
     """The outcome of ``edit`` made against ``base``, where the document is ``now``."""
     state = View("c", 7, NOW - 1, {SETTINGS_KEY: None, "k": now}, bases={("k", base.token): base})
-    conditions = fields.pop("conditions", None) or Conditions(
+    conditions = fields.pop("conditions", None) or Preconditions(
         if_match=if_match or frozenset({base.token})
     )
     request = ask(edit, conditions=conditions, rebase=True, **fields)
@@ -153,7 +153,7 @@ def test_one_of_several_tokens_is_enough() -> None:
 class TestOtherConditions:
     def test_a_none_match_that_is_false_refuses_what_could_be_rebased(self) -> None:
         base, now = states(BEFORE, BEFORE | {"a": 5})
-        conditions = Conditions(
+        conditions = Preconditions(
             if_match=frozenset({base.token}), if_none_match=frozenset({now.token})
         )
         outcome = attempt(replace("/b", 3), base, now, conditions=conditions)
@@ -161,7 +161,7 @@ class TestOtherConditions:
 
     def test_a_none_match_that_is_false_refuses_what_needs_no_rebase(self) -> None:
         now = a_document(BEFORE, revision=5)
-        conditions = Conditions(
+        conditions = Preconditions(
             if_match=frozenset({now.token}),
             if_none_match=frozenset({Composite((("k", now.token),))}),
         )

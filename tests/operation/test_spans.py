@@ -18,7 +18,7 @@ from gateway.meters import NO_METERS
 from gateway.runtime import ThreadRuntime
 from gateway.service import Gateway
 from gateway.tracing import is_wanted, tracing
-from gateway.tracing.spans import Spans, exporting_provider
+from gateway.tracing.spans import SpanRecorder, exporting_provider
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
@@ -37,7 +37,7 @@ def exporter() -> InMemorySpanExporter:
 def client(exporter: InMemorySpanExporter) -> FlaskClient:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traces = Spans(provider)
+    traces = SpanRecorder(provider)
     gateway = Gateway(
         MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=traces.metered(NO_METERS)
     )

@@ -110,10 +110,10 @@ def commit_backwards(self: loop.CommitLoop, requests: Sequence[Request]) -> list
     return _commit_each(self, requests[::-1])[::-1]
 
 
-_deletion = catalogs.Catalogs.deletion_of
+_deletion = catalogs.WholeCatalogs.deletion_of
 
 
-def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
+def delete_what_was_listed(self: catalogs.WholeCatalogs, request: Request) -> Request:
     deletion = _deletion(self, request)
     page = self._listing.page(
         request.catalog, lambda each: each.key, prefix="", after="", limit=1_000, revision=None

@@ -9,7 +9,7 @@ import msgspec
 import patching
 import patching.extended
 from gateway.decide import compares as values
-from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.conditions import Tag as GatewayTag
 from gateway.decide.edits import (
     ApplyPatch,
@@ -89,10 +89,10 @@ def _pointers(undone: Undone, key: str, of_attributes: bool) -> tuple[str, ...]:
     return tuple(pointer for *of, pointer in places if of == [key, of_attributes])
 
 
-def _conditions(ask: Ask) -> Conditions:
+def _conditions(ask: Ask) -> Preconditions:
     if ask.if_match is None and not ask.create_only:
         return NO_CONDITIONS
-    return Conditions(
+    return Preconditions(
         if_match=None if ask.if_match is None else frozenset(map(_tag, ask.if_match)),
         if_none_match=ANY_TAG if ask.create_only else None,
     )

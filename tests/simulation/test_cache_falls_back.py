@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.decide.conditions import ANY_TAG, Preconditions
 from gateway.decide.edits import Delete, Put
 from gateway.decide.request import Refused, Unchanged
 from gateway.limits import ServiceLimits
@@ -66,6 +66,6 @@ def test_a_no_op_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None
 
 
 def test_a_refusal_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None:
-    create_only = Conditions(if_none_match=ANY_TAG)
+    create_only = Preconditions(if_none_match=ANY_TAG)
     outcome = fallen_back.write("c", "k", Put("new", 5), conditions=create_only).outcome
     assert not isinstance(outcome, Refused)

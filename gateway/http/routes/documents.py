@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask
 from msgspec.structs import replace
 
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put
 from gateway.decide.owning import LetGo
 from gateway.errors import DocumentNotFound
@@ -43,7 +43,7 @@ from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.current import Reading
+from gateway.read.current import DocumentReading
 from gateway.service import Gateway
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
@@ -157,7 +157,7 @@ def read_document(gateway: Gateway, context: Context, catalog: str, key: str, pa
     return body_answer(encode(shown_part(document, part)), headers)
 
 
-def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:
+def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> DocumentReading:
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
     revision = asked_revision(gateway, catalog, parameters(environ, DOCUMENT_PARAMETERS))
@@ -199,11 +199,11 @@ def _require_seen(gateway: Gateway, context: Context, catalog: str, document: Do
         sight.require(document)
 
 
-def _require(conditions: Conditions, key: str, document: Document) -> None:
+def _require(conditions: Preconditions, key: str, document: Document) -> None:
     """Raise PreconditionFailed where a read under these conditions has nothing to answer."""
     if conditions.if_match is None and conditions.if_unmodified_since is None:
         return
-    Conditions(
+    Preconditions(
         if_match=conditions.if_match, if_unmodified_since=conditions.if_unmodified_since
     ).check(key, lambda _: document, document.revision)
 

@@ -61,7 +61,7 @@ class StaticFile(NamedTuple):
     tag: str
 
 
-class StaticFiles:
+class StaticFolder:
     """The files of ``folder`` by their name in it, each sent with ``headers``."""
 
     def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
@@ -98,7 +98,7 @@ def _holds(if_none_match: str, tag: str) -> bool:
 
 class ConsoleRoutes:
     def __init__(self) -> None:
-        self._files = StaticFiles(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
+        self._files = StaticFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/", "console_entry", self.entry, methods=["GET"])
@@ -122,7 +122,7 @@ class DocsPageRoutes:
     """The page about the API, which `docs/api_page/build.py` makes from `openapi.yaml`."""
 
     def __init__(self) -> None:
-        self._files = StaticFiles(_PACKAGE / "docs_page", _DOCS_HEADERS)
+        self._files = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/docs", "docs", self.page, methods=["GET"])

@@ -23,7 +23,7 @@ from gateway.access import Principal
 from gateway.cpu import computed
 from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
-from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions, tag_text
 from gateway.decide.edits import KeyEdit
 from gateway.decide.ranges import range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
@@ -59,7 +59,7 @@ class Ask(msgspec.Struct, frozen=True):
     method: str
     catalog: str
     key: str
-    conditions: Conditions
+    conditions: Preconditions
     prefer: Preferences
     dry_run: bool
     resource_version: int | None
@@ -185,7 +185,7 @@ def request_of(
     )
 
 
-def _refuse_many_tokens(conditions: Conditions) -> None:
+def _refuse_many_tokens(conditions: Preconditions) -> None:
     tags = conditions.if_match
     if tags is not None and len(tags) > REBASE_TOKENS_MAX:
         raise RequestRefused(

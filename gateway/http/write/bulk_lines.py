@@ -35,7 +35,7 @@ import patching.extended
 from gateway.access import Principal, Role
 from gateway.cpu import computed, interruptible
 from gateway.decide.application_steps import Fence, parse_fence
-from gateway.decide.conditions import Conditions
+from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Request, Written
 from gateway.decide.strict import SWITCH, Exact
@@ -289,7 +289,7 @@ def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, 
 
 
 def _key(
-    members: dict[str, Any], operation: str, conditions: Conditions, limits: RequestLimits
+    members: dict[str, Any], operation: str, conditions: Preconditions, limits: RequestLimits
 ) -> str:
     if operation == "touch" and "key" not in members:
         if not conditions.are_about_ranges:
