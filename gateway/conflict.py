@@ -81,7 +81,7 @@ class FailedCompare:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class StateConflict:
     """One condition that is false; never retried on the client's behalf.
 
     ``asked`` is what the client named: tags as they are written in a header, sorted; the seconds of

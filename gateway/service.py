@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, Unpack
 
-from gateway.catalogs import WholeCatalogs
+from gateway.catalogs import CatalogWide
 from gateway.commit.claims import ClaimKeeper
-from gateway.commit.handover import HandOver, Neighbours
+from gateway.commit.handover import HandOver, Peers
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue
 from gateway.commit.round import RoundParts
 from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
-from gateway.decide.request import Request, RequestTerms, Rules, Tell, Written, told_refusal
+from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import WatchService
@@ -33,7 +33,7 @@ from gateway.read.visibility import AclLookup
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler, as_unavailable
+from gateway.state.heads import HeadReader, Settler, as_unavailable
 from gateway.state.janitor import Janitor
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
@@ -46,7 +46,7 @@ _MOVES_MAX = 8  # of a catalog that wait to be written out
 _LARGE_MOVES_MAX = 4  # where the next batch is a large one
 
 
-class Gateway:
+class GatewayService:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
@@ -67,7 +67,7 @@ class Gateway:
         turns: Turns | None = None,
         meters: Meters = NO_METERS,
         told: Tell = told_refusal,
-        neighbours: Neighbours | None = None,
+        neighbours: Peers | None = None,
     ) -> None:
         """``turns``: how the workers of this machine make room for each other, if they can, and
         ``neighbours`` how they hand writes over to each other.
@@ -82,10 +82,9 @@ class Gateway:
         self._feeds: list[WatchService] = []
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
-        queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
-        self._queue = queue
+        self._queue = queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
-        observer = Observer(store, self._cache, limits)
+        observer = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
         self._documents = CurrentDocuments(
             store, self._cache, observer, settler, runtime, limits.retention.late_s
@@ -107,11 +106,11 @@ class Gateway:
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
         self.uploads = UploadService(store.uploads(), self, runtime, limits)
-        self.catalogs = WholeCatalogs(
+        self.catalogs = CatalogWide(
             settler, self.listing, self._history, self.commit, runtime, limits
         )
 
-    def _loop_by(self, observer: Observer, rules: Rules) -> CommitLoop:
+    def _loop_by(self, observer: HeadReader, rules: Rules) -> CommitLoop:
         parts = RoundParts(
             self._store,
             self._runtime,
@@ -147,19 +146,19 @@ class Gateway:
             **terms,
         )
 
-    def commit(self, request: Request) -> Written:
+    def commit(self, request: Request) -> WriteOutcome:
         """Commit the request, or find out why not. Raises QueueFull."""
         outcome, attempts = self._loop.commit(request)
-        return Written(outcome, request.commit_id, attempts)
+        return WriteOutcome(outcome, request.commit_id, attempts)
 
-    def commit_each(self, requests: Sequence[Request]) -> list[Written]:
+    def commit_each(self, requests: Sequence[Request]) -> list[WriteOutcome]:
         """Commit independent requests side by side; those of one catalog in the order given.
 
         Waits where the queue is full, and then refuses at a request's deadline.
         """
         outcomes = self._loop.commit_each(requests)
         return [
-            Written(outcome, request.commit_id, attempts)
+            WriteOutcome(outcome, request.commit_id, attempts)
             for request, (outcome, attempts) in zip(requests, outcomes, strict=True)
         ]
 
@@ -171,7 +170,7 @@ class Gateway:
         *,
         wait_s: float | None = None,
         **terms: Unpack[RequestTerms],
-    ) -> Written:
+    ) -> WriteOutcome:
         """``commit`` of one edit of one document."""
         return self.commit(self.request(catalog, (KeyEdit(key, edit),), wait_s=wait_s, **terms))
 

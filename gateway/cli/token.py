@@ -148,7 +148,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """The tokens in the database of the settings. Raises click's errors."""
     # The driver of the database takes long to import.
     from gateway.cli.verify import mongodb_of
-    from gateway.store.contract import Unreachable
+    from gateway.store.contract import StoreUnreachable
     from gateway.store.mongodb import connect
     from gateway.tokens.issued import Tokens
 
@@ -160,7 +160,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
             raise click.UsageError(str(error)) from error
         try:
             yield Tokens(store.tokens())
-        except Unreachable as error:
+        except StoreUnreachable as error:
             raise click.ClickException(f"the database can't be reached: {error}") from error
         finally:
             store.close()

@@ -15,7 +15,7 @@ from msgspec import msgpack
 
 import patching
 from gateway.commit.packing import JSON, Packer, PackerTable, Unreadable
-from gateway.conflict import Conflict, Disputed
+from gateway.conflict import Disputed, StateConflict
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.request import Outcome, Request
 from gateway.errors import CommitError, QueueFull
@@ -43,7 +43,7 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 class Messengers(Protocol):
-    """The workers of this machine, who are sent bytes: see ``gateway.commit.handover.Neighbours``
+    """The workers of this machine, who are sent bytes: see ``gateway.commit.handover.Peers``
     for the methods."""
 
     @property
@@ -55,7 +55,7 @@ class Messengers(Protocol):
 
 
 class ByMessages:
-    """``gateway.commit.handover.Neighbours`` that are sent messages."""
+    """``gateway.commit.handover.Peers`` that are sent messages."""
 
     def __init__(self, workers: Messengers) -> None:
         self._workers = workers
@@ -216,7 +216,7 @@ _GIVEN: Final = {
 }
 _PACKERS: Final = PackerTable(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
 _FIELDS: Final = {
-    **{kind.__name__: _PACKERS.of(kind) for kind in (Conflict, Contested, Disputed, Document)},
+    **{kind.__name__: _PACKERS.of(kind) for kind in (StateConflict, Contested, Disputed, Document)},
     "Absent": _PACKERS.of(Absent),
     "error": _ERROR,
 }

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from gateway.conflict import Conflict, Required, Stale
+from gateway.conflict import Required, Stale, StateConflict
 from gateway.decide.ranges import RangeUnchanged
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.model import Document, living, token_revision
 
 ANY: Final = "*"
@@ -77,7 +77,7 @@ class Preconditions:
         return Preconditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def check(self, key: str, look: Look, revision: int) -> None:
-        """Raise PreconditionFailed where a *write* under these conditions must be refused.
+        """Raise ConditionFailed where a *write* under these conditions must be refused.
 
         ``look`` gives documents and tombstones of the catalog, which is at ``revision``.
         """
@@ -89,12 +89,12 @@ class Preconditions:
         document = look(key)
         if self.if_match is not None:
             if not _matches(self.if_match, living(document), look, revision):
-                raise PreconditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
+                raise ConditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
             live = living(document)
-            raise PreconditionFailed(
-                Conflict(
+            raise ConditionFailed(
+                StateConflict(
                     Required.IF_UNMODIFIED_SINCE,
                     (str(self.if_unmodified_since),),
                     key,
@@ -106,7 +106,7 @@ class Preconditions:
         """The other half of ``check``."""
         tags = self.if_none_match
         if tags is not None and _matches(tags, living(look(key)), look, revision):
-            raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
+            raise ConditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
     def pinned(self, key: str, document: Document | None) -> Preconditions:
         """Conditions that hold only while these do and ``document`` is the live one of ``key``.
@@ -142,13 +142,13 @@ class Preconditions:
 NO_CONDITIONS: Final = Preconditions()
 
 
-def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:
+def _conflict(required: Required, tags: Tags, key: str, look: Look) -> StateConflict:
     live = living(look(key))
     stale = _stale_of(tags, look) if required is Required.IF_MATCH else []
     if stale:
         key, live = stale[0].key, stale[0].document
     about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags)
-    return Conflict(
+    return StateConflict(
         required,
         tuple(sorted(map(tag_text, tags))),
         None if about_catalog else key,

@@ -33,16 +33,15 @@ from gateway.decide.edits import (
     Get,
     KeyEdit,
     Merge,
-    Move,
+    MoveKey,
     Put,
     Touch,
 )
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.ranges import RangeEdit, is_under
-from gateway.decide.refusals import ChangedSince, refusal_of
 from gateway.decide.reverting import Revert, reverted
-from gateway.errors import CommitError, DocumentNotFound, TargetExists
+from gateway.errors import ChangedSince, CommitError, DocumentNotFound, TargetExists, refusal_of
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
 from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
@@ -103,7 +102,7 @@ class Drafts:
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit.
 
-        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; OverLimit, also
+        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; AboveLimit, also
         where the request's patches together are too much work; DocumentForbidden by the acl as the
         earlier edits left it.
         """
@@ -115,7 +114,7 @@ class Drafts:
             return
         if isinstance(edit, Touch):
             self.forced = True
-        elif isinstance(edit, Move):
+        elif isinstance(edit, MoveKey):
             self._move(each.key, edit.to)
         elif not isinstance(edit, RangeEdit):  # these are done document by document
             before = self._draft(each.key)
@@ -192,7 +191,7 @@ class Drafts:
         return None if anew else document
 
     def _move(self, key: str, to: str) -> None:
-        self._require_editable(key, Move(to))
+        self._require_editable(key, MoveKey(to))
         self._require_editable(to, Put(None, 0))
         draft = self._draft(key)
         if draft.content is ABSENT:

@@ -15,9 +15,9 @@ from typing import Final
 from gateway.decide.compares import Compare, Equals, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import ANY, CatalogTag, Composite, Preconditions
 from gateway.decide.ranges import RangeUnchanged, is_under
-from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
+from gateway.errors import DocumentsBreakSettings, ListsUnchecked
 from gateway.model import WITHHELD, Document
 from patching import ABSENT
 from patching.errors import ListViolation

@@ -16,11 +16,11 @@ from typing import cast
 
 import patching
 import patching.footprints
-from gateway.conflict import Conflict, NotRebased
+from gateway.conflict import NotRebased, StateConflict
 from gateway.decide.conditions import Tags
 from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.decide.owning import ApplyWanted, manager_pointers
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.model import Document
 from patching import ABSENT, NO_LISTS, InvalidPatch, Json, LimitExceeded, Limits, Lists
 from patching.errors import IndexNeedsTest
@@ -37,7 +37,7 @@ Base = Callable[[str], Document | None]
 
 
 def require_rebased(
-    conflict: Conflict,
+    conflict: StateConflict,
     edit: Edit,
     tags: Tags,
     document: Document | None,
@@ -47,7 +47,7 @@ def require_rebased(
 ) -> str:
     """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
 
-    Raises PreconditionFailed for ``conflict``, telling what kept it from being rebased. Of several
+    Raises ConditionFailed for ``conflict``, telling what kept it from being rebased. Of several
     tokens that the document had, any one that the patch can be rebased from will do. ``spend`` is
     told how many values are compared at most.
     """
@@ -88,9 +88,9 @@ def require_rebased(
 
 
 def _refusal(
-    conflict: Conflict, reason: NotRebased, overlap: Iterable[str] = ()
-) -> PreconditionFailed:
-    return PreconditionFailed(replace(conflict, not_rebased=reason, overlap=tuple(overlap)))
+    conflict: StateConflict, reason: NotRebased, overlap: Iterable[str] = ()
+) -> ConditionFailed:
+    return ConditionFailed(replace(conflict, not_rebased=reason, overlap=tuple(overlap)))
 
 
 def overlapping(

@@ -8,7 +8,7 @@ from gateway import memory
 from gateway.model import Document
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler, Standing
+from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
 from gateway.state.sharing import SharedLooks
 from gateway.state.tail import elapsed_s, moment
@@ -30,7 +30,7 @@ class CurrentDocuments:
         self,
         store: Store,
         cache: Cache,
-        observer: Observer,
+        observer: HeadReader,
         settler: Settler,
         runtime: Runtime,
         late_s: float,
@@ -44,7 +44,7 @@ class CurrentDocuments:
         self._looks = SharedLooks(observer.observe, runtime, parallel=2)
 
     def read(self, catalog: str, key: str) -> DocumentReading:
-        """Raises Unreachable."""
+        """Raises StoreUnreachable."""
         since = moment(self._runtime)
         reading = self._read(catalog, key)
         # Whoever slept in between finds nothing of what was deleted and purged meanwhile, and

@@ -41,7 +41,7 @@ from gateway.model import (
     bare,
 )
 from gateway.runtime import Runtime
-from gateway.state.heads import Observer, Settler, Standing, as_unavailable
+from gateway.state.heads import HeadReader, Settler, Standing, as_unavailable
 from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
@@ -91,7 +91,7 @@ class AclLookup:
     def __init__(
         self,
         store: Store,
-        observer: Observer,
+        observer: HeadReader,
         settler: Settler,
         runtime: Runtime,
         meters: Meters = NO_METERS,

@@ -116,7 +116,7 @@ def laid_over(
 
     Where ``tail`` wasn't made from what is stored, it is rebuilt from the log, which is told.
     Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase where the log
-    doesn't fit together itself, and Unreachable.
+    doesn't fit together itself, and StoreUnreachable.
     """
     states = dict(stored)
     for key, error in _advance_each(states, tail).items():
@@ -274,7 +274,7 @@ def rebuild(
 
     Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
     out but for ``tail``, and afterwards that it wasn't compacted meanwhile. Raises
-    HistoryIncomplete, Unreachable, and WrongBase where the log doesn't fit together.
+    HistoryIncomplete, StoreUnreachable, and WrongBase where the log doesn't fit together.
     """
     if tail and tail[0].revision <= revision:
         state = rebuild(store, catalog, key, tail[0].revision - 1)

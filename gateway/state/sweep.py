@@ -170,7 +170,7 @@ class Sweeper:
         changed or deleted.
 
         Replies made since ``replies_since_us`` are kept. ``rest`` is called between two windows.
-        Raises Unreachable, and what ``rest`` and ``step`` raise.
+        Raises StoreUnreachable, and what ``rest`` and ``step`` raise.
         """
         bounds = self.store.retention(catalog)
         if bounds is None:

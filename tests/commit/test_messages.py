@@ -16,7 +16,7 @@ from gateway.access import Principal
 from gateway.access.principal import Grant, Role
 from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
 from gateway.commit.packing import PackerTable, Unreadable
-from gateway.conflict import Conflict, Disputed, FailedCompare, NotRebased, Required, Stale
+from gateway.conflict import Disputed, FailedCompare, NotRebased, Required, Stale, StateConflict
 from gateway.decide import compares, edits, ranges
 from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.compares import Compare, Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
@@ -24,15 +24,17 @@ from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Prec
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
-from gateway.decide.refusals import ChangedSince, DocumentsBreakSettings, ItemsCollide
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged, Unknown
 from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import (
+    AboveLimit,
+    ChangedSince,
     CommitError,
+    ConditionFailed,
     DocumentNotFound,
-    OverLimit,
+    DocumentsBreakSettings,
+    ItemsCollide,
     PatchDoesNotFit,
-    PreconditionFailed,
     QueueFull,
     RefusedBefore,
     SchemaViolation,
@@ -67,7 +69,7 @@ EDITS: tuple[Edit, ...] = (
     LetGo("nightly", prune=True),
     edits.Delete(),
     edits.EditAttributes(edits.Put({"x": 1}, 7)),
-    edits.Move("other"),
+    edits.MoveKey("other"),
     Revert((Undo(DOCUMENT, None), Undo(None, DOCUMENT)), "refuse", Forced(("/a",), ())),
     edits.Get(to_write=True),
     edits.Touch(),
@@ -162,7 +164,7 @@ COMMIT = Commit(
     skipped=(Skipped("k", "/a", (Ownership("ann", 4),), of_attributes=True),),
     left_out=(1, 2),
 )  # fmt: skip
-CONFLICT = Conflict(
+CONFLICT = StateConflict(
     Required.IF_MATCH, ("a", "b"), "k", document=DOCUMENT, since_revision=3, catalog_revision=9,
     stale=(Stale("k", None, DOCUMENT),),
     compares=(FailedCompare(0, "k", "it is otherwise", DOCUMENT),),
@@ -178,9 +180,9 @@ def patch_error(*operations: dict[str, Any], of: Any = ABSENT) -> patching.Patch
 
 REFUSALS: tuple[CommitError, ...] = (
     DocumentNotFound("c", "k").at(0),
-    OverLimit("too much", limit="x", maximum=1, actual=2),
+    AboveLimit("too much", limit="x", maximum=1, actual=2),
     QueueFull("it is full"),
-    PreconditionFailed(CONFLICT),
+    ConditionFailed(CONFLICT),
     PatchDoesNotFit(
         patch_error({"op": "test", "path": "/a", "value": [1, {"b": 2}]}, of={"a": [1]}),
         "k",

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from gateway.conflict import Conflict, NotRebased
+from gateway.conflict import NotRebased, StateConflict
 from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Preconditions, Tag
 from gateway.decide.edits import Delete, Edit, EditAttributes, Merge
 from gateway.decide.request import Applied, Outcome, Unchanged, View
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.model import SETTINGS_KEY, Document
 from tests.asking import (
     NOW,
@@ -50,8 +50,8 @@ def states(before: Any, after: Any) -> tuple[Document, Document]:
     return a_document(before, revision=3), a_document(after, revision=5)
 
 
-def failure(outcome: Outcome) -> Conflict:
-    return refused(outcome, PreconditionFailed).conflict
+def failure(outcome: Outcome) -> StateConflict:
+    return refused(outcome, ConditionFailed).conflict
 
 
 BEFORE = {"a": 1, "b": 2, "o": {"x": 1, "y": 2}, "list": [1, 2, 3], "items": [{"n": 1}, {"n": 2}]}

@@ -16,7 +16,7 @@ from gateway.decide.edits import Delete
 from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
 from patching import ABSENT
@@ -78,7 +78,7 @@ SPOILT: dict[str, Callable[[MemoryStore], object]] = {
 }
 
 
-def written_on(store: MemoryStore) -> Gateway:
+def written_on(store: MemoryStore) -> GatewayService:
     gateway = gateway_on(store)
     applied(gateway.write("c", "k", add("/later", 1)).outcome)
     return gateway

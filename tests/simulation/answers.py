@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gateway.conflict import Conflict
-from gateway.decide.refusals import ChangedSince
+from gateway.conflict import StateConflict
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
 from gateway.errors import (
+    ChangedSince,
     CommitError,
+    ConditionFailed,
     PatchDoesNotFit,
-    PreconditionFailed,
     QueueFull,
     RevisionCompacted,
     code_of,
@@ -183,8 +183,8 @@ def _is_true_of(ask: Ask, ledger: Ledger, state: State, call: Call, error: Commi
         verdict = unable if unable.code == _code(error) else verdict
     if (verdict.kind, verdict.code, verdict.places) != ("refused", _code(error), _places(error)):
         return False
-    met: Conflict | PatchDoesNotFit
-    if isinstance(error, PreconditionFailed):
+    met: StateConflict | PatchDoesNotFit
+    if isinstance(error, ConditionFailed):
         met = error.conflict
         if met.catalog_revision not in (None, state.revision):
             return False

@@ -20,7 +20,7 @@ from gateway.decide.edits import (
     Get,
     KeyEdit,
     Merge,
-    Move,
+    MoveKey,
     Put,
     Touch,
 )
@@ -36,7 +36,7 @@ from gateway.decide.request import Request
 from gateway.decide.reverting import Forced
 from gateway.model import Idempotency
 from gateway.read.reverts import RevertTerms
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 from .asks import Action, Ask, Compare, Tag, Undone, Wanted
 
@@ -46,7 +46,9 @@ _DOCUMENTS_MAX = 100
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # of names, too
 
 
-def request_of(gateway: Gateway, ask: Ask, edits: Sequence[KeyEdit] | None = None) -> Request:
+def request_of(
+    gateway: GatewayService, ask: Ask, edits: Sequence[KeyEdit] | None = None
+) -> Request:
     """``edits``: those of a revert, which aren't the client's."""
     idempotency = None
     if ask.idempotency_key is not None:
@@ -70,7 +72,7 @@ def request_of(gateway: Gateway, ask: Ask, edits: Sequence[KeyEdit] | None = Non
     )
 
 
-def reverting(gateway: Gateway, ask: Ask, undone: Undone) -> list[KeyEdit]:
+def reverting(gateway: GatewayService, ask: Ask, undone: Undone) -> list[KeyEdit]:
     """What a revert comes to; raises what ``Reverts`` does."""
     forced = {
         key: Forced(*(_pointers(undone, key, of_attributes) for of_attributes in (False, True)))
@@ -136,7 +138,7 @@ def _edits(actions: Sequence[Action]) -> tuple[KeyEdit, ...]:
 def _edit(action: Action) -> Edit:
     match action.deed:
         case "move":
-            return Move(action.value)
+            return MoveKey(action.value)
         case "touch":
             return Touch()
         case "get":

@@ -11,7 +11,7 @@ from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Commit, Document
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import Store
 from tests.asking import SetClock, WatchedStore, add, put
 from tests.memory_store import MemoryStore
@@ -47,14 +47,14 @@ class World:
         self.clock.passed_s += seconds
         self._move_on(seconds)
 
-    def watched(self) -> tuple[WatchedStore, Gateway]:
+    def watched(self) -> tuple[WatchedStore, GatewayService]:
         watched = WatchedStore(self.store)
         return watched, gateway_on(watched, self.clock)
 
 
-def gateway_on(store: Any, runtime: ThreadRuntime | None = None) -> Gateway:
+def gateway_on(store: Any, runtime: ThreadRuntime | None = None) -> GatewayService:
     limits = ServiceLimits(full_value_every=3, write_out_grace_ms=1, deadline_ms=60_000)
-    return Gateway(cast(Store, store), runtime or ThreadRuntime(), limits)
+    return GatewayService(cast(Store, store), runtime or ThreadRuntime(), limits)
 
 
 def sent_by(watched: WatchedStore, call: str) -> list[Document | Commit]:
@@ -70,24 +70,24 @@ def sent_by(watched: WatchedStore, call: str) -> list[Document | Commit]:
     return sent
 
 
-def touch_nothing(_: Gateway) -> None:
+def touch_nothing(_: GatewayService) -> None:
     pass
 
 
-def change(other: Gateway) -> None:
+def change(other: GatewayService) -> None:
     other.write("c", "k", add("/m", 1))
 
 
-def replace_it(other: Gateway) -> None:
+def replace_it(other: GatewayService) -> None:
     other.write("c", "k", put({"by": "other"}))
 
 
-def delete(other: Gateway) -> None:
+def delete(other: GatewayService) -> None:
     other.write("c", "k", Delete())
 
 
 # What others do to k before they compact, and after it.
-MEANWHILE: dict[str, tuple[Callable[[Gateway], None], Callable[[Gateway], None]]] = {
+MEANWHILE: dict[str, tuple[Callable[[GatewayService], None], Callable[[GatewayService], None]]] = {
     "compacted": (touch_nothing, touch_nothing),
     "changed": (change, touch_nothing),
     "changed above the floor": (touch_nothing, change),
@@ -98,7 +98,7 @@ MEANWHILE: dict[str, tuple[Callable[[Gateway], None], Callable[[Gateway], None]]
 }
 
 
-def write_both(gateway: Gateway) -> object:
+def write_both(gateway: GatewayService) -> object:
     edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
     return gateway.commit(gateway.request("c", edits)).outcome
 

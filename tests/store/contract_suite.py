@@ -15,9 +15,9 @@ from gateway.model import (
     Commit,
     Document,
     Head,
+    HeadMove,
+    HeadPosition,
     Idempotency,
-    Move,
-    Place,
     Skipped,
 )
 from gateway.store.contract import CLAIMS_MAX, Moved, Rejected, Store
@@ -46,10 +46,10 @@ def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: objec
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def move(*commits: Commit, written: int = 0) -> Move:
+def move(*commits: Commit, written: int = 0) -> HeadMove:
     """Of a head whose last commit is the one that ``commit`` makes for its revision."""
     catalog, base = commits[0].catalog, commits[0].revision - 1
-    return Move(catalog, base, commits, written, last=f"{base:032x}" if base else "")
+    return HeadMove(catalog, base, commits, written, last=f"{base:032x}" if base else "")
 
 
 def head(*commits: Commit, written: int = 0) -> Head:
@@ -146,7 +146,7 @@ class StoreContract:
         store.move_heads([move(commit(1)), move(commit(1, catalog="d"), commit(2, catalog="d"))])
         store.move_heads([move(commit(2, id="f" * 32))])
         before = store.tails(["c"])
-        assert before["c"].place == Place(2, "f" * 32, 0, "")
+        assert before["c"].place == HeadPosition(2, "f" * 32, 0, "")
         assert store.move_heads([move(commit(3)), move(commit(3, catalog="d"))]) == {
             "c": Moved.LOST,
             "d": Moved.WON,

@@ -19,7 +19,7 @@ from gateway.http.context import HeaderList, this_request
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, etag
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _PACKAGE: Final = Path(package.__file__).parent
 _INDEX: Final = "index.html"
@@ -165,7 +165,7 @@ _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.
 
 
 class ServiceRoutes:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayService) -> None:
         self._gateway = gateway
         self._openapi = openapi_document()
 

@@ -37,7 +37,7 @@ import patching.extended
 import patching.values
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
-from gateway.errors import OverLimit, Unstorable
+from gateway.errors import AboveLimit, Unstorable
 from gateway.http.context import Environ, declared_bytes
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused
@@ -150,7 +150,7 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     encoded = encode(value)
     size_bytes = len(encoded)
     if size_bytes > limits.document_bytes_max:
-        raise OverLimit(
+        raise AboveLimit(
             f"the document takes {size_bytes} bytes as JSON, "
             f"{limits.document_bytes_max} are allowed",
             limit="document_bytes_max",

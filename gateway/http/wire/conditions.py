@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
-from gateway.conflict import Conflict, Required
+from gateway.conflict import Required, StateConflict
 from gateway.decide.conditions import (
     ANY,
     ANY_TAG,
@@ -43,7 +43,7 @@ from gateway.decide.conditions import (
     tag_text,
 )
 from gateway.decide.ranges import RANGES_MAX, RangeUnchanged
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.http.context import Environ
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import catalog_name, percent_decoded
@@ -398,7 +398,7 @@ def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
 def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
     """Whether a read of what has ``tag`` is answered by 304.
 
-    Raises PreconditionFailed where If-Match is false; dates are refused: these answers have none.
+    Raises ConditionFailed where If-Match is false; dates are refused: these answers have none.
     """
     conditions = read_conditions(environ)
     if conditions is NO_CONDITIONS:
@@ -407,7 +407,7 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
     if conditions.if_match is not None and not _names(conditions.if_match, tag):
         asked = tuple(sorted(map(tag_text, conditions.if_match)))
         about = f"{about}: its tag is {tag_text(tag)}"
-        raise PreconditionFailed(Conflict(Required.IF_MATCH, asked, about=about))
+        raise ConditionFailed(StateConflict(Required.IF_MATCH, asked, about=about))
     return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
 
 

@@ -41,7 +41,7 @@ from gateway.http.wire.headers import (
 )
 from gateway.http.wire.query import WRITE_PARAMETERS, parameters
 from gateway.model import SETTINGS_KEY, Attributes, Idempotency
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from patching import ABSENT, Json, digest
 from patching.values import Absent
 
@@ -147,7 +147,7 @@ def _agreed(header: str, said: str | None, member: str, in_body: str | None) -> 
 
 
 def request_of(
-    gateway: Gateway,
+    gateway: GatewayService,
     ask: Ask,
     edits: Sequence[KeyEdit],
     sent: Sent,
