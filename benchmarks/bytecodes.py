@@ -37,10 +37,12 @@ def _patch() -> Callable[[int], None]:
     from gateway.http import create_app
     from gateway.limits import ServiceLimits
     from gateway.runtime import ThreadRuntime
-    from gateway.service import Gateway
+    from gateway.service import GatewayService
     from tests.memory_store import MemoryStore
 
-    client = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+    client = create_app(
+        GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    ).test_client()
 
     def patch(number: int) -> None:
         body = json.dumps([{"op": "replace", "path": "/n", "value": number}])

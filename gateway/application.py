@@ -25,7 +25,7 @@ from gateway.observability import observability, package_version
 from gateway.runtime import ThreadRuntime
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.settings import Settings
 from gateway.store.contract import TokenStore
 from gateway.store.mongodb import connect
@@ -50,7 +50,9 @@ def create_application(settings: Settings) -> Flask:
     turns = _turns(path)
     neighbours = None if turns is None else _neighbours(path, limits.service, turns)
     handed_to = None if neighbours is None else ByMessages(neighbours)
-    gateway = Gateway(store, runtime, limits.service, turns, watched.meters, remembered, handed_to)
+    gateway = GatewayService(
+        store, runtime, limits.service, turns, watched.meters, remembered, handed_to
+    )
     if neighbours is not None:
         _listen(neighbours, gateway)
     gateway.retention.compactor.start()
@@ -144,7 +146,7 @@ def _neighbours(path: Path, limits: ServiceLimits, turns: MachineTurns) -> Neigh
     return Neighbours(group, turns.secret, turns.others)
 
 
-def _listen(neighbours: Neighbours, gateway: Gateway) -> None:
+def _listen(neighbours: Neighbours, gateway: GatewayService) -> None:
     try:
         neighbours.listen(answered(gateway.commit_for))
         atexit.register(neighbours.close)

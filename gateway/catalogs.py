@@ -9,19 +9,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.conflict import Conflict, Required
+from gateway.conflict import Required, StateConflict
 from gateway.decide.conditions import ANY, NO_CONDITIONS
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.guards import require_revision
 from gateway.decide.lists import BROKEN_MAX, broken
 from gateway.decide.ranges import RangeDeletion
-from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked, OvertakenLook
-from gateway.decide.request import Outcome, Refused, Request, Written
+from gateway.decide.request import Outcome, Refused, Request, WriteOutcome
 from gateway.decide.settings import CatalogSettings, parse_settings
 from gateway.errors import (
     CatalogNotFound,
+    ConditionFailed,
     DeadlineExceeded,
-    PreconditionFailed,
+    DocumentsBreakSettings,
+    ListsUnchecked,
+    OvertakenLook,
     RevisionCompacted,
 )
 from gateway.limits import ServiceLimits
@@ -53,13 +55,13 @@ class LiveCatalog:
     settings: Document | None
 
 
-class Catalogs:
+class CatalogWide:
     def __init__(
         self,
         settler: Settler,
         listing: Listing,
         history: HistoryReads,
-        commit: Callable[[Request], Written],
+        commit: Callable[[Request], WriteOutcome],
         runtime: Runtime,
         limits: ServiceLimits,
     ) -> None:
@@ -84,7 +86,7 @@ class Catalogs:
             catalog, standing.revision, standing.time_us, standing.floor, found[SETTINGS_KEY]
         )
 
-    def set_up(self, request: Request) -> Written:
+    def set_up(self, request: Request) -> WriteOutcome:
         """Commit new settings. Where they declare lists, all documents are looked at first, and
         then those written meanwhile, until a decision finds that none breaks them.
 
@@ -114,20 +116,20 @@ class Catalogs:
             written = self._commit(replace(request, lists_checked=at))
         return written
 
-    def delete(self, request: Request) -> Written:
+    def delete(self, request: Request) -> WriteOutcome:
         """Delete every document, the settings and the applications, in one commit.
 
         ``request`` has no edits yet. Its idempotency key decides once here, too: also that there is
         no catalog, and so nothing to do. Raises DeadlineExceeded where the catalog is made and
         deleted by others all the time, and what ``commit`` raises; without a key CatalogNotFound
-        and PreconditionFailed, too.
+        and ConditionFailed, too.
         """
         while True:
             try:
                 deletion = self.deletion_of(request)
             except CatalogNotFound as error:
                 deletion = _deletion_of_none(request, error)
-            except PreconditionFailed as error:
+            except ConditionFailed as error:
                 if request.idempotency is None:
                     raise
                 deletion = replace(request, refusal=error)
@@ -144,7 +146,7 @@ class Catalogs:
         """``request`` with its edits. What there is to delete is found when it is decided, as for a
         range: so it takes no more races than any other write.
 
-        Raises CatalogNotFound; PreconditionFailed where the catalog isn't at the revision that the
+        Raises CatalogNotFound; ConditionFailed where the catalog isn't at the revision that the
         request wants.
         """
         require_revision(request, self._listing.head(request.catalog).revision)
@@ -162,7 +164,7 @@ def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
     refusal = None
     if request.conditions is not NO_CONDITIONS or request.resource_version is not None:
         about = f"the catalog: {error.detail}"
-        refusal = PreconditionFailed(Conflict(Required.IF_MATCH, (ANY,), about=about))
+        refusal = ConditionFailed(StateConflict(Required.IF_MATCH, (ANY,), about=about))
     if request.idempotency is None:
         raise refusal or error from error
     return replace(request, refusal=refusal, as_of=error.head_revision)
@@ -201,8 +203,8 @@ class _ListSearch:
     def look(self) -> int:
         """The revision at which every document has its lists right.
 
-        Raises DocumentsBreakSettings; what ``require_time`` raises; StoreUnavailable; and OverLimit
-        where the principal has too many pins to hold a revision meanwhile.
+        Raises DocumentsBreakSettings; what ``require_time`` raises; StoreUnavailable; and
+        AboveLimit where the principal has too many pins to hold a revision meanwhile.
         """
         if self._at is not None:
             try:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gateway.model import Document, version_of
-from patching import Absent, Json
+from patching import Json
+from patching.values import Absent
 
 
 class Required(Enum):
@@ -80,7 +81,7 @@ class FailedCompare:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class StateConflict:
     """One condition that is false; never retried on the client's behalf.
 
     ``asked`` is what the client named: tags as they are written in a header, sorted; the seconds of

@@ -13,9 +13,9 @@
         +-- RevisionNotFound     above the head, or before the first commit
         +-- RevisionCompacted    below the history floor
         +-- PatchDoesNotFit      the patch is well formed but not for this state
-        +-- PreconditionFailed   a condition of the request is false: see ``conflict``
+        +-- ConditionFailed      a condition of the request is false: see ``conflict``
         |   +-- UploadConflict   it was true when the upload was opened
-        +-- PreconditionRequired the catalog takes no write without one
+        +-- ConditionRequired    the catalog takes no write without one
         +-- TargetExists         the new key of a move has a document
         +-- ChangedSince         what a revert would undo was changed since
         +-- RevertForbidden      a revert takes more rights than the principal has
@@ -32,7 +32,7 @@
         +-- PinHolds             a pin keeps compaction below a revision
         +-- SnapshotExists       history is compacted up to that revision already
         +-- Unstorable           the value can't be held by the store
-        +-- OverLimit            larger than a setting allows
+        +-- AboveLimit           larger than a setting allows
         +-- IdempotencyMismatch  the key was used before with another payload
         +-- RefusedBefore        the request was refused under its key before
         +-- QueueFull            admission refused, nothing was tried
@@ -42,12 +42,11 @@
         +-- DeadlineExceeded     the retry budget is spent, certainly not applied
         +-- HeldBack             a write before it on its document has to be sent again first
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
-        +-- OutcomeUnknown       the connection broke around the commit
+        +-- UnknownOutcome       the connection broke around the commit
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about uploads are in
-``gateway.uploads``, those about lists, and ChangedSince, in ``gateway.decide.refusals``,
-and TooMuchWork in ``gateway.cpu``.
+``gateway.uploads``, those about lists, and ChangedSince,  TooMuchWork in ``gateway.cpu``.
 """
 
 from __future__ import annotations
@@ -55,9 +54,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
-from gateway.conflict import Conflict
-from gateway.model import Document, Right
-from patching import Json, LimitExceeded, PatchError
+from gateway.conflict import Disputed, StateConflict
+from gateway.model import Document, Right, living
+from patching import DocumentAbsent, Json, LimitExceeded, PatchError
+from patching.errors import ListViolation
 
 
 class GatewayError(Exception):
@@ -175,15 +175,15 @@ class PatchDoesNotFit(CommitError):
         self.document = document
 
 
-class PreconditionFailed(CommitError):
+class ConditionFailed(CommitError):
     code = "precondition_failed"
 
-    def __init__(self, conflict: Conflict) -> None:
+    def __init__(self, conflict: StateConflict) -> None:
         super().__init__(conflict.detail)
         self.conflict = conflict
 
 
-class PreconditionRequired(CommitError):
+class ConditionRequired(CommitError):
     code = "precondition_required"
 
     def __init__(self, catalog: str) -> None:
@@ -303,7 +303,7 @@ class Unstorable(CommitError):
         self.operation = operation
 
 
-class OverLimit(CommitError):
+class AboveLimit(CommitError):
     """Something is larger than a setting allows: ``limit`` names it."""
 
     code = "over_limit"
@@ -372,7 +372,7 @@ class StoreUnavailable(CommitError):
     retryable = True
 
 
-class OutcomeUnknown(CommitError):
+class UnknownOutcome(CommitError):
     code = "outcome_unknown"
     applied = "unknown"
 
@@ -393,6 +393,122 @@ def code_of(error: GatewayError | PatchError) -> str:
         error = error.error
     if isinstance(error, RefusedBefore):
         return error.before
-    if isinstance(error, OverLimit | LimitExceeded):
-        return "nesting_too_deep" if error.limit == "depth_max" else OverLimit.code
+    if isinstance(error, AboveLimit | LimitExceeded):
+        return "nesting_too_deep" if error.limit == "depth_max" else AboveLimit.code
     return _PATCH_CODES.get(error.code, error.code) if isinstance(error, PatchError) else error.code
+
+
+class UploadConflict(ConditionFailed):
+    code = "upload_conflict"
+
+    def __init__(self, conflict: StateConflict) -> None:
+        super().__init__(conflict)
+        self.detail = f"the document changed since the upload was opened: {self.detail}"
+
+
+class UploadNotFound(CommitError):
+    code = "upload_not_found"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"there is no upload {upload_id!r}; it may have expired")
+
+
+class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are
+    code = "upload_incomplete"
+
+    def __init__(self, part: int | None) -> None:
+        missing = "it has no parts" if part is None else f"part {part} is missing"
+        super().__init__(f"the upload can't be committed: {missing}")
+        self.part = part
+
+
+class UploadCommitted(CommitError):
+    code = "upload_committed"
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
+
+
+class TooManyUploads(CommitError):  # ``holder``: whose share is used up, if it is that
+    code = "too_many_uploads"
+    retryable = True
+
+    def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
+        detail = f"open uploads can't come to more than {maximum} in all"
+        if holder is not None:
+            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
+        super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
+
+
+class ItemsCollide(CommitError):
+    """``pointer`` is that of the later item, or of the one without a key; ``other`` that of the
+    earlier item, or of the key member that is missing."""
+
+    code = "list_violation"
+
+    def __init__(self, key: str, error: ListViolation) -> None:
+        super().__init__(f"document {key!r}: at '{error.pointer}': {error.detail}")
+        self.key = key
+        self.pointer = error.pointer or ""
+        self.other = error.other
+
+
+class ChangedSince(CommitError):
+    """``disputed`` are the places, one at least."""
+
+    code = "changed_since"
+
+    def __init__(self, disputed: Sequence[Disputed]) -> None:
+        first = disputed[0]
+        what = "attributes of " if first.of_attributes else ""
+        more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
+        super().__init__(
+            f"changed since what is to be undone: '{first.pointer}' of the {what}document"
+            f" {first.key!r}{more}"
+        )
+        self.disputed = disputed
+
+
+class DocumentsBreakSettings(CommitError):
+    """``documents``: for each its ``key``, ``pointer``, ``other`` and ``message``, the first place
+    that is wrong. ``complete``: there are no more than these."""
+
+    code = "documents_break_settings"
+
+    def __init__(self, documents: Sequence[dict[str, str]], *, complete: bool) -> None:
+        count = len(documents)
+        some = f"{count} documents" if count > 1 else "a document"
+        super().__init__(
+            f"{some if complete else f'{count} documents or more'} would break the lists that these"
+            " settings declare"
+        )
+        self.documents = documents
+        self.complete = complete
+
+
+class ListsUnchecked(SettingsInvalid):
+    """The documents have to be looked at before: ``Catalogs.set_up`` does, and sends it again."""
+
+    def __init__(self) -> None:
+        super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
+
+
+class OvertakenLook(DeadlineExceeded):
+    """The catalog has moved on since it was looked at: whoever looked looks again, in time."""
+
+    def __init__(self, looked_at: int | None, revision: int) -> None:
+        looked = "looked at" if looked_at is None else f"looked at revision {looked_at}"
+        super().__init__(f"{looked}, the catalog is at {revision}")
+
+
+def refusal_of(error: PatchError, catalog: str, key: str, document: Document | None) -> CommitError:
+    """Why ``document``, as the request found it, can't be edited; an edit has raised ``error``."""
+    if isinstance(error, DocumentAbsent):
+        return DocumentNotFound(catalog, key)
+    if isinstance(error, LimitExceeded):
+        return AboveLimit(
+            error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
+        )
+    if isinstance(error, ListViolation):
+        return ItemsCollide(key, error)
+    return PatchDoesNotFit(error, key, living(document))

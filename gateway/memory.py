@@ -31,7 +31,7 @@ from typing import Final
 import msgspec
 
 from gateway.access.token_buckets import Shares
-from gateway.errors import MemoryFull, OverLimit
+from gateway.errors import AboveLimit, MemoryFull
 from gateway.limits import MIB, MemoryLimits
 from gateway.runtime import Event, Runtime
 
@@ -204,7 +204,7 @@ class Memory:
     def _require_within_part(self, account: Account, size: int) -> None:
         maximum, actual = self.limits.request_bytes_max, account.held + size
         if actual > maximum:
-            raise OverLimit(
+            raise AboveLimit(
                 f"it would take about {actual} bytes of memory, {maximum} are allowed",
                 limit="request_memory_bytes_max",
                 maximum=maximum,
@@ -272,7 +272,7 @@ class Account:
     def take(self, size: int) -> None:
         """Take so many bytes, maybe after a wait.
 
-        Raises OverLimit beyond the request's part, and MemoryFull where there is no room for long.
+        Raises AboveLimit beyond the request's part, and MemoryFull where there is no room for long.
         """
         self._memory.take(self, size)
 

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from gateway.decide.request import Applied, Outcome, Refused, Unknown
-from gateway.errors import OutcomeUnknown, code_of
+from gateway.errors import UnknownOutcome, code_of
 from gateway.memory import MemoryReadings
 
 RoundOutcome = Literal["finished", "failed"]
@@ -143,7 +143,7 @@ def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:
     if isinstance(outcome, Refused):
         return code_of(outcome.error)
     if isinstance(outcome, Unknown):
-        return OutcomeUnknown.code
+        return UnknownOutcome.code
     if isinstance(outcome, Applied):
         return "replayed" if outcome.replayed else "applied"
     return "dry_run" if dry_run else "unchanged"

@@ -14,7 +14,9 @@ from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from patching import ABSENT, Absent, Json, Owners, OwnersChange, Ownership
+from patching import ABSENT, Json
+from patching.owners import OwnersChange, Ownership, OwnerTree
+from patching.values import Absent
 
 Action = Literal["put", "patch", "delete", "attributes"]
 # The rights that an acl narrows.
@@ -66,7 +68,7 @@ class Document(msgspec.Struct, frozen=True):
     patches: int = 0
     size_bytes: int = 0
     attributes: Attributes | None = None
-    owners: Owners | None = None
+    owners: OwnerTree | None = None
 
     @property
     def exists(self) -> bool:
@@ -107,7 +109,7 @@ class Digested(BareDocument, frozen=True):
     """A document or tombstone with the digest of its content (``patching.digest``) in its place.
 
     ``digest`` is None for a tombstone, and where none was stored with the content. ``parts`` are,
-    by manager, the digests of what it owns (``patching.owned_digests``); None where they weren't
+    by manager, the digests of what it owns (``patching.part_digests``); None where they weren't
     asked for, or none were stored with the owners. ``size_bytes`` is that of ``Document``.
     """
 
@@ -197,7 +199,7 @@ class Change(msgspec.Struct, frozen=True):
     value: Json | Absent = ABSENT
     size_bytes: int = 0
     attributes: Attributes | None = None
-    owners: Owners | None = None
+    owners: OwnerTree | None = None
     owners_change: OwnersChange | None = None
     base_revision: int = 0
     base_id: str = ""
@@ -336,11 +338,11 @@ class Head(msgspec.Struct, frozen=True):
     last_verdict: str = ""
 
     @property
-    def place(self) -> Place:
-        return Place(self.revision, self.last, self.judged, self.last_verdict)
+    def place(self) -> HeadPosition:
+        return HeadPosition(self.revision, self.last, self.judged, self.last_verdict)
 
 
-class Place(NamedTuple):
+class HeadPosition(NamedTuple):
     """Where a head is: at a revision and a verdict, each with its id. See ``Head``.
 
     Two heads at one place have one history.
@@ -351,7 +353,7 @@ class Place(NamedTuple):
     judged: int
     last_verdict: str
 
-    def is_of(self, later: Place) -> bool:
+    def is_of(self, later: HeadPosition) -> bool:
         """Whether a head that was here can be at ``later`` now, as far as the two tell."""
         return (
             self.revision <= later.revision
@@ -365,7 +367,7 @@ class Place(NamedTuple):
         return f"{commit}, verdict {self.judged}" if self.judged else commit
 
 
-class Move(msgspec.Struct, frozen=True):
+class HeadMove(msgspec.Struct, frozen=True):
     """Move a head on by ``commits`` and ``verdicts``, each ascending without a gap, if it is still
     at revision ``base`` (0: no head yet) and verdict ``judged``, by the commit with the id ``last``
     and the verdict with the id ``last_verdict``.
@@ -390,9 +392,9 @@ class Move(msgspec.Struct, frozen=True):
     passes_all: bool = False
 
     @property
-    def place(self) -> Place:
+    def place(self) -> HeadPosition:
         """Where the head must be."""
-        return Place(self.base, self.last, self.judged, self.last_verdict)
+        return HeadPosition(self.base, self.last, self.judged, self.last_verdict)
 
     @property
     def reached(self) -> tuple[int, int]:
@@ -400,16 +402,16 @@ class Move(msgspec.Struct, frozen=True):
         return self.base + len(self.commits), self.judged + len(self.verdicts)
 
     @property
-    def goal(self) -> Place:
+    def goal(self) -> HeadPosition:
         """Where the head is afterwards."""
         revision, judged = self.reached
         last = self.commits[-1].id if self.commits else self.last
         last_verdict = self.verdicts[-1].id if self.verdicts else self.last_verdict
-        return Place(revision, last, judged, last_verdict)
+        return HeadPosition(revision, last, judged, last_verdict)
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class PinRecord:
     """Keeps compaction below ``revision`` until ``expires_us`` (microseconds since the epoch).
 
     ``owner`` is the principal that made it, "" the service itself. ``note`` is for people.
@@ -434,7 +436,7 @@ class Retention:
     revision: int
     floor: int
     swept: int
-    pins: tuple[Pin, ...]
+    pins: tuple[PinRecord, ...]
     raises: tuple[tuple[int, float], ...] = field(default=(), compare=False)
 
     def sweepable(self, grace_s: float) -> int:

@@ -14,7 +14,7 @@ from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
 from gateway.metrics.shared import place
 from gateway.runtime import Runtime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import UploadStore
 from gateway.tracing import Tracing, tracing
 
@@ -29,7 +29,7 @@ class Observability:
     store_meters: StoreMeters
     observers: tuple[Observer, ...]
     exposition: Callable[[], bytes]
-    watch: Callable[[Gateway, UploadStore, Runtime], None]
+    watch: Callable[[GatewayService, UploadStore, Runtime], None]
 
 
 def observability(*, access_log: bool) -> Observability:
@@ -48,7 +48,7 @@ def observability(*, access_log: bool) -> Observability:
         meters = traces.metered(prometheus)
     samplers: list[Sampler] = []
 
-    def watch(gateway: Gateway, uploads: UploadStore, runtime: Runtime) -> None:
+    def watch(gateway: GatewayService, uploads: UploadStore, runtime: Runtime) -> None:
         sampler = Sampler(
             registry,
             package_version(),

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, Unpack
 
-from gateway.catalogs import Catalogs
-from gateway.commit.claims import Claims
-from gateway.commit.handover import HandOver, Neighbours
+from gateway.catalogs import CatalogWide
+from gateway.commit.claims import ClaimKeeper
+from gateway.commit.handover import HandOver, Peers
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue
 from gateway.commit.round import RoundParts
 from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
-from gateway.decide.request import Request, Rules, Tell, Terms, Written, told_refusal
+from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import WatchService
@@ -22,18 +22,18 @@ from gateway.limits import ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import Commit, Reply
-from gateway.read.current import Documents, Reading
-from gateway.read.differences import Differences
+from gateway.read.current import CurrentDocuments, DocumentReading
+from gateway.read.differences import DifferenceReads
 from gateway.read.digests import DigestListing
 from gateway.read.history import EVERY, HistoryPage, HistoryReads, RevisionAt, TellCommits, Which
 from gateway.read.listing import Listing
-from gateway.read.partitions import Partitions
-from gateway.read.reverts import Reverts
-from gateway.read.visibility import Acls
+from gateway.read.partitions import PartitionPlanner
+from gateway.read.reverts import RevertReads
+from gateway.read.visibility import AclLookup
 from gateway.retention.pins import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler, as_unavailable
+from gateway.state.heads import HeadReader, Settler, as_unavailable
 from gateway.state.janitor import Janitor
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
@@ -46,7 +46,7 @@ _MOVES_MAX = 8  # of a catalog that wait to be written out
 _LARGE_MOVES_MAX = 4  # where the next batch is a large one
 
 
-class Gateway:
+class GatewayService:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
@@ -67,7 +67,7 @@ class Gateway:
         turns: Turns | None = None,
         meters: Meters = NO_METERS,
         told: Tell = told_refusal,
-        neighbours: Neighbours | None = None,
+        neighbours: Peers | None = None,
     ) -> None:
         """``turns``: how the workers of this machine make room for each other, if they can, and
         ``neighbours`` how they hand writes over to each other.
@@ -82,16 +82,15 @@ class Gateway:
         self._feeds: list[WatchService] = []
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
-        queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
-        self._queue = queue
+        self._queue = queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
         self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
-        observer = Observer(store, self._cache, limits)
+        observer = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
-        self._documents = Documents(
+        self._documents = CurrentDocuments(
             store, self._cache, observer, settler, runtime, limits.retention.late_s
         )
         self._settler = settler
-        self.acls = Acls(store, observer, settler, runtime, meters)
+        self.acls = AclLookup(store, observer, settler, runtime, meters)
         self._history = HistoryReads(store, observer, settler, runtime, limits)
         # The commit of an upload has the upload for its key: asked for again, it is looked up.
         kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
@@ -100,16 +99,18 @@ class Gateway:
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
         self.digests = DigestListing(store, self.listing)
-        self.partitions = Partitions(store, self.listing)
-        self.differences = Differences(store, self.listing, limits)
-        self.reverts = Reverts(store, self._history, self.differences)
+        self.partitions = PartitionPlanner(store, self.listing)
+        self.differences = DifferenceReads(store, self.listing, limits)
+        self.reverts = RevertReads(store, self._history, self.differences)
         self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
         self.uploads = UploadService(store.uploads(), self, runtime, limits)
-        self.catalogs = Catalogs(settler, self.listing, self._history, self.commit, runtime, limits)
+        self.catalogs = CatalogWide(
+            settler, self.listing, self._history, self.commit, runtime, limits
+        )
 
-    def _loop_by(self, observer: Observer, rules: Rules) -> CommitLoop:
+    def _loop_by(self, observer: HeadReader, rules: Rules) -> CommitLoop:
         parts = RoundParts(
             self._store,
             self._runtime,
@@ -117,7 +118,7 @@ class Gateway:
             observer,
             self._write_out,
             self._queue,
-            Claims(self._store, self._runtime, self.limits),
+            ClaimKeeper(self._store, self._runtime, self.limits),
             rules,
             self._meters,
         )
@@ -129,7 +130,7 @@ class Gateway:
         edits: Sequence[KeyEdit],
         *,
         wait_s: float | None = None,
-        **terms: Unpack[Terms],
+        **terms: Unpack[RequestTerms],
     ) -> Request:
         """A request to be committed, with an id and a deadline.
 
@@ -145,19 +146,19 @@ class Gateway:
             **terms,
         )
 
-    def commit(self, request: Request) -> Written:
+    def commit(self, request: Request) -> WriteOutcome:
         """Commit the request, or find out why not. Raises QueueFull."""
         outcome, attempts = self._loop.commit(request)
-        return Written(outcome, request.commit_id, attempts)
+        return WriteOutcome(outcome, request.commit_id, attempts)
 
-    def commit_each(self, requests: Sequence[Request]) -> list[Written]:
+    def commit_each(self, requests: Sequence[Request]) -> list[WriteOutcome]:
         """Commit independent requests side by side; those of one catalog in the order given.
 
         Waits where the queue is full, and then refuses at a request's deadline.
         """
         outcomes = self._loop.commit_each(requests)
         return [
-            Written(outcome, request.commit_id, attempts)
+            WriteOutcome(outcome, request.commit_id, attempts)
             for request, (outcome, attempts) in zip(requests, outcomes, strict=True)
         ]
 
@@ -168,19 +169,21 @@ class Gateway:
         edit: Edit,
         *,
         wait_s: float | None = None,
-        **terms: Unpack[Terms],
-    ) -> Written:
+        **terms: Unpack[RequestTerms],
+    ) -> WriteOutcome:
         """``commit`` of one edit of one document."""
         return self.commit(self.request(catalog, (KeyEdit(key, edit),), wait_s=wait_s, **terms))
 
-    def read(self, catalog: str, key: str) -> Reading:
+    def read(self, catalog: str, key: str) -> DocumentReading:
         """The document as it is at a moment within this call. Raises StoreUnavailable."""
         return _as_unavailable(lambda: self._documents.read(catalog, key))
 
-    def read_at_revision(self, catalog: str, key: str, revision: int) -> Reading:
+    def read_at_revision(self, catalog: str, key: str, revision: int) -> DocumentReading:
         """The live document as ``revision`` had it; errors: those of the history."""
         return _as_unavailable(
-            lambda: Reading(self._history.document_at_revision(catalog, key, revision), revision)
+            lambda: DocumentReading(
+                self._history.document_at_revision(catalog, key, revision), revision
+            )
         )
 
     def revision_at(self, catalog: str, time_us: int) -> RevisionAt:

@@ -23,70 +23,36 @@ from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
 from gateway.access.token_buckets import holder_of, may_hold
-from gateway.conflict import Conflict
 from gateway.decide.attributes import checked_attributes
 from gateway.decide.conditions import (
     NO_CONDITIONS,
     CatalogTag,
     Composite,
-    Conditions,
+    Preconditions,
     Tag,
     Tags,
 )
 from gateway.decide.edits import Delete, Edit, Get, Put
 from gateway.decide.ranges import RangeUnchanged
-from gateway.decide.request import Applied, Refused, Terms, Unchanged, Unknown, Written
+from gateway.decide.request import Applied, Refused, RequestTerms, Unchanged, Unknown, WriteOutcome
 from gateway.decide.verdicts import replayed
-from gateway.errors import CommitError, OutcomeUnknown, OverLimit, PreconditionFailed
+from gateway.errors import (
+    AboveLimit,
+    CommitError,
+    ConditionFailed,
+    TooManyUploads,
+    UnknownOutcome,
+    UploadCommitted,
+    UploadConflict,
+    UploadIncomplete,
+    UploadNotFound,
+)
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import UploadPart, UploadRecord, UploadStore
 from patching import Json
-
-
-class UploadConflict(PreconditionFailed):
-    code = "upload_conflict"
-
-    def __init__(self, conflict: Conflict) -> None:
-        super().__init__(conflict)
-        self.detail = f"the document changed since the upload was opened: {self.detail}"
-
-
-class UploadNotFound(CommitError):
-    code = "upload_not_found"
-
-    def __init__(self, upload_id: str) -> None:
-        super().__init__(f"there is no upload {upload_id!r}; it may have expired")
-
-
-class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are
-    code = "upload_incomplete"
-
-    def __init__(self, part: int | None) -> None:
-        missing = "it has no parts" if part is None else f"part {part} is missing"
-        super().__init__(f"the upload can't be committed: {missing}")
-        self.part = part
-
-
-class UploadCommitted(CommitError):
-    code = "upload_committed"
-
-    def __init__(self, upload_id: str) -> None:
-        super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
-
-
-class TooManyUploads(CommitError):  # ``holder``: whose share is used up, if it is that
-    code = "too_many_uploads"
-    retryable = True
-
-    def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
-        detail = f"open uploads can't come to more than {maximum} in all"
-        if holder is not None:
-            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
-        super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
-
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +61,7 @@ _COMMITTED = "committed"
 
 
 class Writes(Protocol):
-    """The part of the gateway that uploads need: see ``gateway.service.Gateway``."""
+    """The part of the gateway that uploads need: see ``gateway.service.GatewayService``."""
 
     def write(
         self,
@@ -104,8 +70,8 @@ class Writes(Protocol):
         edit: Edit,
         *,
         wait_s: float | None = None,
-        **terms: Unpack[Terms],
-    ) -> Written: ...
+        **terms: Unpack[RequestTerms],
+    ) -> WriteOutcome: ...
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None: ...
 
@@ -120,7 +86,7 @@ class OpenUpload:
 
     upload: UploadRecord
     parts: tuple[UploadPart, ...]
-    conditions: Conditions
+    conditions: Preconditions
     attributes: Attributes | None
     committed: int | None
     by: Principal
@@ -142,12 +108,12 @@ class UploadService:
         catalog: str,
         key: str,
         by: Principal,
-        conditions: Conditions,
+        conditions: Preconditions,
         attributes: Attributes | None,
     ) -> OpenUpload:
         """Check that a write under ``conditions`` would be let through now, and remember them.
 
-        Raises what such a write would be refused with, OverLimit for the attributes included, and
+        Raises what such a write would be refused with, AboveLimit for the attributes included, and
         TooManyUploads.
         """
         self._require_one_more(by, counted=0)
@@ -191,7 +157,7 @@ class UploadService:
         return OpenUpload(upload, parts, conditions, attributes, committed, by)
 
     def put_part(self, opened: OpenUpload, number: int, content: bytes) -> UploadPart:
-        """Stage a part, or replace it. Raises OverLimit, TooManyUploads and UploadCommitted.
+        """Stage a part, or replace it. Raises AboveLimit, TooManyUploads and UploadCommitted.
 
         Parts that are being put at the same moment may take all uploads beyond their bound.
         """
@@ -214,7 +180,7 @@ class UploadService:
     def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
         """The parts with these numbers (None: all of them), in ascending order, as one.
 
-        Raises UploadIncomplete and OverLimit.
+        Raises UploadIncomplete and AboveLimit.
         """
         sizes = {part.number: part.size_bytes for part in opened.parts}
         wanted = sorted(sizes if numbers is None else set(numbers))
@@ -233,13 +199,13 @@ class UploadService:
             contents.append(content)
         return b"".join(contents)
 
-    def earlier(self, opened: OpenUpload) -> Written | None:
+    def earlier(self, opened: OpenUpload) -> WriteOutcome | None:
         """The result of an earlier commit of the upload, None where there is none so far."""
         name = _idempotency(opened.upload)
         reply = self._writes.reply(opened.upload.catalog, name.principal, name.key)
         if reply is None:
             return None
-        return Written(replayed(name, reply), reply.id, reply.attempts)
+        return WriteOutcome(replayed(name, reply), reply.id, reply.attempts)
 
     def commit(
         self,
@@ -252,7 +218,7 @@ class UploadService:
         message: str | None = None,
         wait_s: float | None = None,
         dry_run: bool = False,
-    ) -> Written:
+    ) -> WriteOutcome:
         """Replace the document by ``value``; the outcome is Applied or Unchanged. ``author`` None:
         who opened it.
 
@@ -276,9 +242,9 @@ class UploadService:
         )
         outcome = done.outcome
         if isinstance(outcome, Unknown):
-            raise OutcomeUnknown(outcome.commit_id)
+            raise UnknownOutcome(outcome.commit_id)
         if isinstance(outcome, Refused):
-            if isinstance(outcome.error, PreconditionFailed):
+            if isinstance(outcome.error, ConditionFailed):
                 raise UploadConflict(outcome.error.conflict) from outcome.error
             raise outcome.error
         if isinstance(outcome, Applied):
@@ -297,7 +263,7 @@ class UploadService:
             self._store.drop_upload(opened.upload)
 
     def _checked(
-        self, catalog: str, key: str, by: Principal, conditions: Conditions
+        self, catalog: str, key: str, by: Principal, conditions: Preconditions
     ) -> Document | None:
         """The live document that the conditions were true of; no write, and nothing is written."""
         conditional = conditions is not NO_CONDITIONS
@@ -308,7 +274,7 @@ class UploadService:
         if isinstance(outcome, Refused):
             raise outcome.error
         if not isinstance(outcome, Unchanged):
-            raise OutcomeUnknown(done.commit_id)
+            raise UnknownOutcome(done.commit_id)
         document = outcome.documents.get(key)
         return living(document)
 
@@ -329,7 +295,7 @@ class UploadService:
     def _require_size(self, size_bytes: int) -> None:
         maximum = self._limits.upload_bytes_max
         if size_bytes > maximum:
-            raise OverLimit(
+            raise AboveLimit(
                 f"the upload's parts take {size_bytes} bytes, {maximum} are allowed",
                 limit="upload_bytes_max",
                 maximum=maximum,
@@ -363,7 +329,7 @@ def _idempotency(upload: UploadRecord) -> Idempotency:
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
 
 
-def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str, Any]:
+def _terms_of(conditions: Preconditions, attributes: Attributes | None) -> dict[str, Any]:
     """The conditions and attributes as plain JSON, for the store."""
     return {
         "if_match": _tags_to_json(conditions.if_match),
@@ -373,13 +339,13 @@ def _terms_of(conditions: Conditions, attributes: Attributes | None) -> dict[str
     }
 
 
-def _from_terms(terms: Mapping[str, Any]) -> tuple[Conditions, Attributes | None]:
+def _from_terms(terms: Mapping[str, Any]) -> tuple[Preconditions, Attributes | None]:
     """The conditions and attributes of ``_terms_of``."""
     match, none_match = terms["if_match"], terms["if_none_match"]
     ranges = terms.get("unchanged_under", ())  # an earlier version's upload has none
     if match is none_match is None and not ranges:
         return NO_CONDITIONS, terms["attributes"]
-    conditions = Conditions(
+    conditions = Preconditions(
         _tags_from_json(match),
         _tags_from_json(none_match),
         unchanged_under=tuple(RangeUnchanged(*each) for each in ranges),

@@ -9,10 +9,6 @@ whose items are addressed by key; applying it also gives the RFC 6902 patch that
 
 `Lists` say which arrays of a document have items that are told apart by key or by value.
 
-`apply_wanted` gives a document what a *manager* wants of it, who then owns that: `Owners` say who
-owns which leaf, `taken_over` what a plain write does to them. `part_digest` of what a manager wants
-is the `owned_digest` of what it owns where applying this again would change nothing.
-
 `three_way` does to a document what led from one state of it to another.
 
 `digest` names a document's value: `digest(a) == digest(b)` exactly where `equal(a, b)`.
@@ -20,106 +16,58 @@ is the `owned_digest` of what it owns where applying this again would change not
 A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
 package is not needed otherwise.
 
+What fewer programs need is in submodules: `ownership` gives a document what a *manager* wants of
+it, who then owns that, `owners` say who owns which leaf, and `part_digests` tell whether applying
+again would change anything; `footprints` are what a patch reads and writes; `list_declarations` and
+`list_rules` are the lists of a whole catalog; `merging` tells where a three-way merge is disputed.
+`values`, `pointers`, `operations`, `extended`, `errors` and `canonical_json` are what all of it is
+made of.
+
 Documents and patches are treated as immutable: what a patch leaves alone is shared between the
 document before and the document after. `ABSENT` stands for "there is no document". Every error is
 a `PatchError`, whose docstring draws the tree.
 """
 
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from patching._apply import apply, apply_within
 from patching._apply_extended import Extended, apply_extended
-from patching._declared import (
-    NO_DECLARATIONS,
-    ListDeclarations,
-    key_pattern,
-    parse_declarations,
-    parse_lists,
-)
 from patching._diff import diff
-from patching._digest import canonical, digest
-from patching._errors import (
+from patching.canonical_json import digest
+from patching.errors import (
     DEFAULT_LIMITS,
     DocumentAbsent,
-    IndexNeedsTest,
     InvalidPatch,
     LimitExceeded,
     Limits,
-    ListViolation,
     PatchConflict,
     PatchError,
     PathMissing,
     TestFailed,
 )
-from patching._extended import (
-    EXTENDED_OPERATIONS,
-    ExtendedPatch,
-    is_conditional,
-    is_extended,
-    parse_extended,
-    parse_tests,
-)
-from patching._footprint import Footprint, displaced, footprint, overlap
-from patching._json import (
-    ABSENT,
-    Absent,
-    Document,
-    Json,
-    decoded,
-    equal,
-    has_many_exponents,
-    repeated_member,
-)
-from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
-from patching._merge import merge
-from patching._operations import Patch, as_operations, parse
-from patching._owners import Owners, OwnersChange, Ownership, change_between, changed_owners
-from patching._ownership import (
-    CONFLICTS,
-    ApplyResult,
-    Conflict,
-    Contested,
-    OwnedByOthers,
-    apply_wanted,
-    let_go,
-    require_fit,
-    taken_over,
-)
-from patching._parts import owned_digest, owned_digests, part_digest, part_text
-from patching._pointer import is_within, join_pointer, split_pointer
-from patching._three_way import Dispute, Merged, three_way
+from patching.extended import ExtendedPatch, parse_extended
+from patching.list_declarations import parse_lists
+from patching.list_rules import NO_LISTS, Lists
+from patching.merging import merge, three_way
+from patching.operations import Patch, parse
+from patching.pointers import join_pointer, split_pointer
+from patching.values import ABSENT, Document, Json, equal
 
 __all__ = [
     "ABSENT",
-    "CONFLICTS",
     "DEFAULT_LIMITS",
-    "EXTENDED_OPERATIONS",
-    "NO_DECLARATIONS",
     "NO_LISTS",
-    "Absent",
-    "ApplyResult",
-    "ArrayKeys",
-    "ArraySet",
-    "Conflict",
-    "Contested",
-    "Dispute",
     "Document",
     "DocumentAbsent",
     "Extended",
     "ExtendedPatch",
-    "Footprint",
-    "IndexNeedsTest",
     "InvalidPatch",
     "Json",
     "LimitExceeded",
     "Limits",
-    "ListDeclarations",
-    "ListRule",
-    "ListViolation",
     "Lists",
-    "Merged",
-    "OwnedByOthers",
-    "Owners",
-    "OwnersChange",
-    "Ownership",
     "Patch",
     "PatchConflict",
     "PatchError",
@@ -127,39 +75,74 @@ __all__ = [
     "TestFailed",
     "apply",
     "apply_extended",
-    "apply_wanted",
     "apply_within",
-    "as_operations",
-    "canonical",
-    "change_between",
-    "changed_owners",
-    "decoded",
     "diff",
     "digest",
-    "displaced",
     "equal",
-    "footprint",
-    "has_many_exponents",
-    "is_conditional",
-    "is_extended",
-    "is_within",
     "join_pointer",
-    "key_pattern",
-    "let_go",
     "merge",
-    "overlap",
-    "owned_digest",
-    "owned_digests",
     "parse",
-    "parse_declarations",
     "parse_extended",
     "parse_lists",
-    "parse_tests",
-    "part_digest",
-    "part_text",
-    "repeated_member",
-    "require_fit",
     "split_pointer",
-    "taken_over",
     "three_way",
 ]
+
+if not TYPE_CHECKING:
+    # Former names here, by the module that has them.
+    _MOVED = {
+        "canonical": "patching.canonical_json.canonical",
+        "IndexNeedsTest": "patching.errors.IndexNeedsTest",
+        "ListViolation": "patching.errors.ListViolation",
+        "EXTENDED_OPERATIONS": "patching.extended.EXTENDED_OPERATIONS",
+        "is_conditional": "patching.extended.is_conditional",
+        "is_extended": "patching.extended.is_extended",
+        "parse_tests": "patching.extended.parse_tests",
+        "Footprint": "patching.footprints.Footprint",
+        "displaced": "patching.footprints.displaced",
+        "footprint": "patching.footprints.footprint",
+        "overlap": "patching.footprints.overlap",
+        "ListDeclarations": "patching.list_declarations.ListDeclarations",
+        "NO_DECLARATIONS": "patching.list_declarations.NO_DECLARATIONS",
+        "key_pattern": "patching.list_declarations.key_pattern",
+        "parse_declarations": "patching.list_declarations.parse_declarations",
+        "ArrayKeys": "patching.list_rules.ArrayKeys",
+        "ArraySet": "patching.list_rules.ArraySet",
+        "ListRule": "patching.list_rules.ListRule",
+        "Dispute": "patching.merging.Dispute",
+        "Merged": "patching.merging.Merged",
+        "as_operations": "patching.operations.as_operations",
+        "Owner": "patching.owners.Ownership",
+        "Owners": "patching.owners.OwnerTree",
+        "OwnersChange": "patching.owners.OwnersChange",
+        "Ownership": "patching.owners.Ownership",
+        "change_between": "patching.owners.change_between",
+        "changed_owners": "patching.owners.changed_owners",
+        "Applied": "patching.ownership.ApplyResult",
+        "ApplyResult": "patching.ownership.ApplyResult",
+        "CONFLICTS": "patching.ownership.CONFLICTS",
+        "Conflict": "patching.ownership.OnConflict",
+        "Contested": "patching.ownership.Contested",
+        "OwnedByOthers": "patching.ownership.OwnedByOthers",
+        "apply_wanted": "patching.ownership.apply_wanted",
+        "let_go": "patching.ownership.let_go",
+        "require_fit": "patching.ownership.require_fit",
+        "taken_over": "patching.ownership.taken_over",
+        "owned_digest": "patching.part_digests.owned_digest",
+        "owned_digests": "patching.part_digests.owned_digests",
+        "part_digest": "patching.part_digests.part_digest",
+        "part_text": "patching.part_digests.part_text",
+        "is_within": "patching.pointers.is_within",
+        "Absent": "patching.values.Absent",
+        "decoded": "patching.values.decoded",
+        "has_many_exponents": "patching.values.has_many_exponents",
+        "repeated_member": "patching.values.repeated_member",
+    }
+
+    def __getattr__(name: str) -> object:
+        place = _MOVED.get(name)
+        if place is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn(f"patching.{name} is deprecated: use {place}", DeprecationWarning, 2)
+        module, _, attribute = place.rpartition(".")
+        return getattr(import_module(module), attribute)

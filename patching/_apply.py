@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from patching._errors import (
+from patching._indexed import PinnedItems
+from patching.errors import (
     DEFAULT_LIMITS,
     DocumentAbsent,
     LimitExceeded,
@@ -23,10 +24,8 @@ from patching._errors import (
     PathMissing,
     TestFailed,
 )
-from patching._indexed import PinnedItems
-from patching._json import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
-from patching._lists import NO_LISTS, Lists
-from patching._operations import (
+from patching.list_rules import NO_LISTS, Lists
+from patching.operations import (
     Add,
     Copy,
     Move,
@@ -38,7 +37,8 @@ from patching._operations import (
     Test,
     parse,
 )
-from patching._pointer import Tokens, find, index_of, why_missing
+from patching.pointers import Tokens, find, index_of, why_missing
+from patching.values import ABSENT, Container, Document, Json, depth, encoded_bytes, equal
 
 
 def apply(

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from patching._apply import PatchRun
-from patching._errors import (
+from patching._keyed import Locator, Place
+from patching._predicates import Predicate, holds, is_number
+from patching.errors import (
     DEFAULT_LIMITS,
     DocumentAbsent,
     Limits,
@@ -22,7 +24,7 @@ from patching._errors import (
     PatchError,
     TestFailed,
 )
-from patching._extended import (
+from patching.extended import (
     AddToSet,
     AddWithParents,
     ExtendedOperation,
@@ -31,7 +33,10 @@ from patching._extended import (
     Pull,
     RemoveIfExists,
 )
-from patching._json import (
+from patching.list_rules import NO_LISTS, ArrayKeys, Lists
+from patching.operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
+from patching.pointers import Tokens, find, join_pointer
+from patching.values import (
     ABSENT,
     Document,
     Json,
@@ -42,11 +47,6 @@ from patching._json import (
     exceeds_bytes,
     shown,
 )
-from patching._keyed import Locator, Place
-from patching._lists import NO_LISTS, ArrayKeys, Lists
-from patching._operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
-from patching._pointer import Tokens, find, join_pointer
-from patching._predicates import Predicate, holds, is_number
 
 Measured: TypeAlias = Add | Replace | AddToSet
 

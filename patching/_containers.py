@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
-from patching._json import ABSENT, Document, Json
-from patching._lists import NO_LISTS, ArrayKeys, ArraySet, Lists, told_apart
-from patching._owners import Tree
-from patching._pointer import Tokens
+from patching.list_rules import NO_LISTS, ArrayKeys, ArraySet, Lists, told_apart
+from patching.owners import Tree
+from patching.pointers import Tokens
+from patching.values import ABSENT, Document, Json
 
 # The rules for a value and what is in it. None: it is a leaf, whatever it is, as items of sets are.
 Rules: TypeAlias = "Lists | None"

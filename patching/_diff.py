@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from patching._errors import DEFAULT_LIMITS, LimitExceeded, Limits
-from patching._json import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
-from patching._lists import NO_LISTS, ArraySet, ListRule, Lists, told_apart
+from patching.errors import DEFAULT_LIMITS, LimitExceeded, Limits
+from patching.list_rules import NO_LISTS, ArraySet, ListRule, Lists, told_apart
+from patching.values import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
 
 # So many bytes of JSON text take as long to compare as one member or item to look at.
 _BYTES_PER_VALUE = 16

@@ -21,15 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from patching._errors import IndexNeedsTest
-from patching._json import ABSENT, Document, Json
-from patching._lists import ArrayKeys, ArraySet, ItemKey, ListRule, Lists
-from patching._operations import Add, Copy, Move, Operation, Remove, Replace, Test
-from patching._pointer import Tokens, find, index_of, join_pointer
 from patching._predicates import Predicate
+from patching.errors import IndexNeedsTest
+from patching.list_rules import ArrayKeys, ArraySet, ItemKey, ListRule, Lists
+from patching.operations import Add, Copy, Move, Operation, Remove, Replace, Test
+from patching.pointers import Tokens, find, index_of, join_pointer
+from patching.values import ABSENT, Document, Json
 
 if TYPE_CHECKING:
-    from patching._extended import ExtendedOperation
+    from patching.extended import ExtendedOperation
 
 _MEMBER: Final = ""  # stands for a member of a set in addresses: no list lies in one
 

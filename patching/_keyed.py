@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from patching._errors import LimitExceeded, Limits, PatchConflict
-from patching._json import ABSENT, Document, shown
-from patching._lists import NO_LISTS, ArrayKeys, Lists, require_distinct
-from patching._operations import Add, Operation, Remove, Replace
-from patching._pointer import Tokens, find, index_of, join_pointer
+from patching.errors import LimitExceeded, Limits, PatchConflict
+from patching.list_rules import NO_LISTS, ArrayKeys, Lists, require_distinct
+from patching.operations import Add, Operation, Remove, Replace
+from patching.pointers import Tokens, find, index_of, join_pointer
+from patching.values import ABSENT, Document, shown
 
 
 @dataclass(frozen=True, slots=True)

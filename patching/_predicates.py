@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 import re2  # type: ignore[import-untyped]
 
-from patching._errors import InvalidPatch, LimitExceeded, Limits
-from patching._json import ABSENT, Document, Json, equal, shown
-from patching._operations import as_json, flag, nested, pointer_of, unknown_operation, value_of
-from patching._pointer import Tokens
+from patching.errors import InvalidPatch, LimitExceeded, Limits
+from patching.operations import as_json, flag, nested, pointer_of, unknown_operation, value_of
+from patching.pointers import Tokens
+from patching.values import ABSENT, Document, Json, equal, shown
 
 TYPES: Final = ("string", "number", "boolean", "object", "array", "null", "undefined")
 

@@ -21,7 +21,7 @@ from gateway.errors import CommitError
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, Document
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import Store
 from patching import ABSENT
 from tests.patience import WAIT_S
@@ -176,7 +176,7 @@ def only(decision: Decision) -> Outcome:
     return outcome
 
 
-def content_of(gateway: Gateway, key: str = "k", catalog: str = "c") -> Any:
+def content_of(gateway: GatewayService, key: str = "k", catalog: str = "c") -> Any:
     """None where there is no such document."""
     found = gateway.read(catalog, key).document
     return found and found.content

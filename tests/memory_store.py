@@ -28,8 +28,8 @@ from gateway.model import (
     Digested,
     Document,
     Head,
-    Move,
-    Pin,
+    HeadMove,
+    PinRecord,
     Reply,
     Retention,
     Verdict,
@@ -50,7 +50,8 @@ from gateway.store.contract import (
     UploadsHeld,
 )
 from gateway.store.scanned import Scanned
-from patching import ABSENT, Json, digest, owned_digests
+from patching import ABSENT, Json, digest
+from patching.part_digests import owned_digests
 
 
 class MemoryRecords:
@@ -66,7 +67,7 @@ class MemoryRecords:
         self._kept_keys: dict[tuple[str, int], frozenset[str]] = {}
         self._swept: dict[str, int] = {}
         self._raises: dict[str, list[tuple[int, float]]] = {}
-        self._pins: dict[str, dict[str, Pin]] = {}
+        self._pins: dict[str, dict[str, PinRecord]] = {}
 
     def _ascending(self, catalog: str) -> list[Commit]:
         with self._lock:
@@ -116,7 +117,7 @@ class MemoryRetention(MemoryRecords):
         raises = tuple((floor, now - at) for floor, at in self._raises.get(catalog, ()))
         return Retention(head.revision, head.floor, self._swept.get(catalog, 0), pins, raises)
 
-    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         with self._lock:
             bounds = self._retention(catalog)
             if bounds is None or not bounds.floor <= pin.revision <= bounds.revision:
@@ -430,11 +431,11 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                 claims = tuple(each for each in head.claims if each.by != by)
                 self._heads[head.catalog] = replace(head, claims=claims)
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
+    def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
         with self._lock:
             return {move.catalog: self.move_head(move) for move in moves}
 
-    def move_head(self, move: Move) -> MoveResult:
+    def move_head(self, move: HeadMove) -> MoveResult:
         current = self._heads.get(move.catalog) or Head(move.catalog)
         if current.place != move.place and not self._is_ended(move):
             return Moved.LOST
@@ -472,7 +473,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
             )
         return Moved.WON
 
-    def _is_ended(self, move: Move) -> bool:
+    def _is_ended(self, move: HeadMove) -> bool:
         """Whether the head had no commit and is gone: it can be moved on from where it was."""
         return move.base == 0 and move.catalog not in self._heads
 

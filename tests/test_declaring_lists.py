@@ -10,13 +10,12 @@ import pytest
 from gateway.access import NOBODY
 from gateway.commit import inputs
 from gateway.decide.edits import Delete, KeyEdit
-from gateway.decide.refusals import DocumentsBreakSettings
 from gateway.decide.request import Applied, Request
-from gateway.errors import DeadlineExceeded
+from gateway.errors import DeadlineExceeded, DocumentsBreakSettings
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import Store
 from tests.asking import SetClock, WatchedStore, once, put, wait_until
 from tests.memory_store import MemoryStore
@@ -32,14 +31,14 @@ def store() -> WatchedStore:
 
 
 @pytest.fixture
-def gateway(store: WatchedStore) -> Gateway:
-    gateway = Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits())
+def gateway(store: WatchedStore) -> GatewayService:
+    gateway = GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits())
     for n in range(5):
         gateway.write("c", f"k{n}", put(RIGHT))
     return gateway
 
 
-def settings(gateway: Gateway, **terms: Any) -> Request:
+def settings(gateway: GatewayService, **terms: Any) -> Request:
     return gateway.request("c", (KeyEdit(SETTINGS_KEY, put(SETTINGS)),), by=NOBODY, **terms)
 
 
@@ -47,13 +46,13 @@ def looks(store: WatchedStore) -> int:
     return store.calls.count("scan_documents")
 
 
-def test_one_look_at_all_documents_is_enough(gateway: Gateway, store: WatchedStore) -> None:
+def test_one_look_at_all_documents_is_enough(gateway: GatewayService, store: WatchedStore) -> None:
     assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
     assert looks(store) <= 2  # the second: whether there is more
 
 
 def test_what_is_written_meanwhile_is_looked_at_by_the_decision(
-    gateway: Gateway, store: WatchedStore
+    gateway: GatewayService, store: WatchedStore
 ) -> None:
     store.after["scan_documents"] = once(lambda: gateway.write("c", "k1", put({"tags": [1, 2]})))
     assert isinstance(gateway.catalogs.set_up(settings(gateway)).outcome, Applied)
@@ -62,7 +61,7 @@ def test_what_is_written_meanwhile_is_looked_at_by_the_decision(
 
 @pytest.mark.parametrize("key", ["k1", "new"])
 def test_and_refuses_the_settings_where_it_breaks_them(
-    gateway: Gateway, store: WatchedStore, key: str
+    gateway: GatewayService, store: WatchedStore, key: str
 ) -> None:
     store.after["scan_documents"] = once(lambda: gateway.write("c", key, put(DOUBLE)))
     refused = gateway.catalogs.set_up(settings(gateway)).outcome
@@ -73,7 +72,7 @@ def test_and_refuses_the_settings_where_it_breaks_them(
 
 @pytest.mark.parametrize("last", [RIGHT, DOUBLE])
 def test_what_is_too_much_for_a_decision_is_looked_at_before_the_next(
-    gateway: Gateway, store: WatchedStore, monkeypatch: pytest.MonkeyPatch, last: Any
+    gateway: GatewayService, store: WatchedStore, monkeypatch: pytest.MonkeyPatch, last: Any
 ) -> None:
     monkeypatch.setattr(inputs, "_CHANGED_MAX", 2)
 
@@ -90,7 +89,7 @@ def test_what_is_too_much_for_a_decision_is_looked_at_before_the_next(
     assert looks(store) <= 2
 
 
-def test_a_catalog_that_is_written_all_the_time_gets_its_settings(gateway: Gateway) -> None:
+def test_a_catalog_that_is_written_all_the_time_gets_its_settings(gateway: GatewayService) -> None:
     stop = threading.Event()
 
     def write(name: str) -> None:
@@ -115,7 +114,7 @@ def test_a_look_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
     """Each document of the page was written meanwhile, so it is rebuilt, which takes its time."""
     clock = SetClock()
     limits = ServiceLimits(deadline_ms=30_000)
-    gateway = Gateway(cast(Store, store), clock, limits)
+    gateway = GatewayService(cast(Store, store), clock, limits)
     for n in range(5):
         gateway.write("c", f"k{n}", put(RIGHT))
 
@@ -143,7 +142,7 @@ def test_a_look_ends_at_its_deadline_within_a_page(store: WatchedStore) -> None:
 def test_so_does_one_at_what_was_deleted(store: WatchedStore) -> None:
     clock = SetClock()
     limits = ServiceLimits(deadline_ms=30_000, listing_page_documents=1)
-    gateway = Gateway(cast(Store, store), clock, limits)
+    gateway = GatewayService(cast(Store, store), clock, limits)
     for n in range(5):
         gateway.write("c", f"k{n}", put(RIGHT))
         gateway.write("c", f"k{n}", Delete())

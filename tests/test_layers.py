@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "read": "access cpu decide errors limits memory meters model patching runtime state store",
     "feed": "access errors limits memory meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
-    "uploads": "access conflict decide errors limits model patching runtime state store",
+    "uploads": "access decide errors limits model patching runtime state store",
     "catalogs": "conflict decide errors limits model read runtime state",
     "service": "catalogs commit decide feed limits memory meters model read retention runtime state"
     " store uploads",

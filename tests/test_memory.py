@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import MemoryFull, OverLimit
+from gateway.errors import AboveLimit, MemoryFull
 from gateway.limits import MIB, MemoryLimits
 from gateway.memory import PARSED, Account, Memory, parsed_bytes
 from gateway.runtime import ThreadRuntime
@@ -76,7 +76,7 @@ def test_a_request_that_asks_for_more_than_its_part_is_refused_before_it_has_it(
     memory = memory_of(100, 10)
     account = memory.account()
     account.take(6 * MIB)
-    with pytest.raises(OverLimit) as refused:
+    with pytest.raises(AboveLimit) as refused:
         account.take(5 * MIB)
     assert (refused.value.limit, refused.value.actual) == ("request_memory_bytes_max", 11 * MIB)
     assert held(memory) == 6

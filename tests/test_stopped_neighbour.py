@@ -22,7 +22,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import add, applied, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
@@ -48,7 +48,7 @@ def unknown(request: Request, _: int) -> Handed:
 
 @dataclass
 class Machine:
-    gateway: Gateway
+    gateway: GatewayService
     neighbours: Neighbours
     other: int
 
@@ -64,7 +64,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     turns = MachineTurns(path)
     ours = Neighbours(group, turns.secret, turns.others)
     limits, runtime = ServiceLimits(deadline_ms=WAIT_MS), ThreadRuntime()
-    gateway = Gateway(MemoryStore(), runtime, limits, turns, neighbours=ByMessages(ours))
+    gateway = GatewayService(MemoryStore(), runtime, limits, turns, neighbours=ByMessages(ours))
     yield Machine(gateway, ours, process.pid or 0)
     process.kill()
     process.join()

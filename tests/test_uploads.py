@@ -8,21 +8,23 @@ import pytest
 
 from gateway.access import Principal
 from gateway.access.principal import ANONYMOUS
-from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Delete, EditAttributes, Put
 from gateway.decide.request import Applied, Unchanged
-from gateway.errors import OverLimit, PreconditionFailed, PreconditionRequired
-from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.model import SETTINGS_KEY, Attributes, Document
-from gateway.service import Gateway
-from gateway.uploads import (
-    OpenUpload,
+from gateway.errors import (
+    AboveLimit,
+    ConditionFailed,
+    ConditionRequired,
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
     UploadIncomplete,
     UploadNotFound,
 )
+from gateway.limits import RetentionLimits, ServiceLimits
+from gateway.model import SETTINGS_KEY, Attributes, Document
+from gateway.service import GatewayService
+from gateway.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
 from tests.memory_store import MemoryStore, MemoryUploads
 
@@ -46,14 +48,14 @@ def staged(store: MemoryStore) -> MemoryUploads:
 
 
 @pytest.fixture
-def gateway(clock: SetClock, store: MemoryStore) -> Gateway:
+def gateway(clock: SetClock, store: MemoryStore) -> GatewayService:
     limits = ServiceLimits(upload_bytes_max=20, upload_expiry_s=60)
-    return Gateway(store, clock, limits)
+    return GatewayService(store, clock, limits)
 
 
 def opened(
-    gateway: Gateway,
-    conditions: Conditions = NO_CONDITIONS,
+    gateway: GatewayService,
+    conditions: Preconditions = NO_CONDITIONS,
     attributes: Attributes | None = None,
     content: bytes = b"2",
 ) -> OpenUpload:
@@ -63,52 +65,52 @@ def opened(
     return gateway.uploads.find("c", upload.id, ME)
 
 
-def write(gateway: Gateway, value: int) -> str:
+def write(gateway: GatewayService, value: int) -> str:
     after = applied(gateway.write("c", "k", put(value)).outcome).document
     assert after is not None
     return after.token
 
 
-def now(gateway: Gateway) -> Document | None:
+def now(gateway: GatewayService) -> Document | None:
     return gateway.read("c", "k").document
 
 
-def commit(gateway: Gateway, upload: OpenUpload, value: int = 2) -> object:
+def commit(gateway: GatewayService, upload: OpenUpload, value: int = 2) -> object:
     return gateway.uploads.commit(upload, value, 1, sent_bytes=1).outcome
 
 
-def earlier(gateway: Gateway, upload: OpenUpload) -> Applied:
+def earlier(gateway: GatewayService, upload: OpenUpload) -> Applied:
     found = gateway.uploads.earlier(upload)
     assert found is not None
     return applied(found.outcome)
 
 
-def matching(*tags: str) -> Conditions:
-    return Conditions(if_match=frozenset(tags))
+def matching(*tags: str) -> Preconditions:
+    return Preconditions(if_match=frozenset(tags))
 
 
-ANY = Conditions(if_match=ANY_TAG)
-ABSENT = Conditions(if_none_match=ANY_TAG)
+ANY = Preconditions(if_match=ANY_TAG)
+ABSENT = Preconditions(if_none_match=ANY_TAG)
 
 
-def _again(gateway: Gateway) -> None:
+def _again(gateway: GatewayService) -> None:
     gateway.write("c", "k", Delete())
     write(gateway, 1)
 
 
-MEANWHILE: dict[str, Callable[[Gateway], object]] = {
+MEANWHILE: dict[str, Callable[[GatewayService], object]] = {
     "changed": lambda g: write(g, 5),
     "deleted": lambda g: g.write("c", "k", Delete()),
     "deleted and made again": _again,
     "attributes changed": lambda g: g.write("c", "k", EditAttributes(put({"a": 1}))),
 }
-OPENED_UNDER: dict[str, Callable[[str], Conditions]] = {
+OPENED_UNDER: dict[str, Callable[[str], Preconditions]] = {
     "a token": matching,
     "*": lambda _: ANY,
     "a list": lambda token: matching("0-x", token),
-    "another's token": lambda _: Conditions(if_match=frozenset({Composite((("other", None),))})),
-    "none of these tokens": lambda _: Conditions(if_none_match=frozenset({"0-x"})),
-    "the catalog's revision": lambda token: Conditions(
+    "another's token": lambda _: Preconditions(if_match=frozenset({Composite((("other", None),))})),
+    "none of these tokens": lambda _: Preconditions(if_none_match=frozenset({"0-x"})),
+    "the catalog's revision": lambda token: Preconditions(
         if_match=frozenset({CatalogTag(int(token.partition("-")[0], 16))})
     ),
 }
@@ -117,7 +119,7 @@ OPENED_UNDER: dict[str, Callable[[str], Conditions]] = {
 @pytest.mark.parametrize("condition", OPENED_UNDER)
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 def test_an_upload_opened_under_a_condition_never_replaces_another_state(
-    gateway: Gateway, condition: str, meanwhile: str
+    gateway: GatewayService, condition: str, meanwhile: str
 ) -> None:
     upload = opened(gateway, OPENED_UNDER[condition](write(gateway, 1)))
     MEANWHILE[meanwhile](gateway)
@@ -131,14 +133,16 @@ def test_an_upload_opened_under_a_condition_never_replaces_another_state(
 
 
 @pytest.mark.parametrize("condition", OPENED_UNDER)
-def test_an_upload_whose_condition_still_holds_replaces(gateway: Gateway, condition: str) -> None:
+def test_an_upload_whose_condition_still_holds_replaces(
+    gateway: GatewayService, condition: str
+) -> None:
     upload = opened(gateway, OPENED_UNDER[condition](write(gateway, 1)))
     applied(commit(gateway, upload))
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 def test_an_upload_opened_under_none_replaces_whatever_is_there(
-    gateway: Gateway, meanwhile: str
+    gateway: GatewayService, meanwhile: str
 ) -> None:
     write(gateway, 1)
     upload = opened(gateway)
@@ -146,7 +150,7 @@ def test_an_upload_opened_under_none_replaces_whatever_is_there(
     applied(commit(gateway, upload))
 
 
-def test_create_only_conflicts_where_somebody_else_created(gateway: Gateway) -> None:
+def test_create_only_conflicts_where_somebody_else_created(gateway: GatewayService) -> None:
     upload = opened(gateway, ABSENT)
     write(gateway, 1)
     with pytest.raises(UploadConflict):
@@ -157,18 +161,18 @@ def test_create_only_conflicts_where_somebody_else_created(gateway: Gateway) -> 
 
 @pytest.mark.parametrize("conditions", [matching("0-x"), ABSENT])
 def test_a_condition_that_is_false_at_opening_opens_nothing(
-    gateway: Gateway, conditions: Conditions
+    gateway: GatewayService, conditions: Preconditions
 ) -> None:
     write(gateway, 1)
-    with pytest.raises(PreconditionFailed) as caught:
+    with pytest.raises(ConditionFailed) as caught:
         opened(gateway, conditions)
     assert not isinstance(caught.value, UploadConflict)
 
 
-def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: Gateway) -> None:
+def test_a_conflict_names_every_document_that_is_not_as_it_was(gateway: GatewayService) -> None:
     token = write(gateway, 1)
     other = Composite((("other", None), ("k", token)))
-    upload = opened(gateway, Conditions(if_match=frozenset({other})))
+    upload = opened(gateway, Preconditions(if_match=frozenset({other})))
     gateway.write("c", "other", put(1))
     with pytest.raises(UploadConflict) as caught:
         commit(gateway, upload)
@@ -179,21 +183,21 @@ def test_pinned_conditions_hold_of_that_document_alone() -> None:
     then = document({}, revision=5)
     other = Composite((("other", "3-a"),))
     tags = frozenset({"0-x", then.token, other, CatalogTag(7)})
-    assert Conditions(if_match=tags).pinned("k", then).if_match == {
+    assert Preconditions(if_match=tags).pinned("k", then).if_match == {
         then.token,
         Composite((("other", "3-a"), ("k", then.token))),
         CatalogTag(7),
     }
     none_match = frozenset({other})
-    kept = Conditions(if_none_match=none_match).pinned("k", None)
-    assert kept == Conditions(if_none_match=none_match | ANY_TAG)
+    kept = Preconditions(if_none_match=none_match).pinned("k", None)
+    assert kept == Preconditions(if_none_match=none_match | ANY_TAG)
 
 
-def test_what_was_remembered_outlives_the_process(gateway: Gateway) -> None:
+def test_what_was_remembered_outlives_the_process(gateway: GatewayService) -> None:
     token = write(gateway, 1)
     revision = int(token.partition("-")[0], 16)
     tags = frozenset({token, Composite((("a", None), ("b", "3-x"))), CatalogTag(revision)})
-    asked = Conditions(if_match=tags, if_none_match=frozenset({"9-x"}))
+    asked = Preconditions(if_match=tags, if_none_match=frozenset({"9-x"}))
     upload = gateway.uploads.open("c", "k", ME, asked, {"a": 1})
     found = gateway.uploads.find("c", upload.upload.id, ME)
     assert (found.conditions, found.attributes) == (upload.conditions, {"a": 1})
@@ -201,7 +205,7 @@ def test_what_was_remembered_outlives_the_process(gateway: Gateway) -> None:
 
 @pytest.mark.parametrize(("asked", "left"), [(None, {"a": 1}), ({}, None), ({"b": 2}, {"b": 2})])
 def test_attributes_are_kept_cleared_or_replaced(
-    gateway: Gateway, asked: Attributes | None, left: Attributes | None
+    gateway: GatewayService, asked: Attributes | None, left: Attributes | None
 ) -> None:
     gateway.write("c", "k", Put(1, 1, {"a": 1}))
     commit(gateway, opened(gateway, ANY, asked))
@@ -210,12 +214,14 @@ def test_attributes_are_kept_cleared_or_replaced(
     assert (after.content, after.attributes) == (2, left)
 
 
-def test_attributes_that_are_too_large_open_nothing(gateway: Gateway) -> None:
-    with pytest.raises(OverLimit, match="attributes"):
+def test_attributes_that_are_too_large_open_nothing(gateway: GatewayService) -> None:
+    with pytest.raises(AboveLimit, match="attributes"):
         opened(gateway, attributes={"a": "x" * 70_000})
 
 
-def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(gateway: Gateway) -> None:
+def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(
+    gateway: GatewayService,
+) -> None:
     upload = opened(gateway)
     first = applied(commit(gateway, upload))
     write(gateway, 7)
@@ -226,7 +232,7 @@ def test_a_commit_is_made_once_and_asked_again_gives_the_first_result(gateway: G
     assert content_of(gateway) == 7
 
 
-def test_a_committed_upload_has_no_parts_and_takes_none(gateway: Gateway) -> None:
+def test_a_committed_upload_has_no_parts_and_takes_none(gateway: GatewayService) -> None:
     upload = opened(gateway)
     outcome = applied(commit(gateway, upload))
     found = gateway.uploads.find("c", upload.upload.id, ME)
@@ -235,7 +241,7 @@ def test_a_committed_upload_has_no_parts_and_takes_none(gateway: Gateway) -> Non
         gateway.uploads.put_part(found, 1, b"1")
 
 
-def test_a_dry_run_keeps_the_parts(gateway: Gateway) -> None:
+def test_a_dry_run_keeps_the_parts(gateway: GatewayService) -> None:
     write(gateway, 2)
     upload = opened(gateway)
     tried = gateway.uploads.commit(upload, 3, 1, sent_bytes=1, dry_run=True).outcome
@@ -244,7 +250,7 @@ def test_a_dry_run_keeps_the_parts(gateway: Gateway) -> None:
     assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
 
 
-def test_a_commit_that_changes_nothing_is_decided_once(gateway: Gateway) -> None:
+def test_a_commit_that_changes_nothing_is_decided_once(gateway: GatewayService) -> None:
     write(gateway, 2)
     upload = opened(gateway)
     assert isinstance(commit(gateway, upload), Unchanged)
@@ -253,18 +259,18 @@ def test_a_commit_that_changes_nothing_is_decided_once(gateway: Gateway) -> None
     assert (tried.would_change, tried.replayed) == (False, True)
 
 
-def test_a_commit_refused_by_the_catalog_keeps_the_parts(gateway: Gateway) -> None:
+def test_a_commit_refused_by_the_catalog_keeps_the_parts(gateway: GatewayService) -> None:
     upload = opened(gateway)
     gateway.write("c", SETTINGS_KEY, put({"require_precondition": True}))
-    with pytest.raises(PreconditionRequired):
+    with pytest.raises(ConditionRequired):
         commit(gateway, upload)
     assert gateway.uploads.find("c", upload.upload.id, ME).parts == upload.parts
-    with pytest.raises(PreconditionRequired):
+    with pytest.raises(ConditionRequired):
         gateway.uploads.open("c", "k", ME, NO_CONDITIONS, None)
     assert opened(gateway, ABSENT).parts
 
 
-def test_parts_are_put_together_by_number(gateway: Gateway) -> None:
+def test_parts_are_put_together_by_number(gateway: GatewayService) -> None:
     upload = opened(gateway, content=b"bb")
     for number, content in ((10, b"d"), (2, b"c"), (1, b"a")):
         upload = gateway.uploads.find("c", upload.upload.id, ME)
@@ -276,37 +282,37 @@ def test_parts_are_put_together_by_number(gateway: Gateway) -> None:
         gateway.uploads.content(upload, [1, 3])
 
 
-def test_an_upload_without_parts_is_incomplete(gateway: Gateway) -> None:
+def test_an_upload_without_parts_is_incomplete(gateway: GatewayService) -> None:
     with pytest.raises(UploadIncomplete, match="no parts"):
         gateway.uploads.content(gateway.uploads.open("c", "k", ME, NO_CONDITIONS, None), None)
 
 
-def test_parts_are_bounded_together(gateway: Gateway) -> None:
+def test_parts_are_bounded_together(gateway: GatewayService) -> None:
     upload = opened(gateway, content=b"x" * 15)
-    with pytest.raises(OverLimit) as caught:
+    with pytest.raises(AboveLimit) as caught:
         gateway.uploads.put_part(upload, 2, b"x" * 6)
     assert (caught.value.limit, caught.value.actual) == ("upload_bytes_max", 21)
     gateway.uploads.put_part(upload, 1, b"x" * 20)  # replaced, not added
-    with pytest.raises(OverLimit):
+    with pytest.raises(AboveLimit):
         gateway.uploads.put_part(upload, 2, b"x")  # as one that raced with it
     assert gateway.uploads.content(gateway.uploads.find("c", upload.upload.id, ME), None)
 
 
 @pytest.fixture
-def bounded(clock: SetClock) -> Gateway:
+def bounded(clock: SetClock) -> GatewayService:
     """Four uploads of 40 bytes in all."""
     limits = ServiceLimits(
         upload_bytes_max=40, upload_expiry_s=60, uploads_max=4, uploads_bytes_max=40
     )
-    return Gateway(MemoryStore(), clock, limits)
+    return GatewayService(MemoryStore(), clock, limits)
 
 
-def begin(gateway: Gateway, by: Principal, catalog: str = "c") -> OpenUpload:
+def begin(gateway: GatewayService, by: Principal, catalog: str = "c") -> OpenUpload:
     return gateway.uploads.open(catalog, "k", by, NO_CONDITIONS, None)
 
 
 def test_open_uploads_are_bounded_and_leave_room_to_others(
-    bounded: Gateway, clock: SetClock
+    bounded: GatewayService, clock: SetClock
 ) -> None:
     mine = [begin(bounded, ME, f"c{number}") for number in range(2)]
     with pytest.raises(TooManyUploads, match=r"principal 'me' .* \(uploads_max\)"):
@@ -323,7 +329,7 @@ def test_open_uploads_are_bounded_and_leave_room_to_others(
     begin(bounded, ME)
 
 
-def test_a_committed_upload_leaves_its_room(bounded: Gateway) -> None:
+def test_a_committed_upload_leaves_its_room(bounded: GatewayService) -> None:
     for number in range(6):
         upload = begin(bounded, ME)
         bounded.uploads.put_part(upload, 1, b"x" * 20)
@@ -331,7 +337,7 @@ def test_a_committed_upload_leaves_its_room(bounded: Gateway) -> None:
     begin(bounded, ME)
 
 
-def test_parts_of_all_uploads_are_bounded_and_leave_room_to_others(bounded: Gateway) -> None:
+def test_parts_of_all_uploads_are_bounded_and_leave_room_to_others(bounded: GatewayService) -> None:
     first, second = begin(bounded, ME), begin(bounded, ME)
     bounded.uploads.put_part(first, 1, b"x" * 15)
     with pytest.raises(TooManyUploads, match=r"principal 'me' .* \(uploads_bytes_max\)"):
@@ -347,7 +353,9 @@ def test_parts_of_all_uploads_are_bounded_and_leave_room_to_others(bounded: Gate
     bounded.uploads.put_part(bobs, 2, b"x")
 
 
-def test_where_everybody_is_the_same_one_there_are_no_shares_of_uploads(bounded: Gateway) -> None:
+def test_where_everybody_is_the_same_one_there_are_no_shares_of_uploads(
+    bounded: GatewayService,
+) -> None:
     for _ in range(4):
         upload = begin(bounded, ANONYMOUS)
         bounded.uploads.put_part(upload, 1, b"x" * 10)
@@ -357,14 +365,14 @@ def test_where_everybody_is_the_same_one_there_are_no_shares_of_uploads(bounded:
         bounded.uploads.put_part(upload, 2, b"x")
 
 
-def test_a_part_of_an_upload_that_was_dropped_is_not_kept(bounded: Gateway) -> None:
+def test_a_part_of_an_upload_that_was_dropped_is_not_kept(bounded: GatewayService) -> None:
     upload = begin(bounded, ME)
     bounded.uploads.drop("c", upload.upload.id, ME)
     with pytest.raises(UploadNotFound):
         bounded.uploads.put_part(upload, 1, b"x")
 
 
-def test_an_upload_ends_with_its_time(gateway: Gateway, clock: SetClock) -> None:
+def test_an_upload_ends_with_its_time(gateway: GatewayService, clock: SetClock) -> None:
     upload = opened(gateway)
     clock.passed_s = 59
     gateway.uploads.find("c", upload.upload.id, ME)
@@ -373,7 +381,7 @@ def test_an_upload_ends_with_its_time(gateway: Gateway, clock: SetClock) -> None
         gateway.uploads.find("c", upload.upload.id, ME)
 
 
-def test_only_whoever_opened_it_finds_it(gateway: Gateway) -> None:
+def test_only_whoever_opened_it_finds_it(gateway: GatewayService) -> None:
     upload = opened(gateway)
     for catalog, principal in (("c", Principal("other", ())), ("other", ME)):
         gateway.uploads.drop(catalog, upload.upload.id, principal)
@@ -391,7 +399,7 @@ def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
 ) -> None:
     """However short other replies are kept, and though the note beside it was lost."""
     limits = ServiceLimits(upload_expiry_s=60, retention=RetentionLimits(idempotency_s=1))
-    gateway = Gateway(store, clock, limits)
+    gateway = GatewayService(store, clock, limits)
     upload = opened(gateway)
     applied(commit(gateway, upload))
     write(gateway, 5)

@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from patching import Footprint, PatchError, footprint, overlap
+from patching import PatchError
+from patching.footprints import Footprint, footprint, overlap
 from patching.spark import register
 from patching.spark.options import READ
 from patching.spark.session import Shown, command_session, require_java

@@ -31,7 +31,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from patching.client import CatalogRoutes, Transport
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from patching.spark.reports import SyncReport
 from patching.spark.session import JavaMissing, Shown, command_session, require_java
 from patching.spark.sync import sync

@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 import patching
-from patching.client import Catalog, Conflict, ContestedLeaf, Gateway, contested
+import patching.ownership
+from patching.client import Catalog, Conflict, Gateway, contested
+from patching.client.results import ContestedLeaf
 
 PACKAGES: Final = "packages"
 JOB: Final = "nightly"
@@ -74,7 +76,7 @@ def run_night(
     catalog: Catalog,
     packages: Mapping[str, Package],
     last: Mapping[str, Package],
-    conflict: patching.Conflict = "refuse",
+    conflict: patching.ownership.OnConflict = "refuse",
 ) -> Night:
     """The whole job: it applies what it is sent, and lets go of what it was sent ``last`` alone."""
     night = Night()

@@ -15,8 +15,8 @@ from gateway.cli.exit_codes import explained
 from gateway.cli.importing import ImportEntry, format_of, read_entries, read_value
 from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
 from gateway.cli.output import error_line
-from patching import CONFLICTS
 from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
+from patching.ownership import CONFLICTS
 
 _TOLD_MAX = 20
 

@@ -18,7 +18,9 @@ from click.core import ParameterSource
 from gateway.cli import exit_codes as exit_codes
 from gateway.cli.exit_codes import as_problem, explained
 from gateway.cli.output import Output, ReaderGone, error_line
-from patching.client import ClientError, Gateway, Part, RequestError, Retry, Transport
+from patching.client import ClientError, Gateway, RequestError, Retry
+from patching.client._documents import Part
+from patching.client.transport import Transport
 
 _COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
 # Somebody waits: a gateway that isn't there is told within seconds.

@@ -16,7 +16,8 @@ from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
 from gateway.cli.output import operations, printable, readable
 from patching import ABSENT, NO_LISTS, Document, apply
-from patching.client import Difference, NotFound
+from patching.client import NotFound
+from patching.client.results import Difference
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,8 @@ from gateway.cli.command import ReadCommand, Session
 from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import printable
-from patching.client import (
-    Catalog,
-    ClientError,
-    HttpAnswer,
-    NotAuthorized,
-    Problem,
-    RequestError,
-    Transport,
-)
+from patching.client import Catalog, ClientError, NotAuthorized, Problem, RequestError
+from patching.client.transport import HttpAnswer, Transport
 
 if TYPE_CHECKING:
     from gateway.settings import Settings

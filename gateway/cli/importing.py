@@ -21,7 +21,7 @@ from gateway.cli.command import ClientCommand, Session, show_error
 from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
 from gateway.cli.output import Advance, error_line, progress
-from patching import equal, join_pointer, repeated_member
+from patching import equal, join_pointer
 from patching.client import (
     BulkAnswer,
     BulkLine,
@@ -31,8 +31,9 @@ from patching.client import (
     NotFound,
     PreconditionFailed,
     RequestError,
-    new_idempotency_key,
 )
+from patching.client.terms import new_idempotency_key
+from patching.values import repeated_member
 
 Format = Literal["export", "ndjson"]
 _LINES = (".ndjson", ".jsonl")

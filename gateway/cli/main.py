@@ -16,7 +16,7 @@ from click.shell_completion import get_completion_class
 
 from gateway.cli.token import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
-from gateway.settings.table import REMOVED, Setting, flag_of
+from gateway.settings.table import REMOVED, SettingRow, flag_of
 from patching.command_group import OneLineGroup, together
 
 
@@ -98,7 +98,7 @@ class LazyGroup(OneLineGroup):
             formatter.write_dl(rows)
 
 
-def _flag(row: Setting) -> Callable[..., Any]:
+def _flag(row: SettingRow) -> Callable[..., Any]:
     """The setting's flag; the table, not click, parses its text."""
     text = f"{row.help}. Default: {row.default_shown.strip('`')}."
     if isinstance(row.make_default(), bool):

@@ -19,8 +19,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from patching import NO_LISTS, Absent, Document, Json, Lists, diff
+from patching import NO_LISTS, Document, Json, Lists, diff
 from patching.status_line import StatusLine
+from patching.values import Absent
 
 _INDENT: Final = 2
 # Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.

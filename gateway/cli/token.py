@@ -17,7 +17,7 @@ import click
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
 from gateway.settings import SETTINGS, SettingError, Settings, resolve
-from gateway.settings.table import Setting
+from gateway.settings.table import SettingRow
 from patching.command_group import together
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400}
 _DAYS_MAX: Final = 36_500
 
 
-def _flag(row: Setting) -> Callable[..., Any]:
+def _flag(row: SettingRow) -> Callable[..., Any]:
     if row.name == "embedded":
         text = "Use the MongoDB of `gateway serve --embedded`; the service must not run."
         return click.option("--embedded/--no-embedded", row.name, default=None, help=text)
@@ -148,7 +148,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """The tokens in the database of the settings. Raises click's errors."""
     # The driver of the database takes long to import.
     from gateway.cli.verify import mongodb_of
-    from gateway.store.contract import Unreachable
+    from gateway.store.contract import StoreUnreachable
     from gateway.store.mongodb import connect
     from gateway.tokens.issued import Tokens
 
@@ -160,7 +160,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
             raise click.UsageError(str(error)) from error
         try:
             yield Tokens(store.tokens())
-        except Unreachable as error:
+        except StoreUnreachable as error:
             raise click.ClickException(f"the database can't be reached: {error}") from error
         finally:
             store.close()

@@ -19,10 +19,11 @@ from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
 from gateway.settings import Settings
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler
+from gateway.state.heads import HeadReader, Settler
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
 from gateway.store.mongodb import connect
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 
 _OUTPUT: Final = Output(pretty=False, quiet=False)
 
@@ -67,7 +68,7 @@ def _opened(settings: Settings) -> Iterator[tuple[Verification, Repair]]:
         # Other workers' tails are left to them for as long as the service itself would.
         limits = replace(limits_of(settings).service, cache_bytes_max=0)
         cache = Cache(runtime, limits)
-        settler = Settler(store, cache, Observer(store, cache, limits), runtime, limits)
+        settler = Settler(store, cache, HeadReader(store, cache, limits), runtime, limits)
         verification = Verification(store, settler, runtime)
         try:
             yield verification, Repair(store, settler, runtime, verification)

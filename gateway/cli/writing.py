@@ -12,14 +12,9 @@ import click
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, RANGE, REVISION, TEST
 from patching import ABSENT
-from patching.client import (
-    ActionResult,
-    RequestError,
-    SkippedPlace,
-    WriteTerms,
-    Written,
-    new_idempotency_key,
-)
+from patching.client import RequestError, Written
+from patching.client.results import ActionResult, SkippedPlace
+from patching.client.terms import WriteTerms, new_idempotency_key
 from patching.command_group import together
 
 # The options of every write, which `terms` puts together.

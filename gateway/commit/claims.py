@@ -26,7 +26,7 @@ from typing import Final
 from gateway.limits import ServiceLimits
 from gateway.model import Claim, Head
 from gateway.runtime import Runtime
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 
 # A claim holds for as long as it takes to look, decide and move, some calls of the database each.
 _HOLD_CALLS: Final = 6
@@ -54,7 +54,7 @@ class _Wait:
     past: tuple[str, ...] = ()
 
 
-class Claims:
+class ClaimKeeper:
     """This worker's places in line. Each catalog is asked about by one thread at a time."""
 
     def __init__(self, store: Store, runtime: Runtime, limits: ServiceLimits) -> None:
@@ -72,10 +72,10 @@ class Claims:
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
         """The heads with their tails, read once their next moves are claimed. Raises
-        Unreachable."""
+        StoreUnreachable."""
         unclaimed = [catalog for catalog in catalogs if catalog not in self._held]
         if unclaimed:
-            with suppress(Unreachable):  # whoever can't claim moves without
+            with suppress(StoreUnreachable):  # whoever can't claim moves without
                 self._claim(unclaimed)
         return self._store.tails(catalogs)
 
@@ -144,5 +144,5 @@ class Claims:
         """Leave the lines of all catalogs that were given up."""
         if self._left:
             left, self._left = self._left, set()
-            with suppress(Unreachable):  # then the claims are passed when their time is over
+            with suppress(StoreUnreachable):  # then the claims are passed when their time is over
                 self._store.drop_claims(left, self._by)

@@ -38,7 +38,7 @@ _GRACE_S: Final = 2.0
 OWN: Final = 0
 
 
-class Neighbours(Protocol):
+class Peers(Protocol):
     """The workers of this machine, by number."""
 
     @property
@@ -71,7 +71,7 @@ def owner_of(catalog: str, workers: Collection[int]) -> int:
 class HandOver:
     """Which catalogs' writes go to which worker, and which come here. Thread-safe."""
 
-    def __init__(self, runtime: Runtime, neighbours: Neighbours | None) -> None:
+    def __init__(self, runtime: Runtime, neighbours: Peers | None) -> None:
         self._runtime = runtime
         self._neighbours = neighbours
         # Whether anything was ever handed over, to this worker or by it.

@@ -37,7 +37,7 @@ def read_views(
 
     A catalog is left out if the cache lost its entry or a stored document is newer than the cache:
     the revision to decide at must then be found again. Where the documents are too large together,
-    a view covers its first requests alone, or its catalog is left out. Raises Unreachable.
+    a view covers its first requests alone, or its catalog is left out. Raises StoreUnreachable.
     """
     views: dict[str, View] = {}
     absent: dict[str, set[str]] = {}

@@ -14,13 +14,15 @@ import msgspec
 from msgspec import msgpack
 
 import patching
-from gateway.commit.packing import JSON, Packer, Packers, Unreadable
-from gateway.conflict import Conflict, Disputed
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.commit.packing import JSON, Packer, PackerTable, Unreadable
+from gateway.conflict import Disputed, StateConflict
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.request import Outcome, Request
 from gateway.errors import CommitError, QueueFull
 from gateway.model import WITHHELD, Document
-from patching import ABSENT, Absent, Contested, ExtendedPatch, Limits, Patch, PatchError
+from patching import ABSENT, ExtendedPatch, Limits, Patch, PatchError
+from patching.ownership import Contested
+from patching.values import Absent
 
 # Whoever sends a patch has parsed it within its own limits.
 _LIMITS: Final = Limits(operations_max=1 << 30, depth_max=300)
@@ -41,7 +43,7 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 class Messengers(Protocol):
-    """The workers of this machine, who are sent bytes: see ``gateway.commit.handover.Neighbours``
+    """The workers of this machine, who are sent bytes: see ``gateway.commit.handover.Peers``
     for the methods."""
 
     @property
@@ -53,7 +55,7 @@ class Messengers(Protocol):
 
 
 class ByMessages:
-    """``gateway.commit.handover.Neighbours`` that are sent messages."""
+    """``gateway.commit.handover.Peers`` that are sent messages."""
 
     def __init__(self, workers: Messengers) -> None:
         self._workers = workers
@@ -127,7 +129,7 @@ def _decoded(packer: Packer, message: bytes) -> Any:
 
 def _conditions() -> Packer:
     """Most requests have none, which are compared by ``is``."""
-    by_fields = Packers().of(Conditions)
+    by_fields = PackerTable().of(Preconditions)
     assert by_fields.pack is not None
     pack = by_fields.pack
     return Packer(
@@ -203,7 +205,7 @@ def _unpack_any(packed: Any) -> Any:
 _ERROR_CLASSES: Final[dict[str, type[_Error]]] = {}
 _ERROR: Final = _error_packer()
 _GIVEN: Final = {
-    Conditions: _conditions(),
+    Preconditions: _conditions(),
     JSON | Absent: _content(),
     CommitError: _ERROR,
     QueueFull: _ERROR,
@@ -212,9 +214,9 @@ _GIVEN: Final = {
         lambda patch: patch.to_json(), lambda sent: patching.parse_extended(sent, limits=_LIMITS)
     ),
 }
-_PACKERS: Final = Packers(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
+_PACKERS: Final = PackerTable(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
 _FIELDS: Final = {
-    **{kind.__name__: _PACKERS.of(kind) for kind in (Conflict, Contested, Disputed, Document)},
+    **{kind.__name__: _PACKERS.of(kind) for kind in (StateConflict, Contested, Disputed, Document)},
     "Absent": _PACKERS.of(Absent),
     "error": _ERROR,
 }

@@ -17,7 +17,8 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 
 import msgspec
 
-from patching import Absent, Ownership
+from patching.owners import Ownership
+from patching.values import Absent
 
 Pack = Callable[[Any], Any]
 _JSON: Final = frozenset((dict, list, str, int, float, bool, type(None)))
@@ -47,7 +48,7 @@ class Packer(NamedTuple):
     unpack: Pack
 
 
-class Packers:
+class PackerTable:
     """The packers of types, made when they are first needed.
 
     ``given`` are those of types that aren't packed by their fields, and ``derived`` the fields, by

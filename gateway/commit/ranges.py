@@ -42,7 +42,7 @@ def add_ranges(
     store: Store, cache: Cache, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
 ) -> None:
     """Add what the requests ask of ranges. A view is cut where that is too much for one batch, and
-    dropped where the head has moved on. Raises Unreachable."""
+    dropped where the head has moved on. Raises StoreUnreachable."""
     for catalog, view in list(views.items()):
         requests = batches[catalog][: view.requests]
         if not any(request.ranges for request in requests):

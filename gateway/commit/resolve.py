@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway.commit.queue import Pending
 from gateway.decide.request import Applied, Decision, Unknown
-from gateway.model import Move
+from gateway.model import HeadMove
 from gateway.store.contract import Moved, Store
 
 FIRST_PAUSE_S = 0.02
@@ -28,10 +28,10 @@ def longer(pause_s: float) -> float:
     return min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-def moved_once_more(store: Store, move: Move) -> Moved | None:
+def moved_once_more(store: Store, move: HeadMove) -> Moved | None:
     """What became of a move in doubt, which is sent again; None where it still isn't known.
 
-    A refusal says nothing of the copy that was sent before. Raises Unreachable.
+    A refusal says nothing of the copy that was sent before. Raises StoreUnreachable.
     """
     # What was sent may yet win when another worker leaves the line: a move that is sent again
     # passes all claims, so that it is lost only where the head is elsewhere.
@@ -41,7 +41,7 @@ def moved_once_more(store: Store, move: Move) -> Moved | None:
     return result if result is Moved.WON else None
 
 
-def whose(store: Store, move: Move) -> Moved | None:
+def whose(store: Store, move: HeadMove) -> Moved | None:
     """Whether the move was made: its first commit, or verdict, is looked up by its id.
 
     None where that can't be told any more: history was compacted beyond it meanwhile.
@@ -61,7 +61,7 @@ def whose(store: Store, move: Move) -> Moved | None:
     return None if floor >= ours.revision else Moved.LOST
 
 
-def _whose_verdict(store: Store, move: Move) -> Moved | None:
+def _whose_verdict(store: Store, move: HeadMove) -> Moved | None:
     ours = move.verdicts[0]
     head = store.tails([move.catalog]).get(move.catalog)
     found = {each.number: each for each in (head.verdicts if head else None) or ()}

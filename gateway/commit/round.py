@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from gateway.commit.claims import Claims
+from gateway.commit.claims import ClaimKeeper
 from gateway.commit.inputs import read_views
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.resolve import FIRST_PAUSE_S, in_doubt, longer, moved_once_more
@@ -36,13 +36,13 @@ from gateway.decide.decide import decide
 from gateway.decide.request import Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
 from gateway.meters import NO_METERS, Meters, RoundTimes
-from gateway.model import Commit, Move, Reply, Verdict
+from gateway.model import Commit, HeadMove, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
-from gateway.state.heads import Observer, Standing
+from gateway.state.heads import HeadReader, Standing
 from gateway.state.tail import moment
 from gateway.state.write_out import WriteOut
-from gateway.store.contract import Moved, MoveResult, Rejected, Store, Unreachable, Unsent
+from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +59,10 @@ class RoundParts:
     store: Store
     runtime: Runtime
     cache: Cache
-    observer: Observer
+    observer: HeadReader
     write_out: WriteOut
     queue: Queue
-    claims: Claims
+    claims: ClaimKeeper
     rules: Rules
     meters: Meters = NO_METERS
 
@@ -77,7 +77,7 @@ class Round:
         self._guesses = guesses
         self._batches = dict(batches)
         self._decisions: Mapping[str, Decision] = {}
-        self._moves: Mapping[str, Move] = {}  # those that were sent, or are about to be
+        self._moves: Mapping[str, HeadMove] = {}  # those that were sent, or are about to be
         self._pauses: dict[str, float] = {}  # between the tries of moves in doubt
         self._since = moment(parts.runtime)
         self._views: Mapping[str, View] = {}
@@ -97,7 +97,7 @@ class Round:
             for catalog in unproven:
                 decisions.pop(catalog, None)
             decisions |= self.decisions(unproven, ())
-        except Unreachable as error:
+        except StoreUnreachable as error:
             self._give_back(error)
             return
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
@@ -141,7 +141,7 @@ class Round:
         return {c: decision for c, decision in decisions.items() if c in held}
 
     def _meet(self) -> None:
-        """Wait for a primary; whoever's time is over meanwhile leaves. Raises Unreachable."""
+        """Wait for a primary; whoever's time is over meanwhile leaves. Raises StoreUnreachable."""
         self._parts.store.await_reachable(_PATIENCE_S)
         now = self._parts.runtime.monotonic()
         for catalog, batch in list(self._batches.items()):
@@ -153,7 +153,7 @@ class Round:
             else:
                 self._end(catalog)
 
-    def _give_back(self, error: Unreachable) -> None:
+    def _give_back(self, error: StoreUnreachable) -> None:
         """Nothing was sent for any of the batches: they are tried again while there is time, each
         by itself where it may be the trouble of one of them."""
         _log.warning("the database can't be reached: %s", error)
@@ -272,7 +272,7 @@ class Round:
             self._give_back(error)
             return
         except Exception as error:
-            if len(self._moves) == 1 and not isinstance(error, Unreachable):
+            if len(self._moves) == 1 and not isinstance(error, StoreUnreachable):
                 raise
             _log.warning("moves are in doubt: %r", error)
             parts.queue.suspects.failed(self._moves)
@@ -346,7 +346,7 @@ class Round:
         began = self._parts.runtime.monotonic()
         try:
             result = moved_once_more(self._parts.store, self._moves[catalog])
-        except Unreachable:
+        except StoreUnreachable:
             result = None
         else:
             self._parts.queue.suspects.worked([catalog], began)
@@ -355,11 +355,11 @@ class Round:
         if result is not None:
             self._measure_moves({catalog: result})
 
-    def _move(self, catalog: str, decision: Decision | None) -> Move:
+    def _move(self, catalog: str, decision: Decision | None) -> HeadMove:
         """The move that a decision asks for; without one, a move of nothing."""
         view = self._views[catalog]
         tail, verdicts = self._carried(catalog)
-        return Move(
+        return HeadMove(
             catalog,
             view.revision,
             decision.commits if decision else (),

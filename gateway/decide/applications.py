@@ -46,10 +46,10 @@ from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.edits import ApplyPatch, ContentEdit, Delete, Put
 from gateway.decide.request import Refused, Request
 from gateway.errors import (
+    AboveLimit,
     ApplicationConflict,
     CommitError,
     OfAnother,
-    OverLimit,
 )
 from gateway.model import Document, living
 from patching import Json, join_pointer
@@ -155,7 +155,7 @@ def stepped(
 ) -> ContentEdit:
     """What ``step`` does to the records; ``scope`` is for a new one. See ``ApplicationStep``.
 
-    Raises ApplicationConflict, OfAnother and OverLimit.
+    Raises ApplicationConflict, OfAnother and AboveLimit.
     """
     record = application(document, step.name)
     leaves = None
@@ -244,14 +244,14 @@ def _require_in_time(what: str, record: Application, term: Term) -> None:
 
 
 def _leaver(document: Document | None, term: Term) -> str | None:
-    """Who has to leave for a new application; None: there is room. Raises OverLimit."""
+    """Who has to leave for a new application; None: there is room. Raises AboveLimit."""
     records = applications(document)
     count = len(records)
     if count < _APPLICATIONS_MAX:
         return None
     ended = [name for name, record in records.items() if _is_ended(record, term)]
     if not ended:
-        raise OverLimit(
+        raise AboveLimit(
             f"the catalog knows {count} applications, {_APPLICATIONS_MAX} are allowed; delete some"
             " that aren't run any more",
             limit="applications_max",
@@ -279,7 +279,7 @@ def _edit(
     value: Json = msgspec.to_builtins(record)
     size_bytes = len(_encode(value))
     if size_bytes > _RECORD_BYTES_MAX:
-        raise OverLimit(
+        raise AboveLimit(
             f"the record of application {name!r} would take {size_bytes} bytes, {_RECORD_BYTES_MAX}"
             " are allowed: name fewer principals",
             limit="application_bytes_max",

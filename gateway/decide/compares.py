@@ -21,17 +21,10 @@ from gateway.decide.ranges import (
     why_count_false,
 )
 from gateway.decide.work import Items
-from gateway.errors import OverLimit
+from gateway.errors import AboveLimit
 from gateway.model import Document, living
-from patching import (
-    ABSENT,
-    NO_DECLARATIONS,
-    ExtendedPatch,
-    Json,
-    LimitExceeded,
-    ListDeclarations,
-    PatchError,
-)
+from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 
 # Bytes of documents that the tests of one request may read. Each compare counts its document.
 _TESTED_BYTES_MAX = 128 * 1024 * 1024
@@ -141,7 +134,7 @@ class Comparing:
     def failed(self, compares: Sequence[Compare], state: State) -> list[FailedCompare]:
         """The false ones, in order.
 
-        Raises OverLimit where the tests are too much work, or a range holds more than can be
+        Raises AboveLimit where the tests are too much work, or a range holds more than can be
         counted, and RevisionCompacted where it can't be told what changed.
         """
         failed = (self._failed(*each, state) for each in enumerate(compares))
@@ -181,7 +174,7 @@ class Comparing:
             assert isinstance(error, LimitExceeded)
             self._examined(exceeded.examined)
             # A test that was broken off is neither true nor false.
-            raise OverLimit(
+            raise AboveLimit(
                 error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
             ) from exceeded
         except PatchError as error:
@@ -192,7 +185,7 @@ class Comparing:
     def _require_room(self, size_bytes: int) -> None:
         self._tested_bytes += size_bytes
         if size_bytes and self._tested_bytes > _TESTED_BYTES_MAX:
-            raise OverLimit(
+            raise AboveLimit(
                 f"the tests would look through {self._tested_bytes} bytes of documents, more than"
                 f" the {_TESTED_BYTES_MAX} that one transaction may",
                 limit="tested_bytes_max",
@@ -207,7 +200,7 @@ class Comparing:
 
 
 def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedCompare | None:
-    """Raises RevisionCompacted, and OverLimit for a range with more documents than are counted."""
+    """Raises RevisionCompacted, and AboveLimit for a range with more documents than are counted."""
     prefix = compare.prefix
     if isinstance(compare, RangeUnchanged):
         reason, changed_at = why_changed(compare, state)
@@ -215,7 +208,7 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
         count = state.count_under(prefix)
         told, changed_at = why_count_false(compare, count), None
         if told is None:
-            raise OverLimit(
+            raise AboveLimit(
                 f"there are more documents under {prefix!r} than can be counted beside what else"
                 f" the request asks for: {count.least}",
                 limit="range_documents_max",

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from gateway.conflict import Conflict, Required, Stale
+from gateway.conflict import Required, Stale, StateConflict
 from gateway.decide.ranges import RangeUnchanged
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.model import Document, living, token_revision
 
 ANY: Final = "*"
@@ -46,7 +46,7 @@ Look = Callable[[str], Document | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class Preconditions:
     """The preconditions of one request on one document.
 
     ``if_match`` and ``if_none_match`` hold the tags the client named; ``{ANY}`` stands for ``*``.
@@ -74,10 +74,10 @@ class Conditions:
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self is NO_CONDITIONS:  # it is compared by ``is``
             return "NO_CONDITIONS"
-        return Conditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
+        return Preconditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def check(self, key: str, look: Look, revision: int) -> None:
-        """Raise PreconditionFailed where a *write* under these conditions must be refused.
+        """Raise ConditionFailed where a *write* under these conditions must be refused.
 
         ``look`` gives documents and tombstones of the catalog, which is at ``revision``.
         """
@@ -89,12 +89,12 @@ class Conditions:
         document = look(key)
         if self.if_match is not None:
             if not _matches(self.if_match, living(document), look, revision):
-                raise PreconditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
+                raise ConditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
         elif document is not None and self._modified_since(document):
             # A tombstone's time counts: deletion is a modification the client hasn't seen.
             live = living(document)
-            raise PreconditionFailed(
-                Conflict(
+            raise ConditionFailed(
+                StateConflict(
                     Required.IF_UNMODIFIED_SINCE,
                     (str(self.if_unmodified_since),),
                     key,
@@ -106,9 +106,9 @@ class Conditions:
         """The other half of ``check``."""
         tags = self.if_none_match
         if tags is not None and _matches(tags, living(look(key)), look, revision):
-            raise PreconditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
+            raise ConditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
-    def pinned(self, key: str, document: Document | None) -> Conditions:
+    def pinned(self, key: str, document: Document | None) -> Preconditions:
         """Conditions that hold only while these do and ``document`` is the live one of ``key``.
 
         They hold now. Without conditions the result has none, either.
@@ -119,12 +119,12 @@ class Conditions:
         match, none_match, ranges = self.if_match, self.if_none_match, self.unchanged_under
         if match is None and token is None:
             none_match = ANY_TAG | (none_match or frozenset())
-            return Conditions(if_none_match=none_match, unchanged_under=ranges)
+            return Preconditions(if_none_match=none_match, unchanged_under=ranges)
         if match is None or ANY in match:
             match = frozenset({token}) if token is not None else None
         else:
             match = frozenset(_pinned_tags(match, key, token))
-        return Conditions(if_match=match, if_none_match=none_match, unchanged_under=ranges)
+        return Preconditions(if_match=match, if_none_match=none_match, unchanged_under=ranges)
 
     def not_modified(self, document: Document) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
@@ -139,16 +139,16 @@ class Conditions:
         return limit is not None and document.time_us // 1_000_000 > limit
 
 
-NO_CONDITIONS: Final = Conditions()
+NO_CONDITIONS: Final = Preconditions()
 
 
-def _conflict(required: Required, tags: Tags, key: str, look: Look) -> Conflict:
+def _conflict(required: Required, tags: Tags, key: str, look: Look) -> StateConflict:
     live = living(look(key))
     stale = _stale_of(tags, look) if required is Required.IF_MATCH else []
     if stale:
         key, live = stale[0].key, stale[0].document
     about_catalog = bool(tags) and all(isinstance(tag, CatalogTag) for tag in tags)
-    return Conflict(
+    return StateConflict(
         required,
         tuple(sorted(map(tag_text, tags))),
         None if about_catalog else key,

@@ -54,7 +54,7 @@ from gateway.decide.request import (
 from gateway.decide.settings import NO_SETTINGS, parse_settings
 from gateway.decide.verdicts import is_remembered, retold, stands, verdict_of
 from gateway.decide.work import Items
-from gateway.errors import CommitError, DocumentNotFound, PreconditionFailed
+from gateway.errors import CommitError, ConditionFailed, DocumentNotFound
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -229,9 +229,9 @@ class Deciding(BatchState):
         try:
             return self._guarded(request, attempt)
         except CommitError as error:
-            if isinstance(error, PreconditionFailed) and error is not request.refusal:
+            if isinstance(error, ConditionFailed) and error is not request.refusal:
                 conflict = replace(error.conflict, catalog_revision=self.revision)
-                return Refused(PreconditionFailed(conflict))
+                return Refused(ConditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
                 error.at(self.revision)
             return Refused(error)
@@ -270,7 +270,7 @@ class Deciding(BatchState):
         if done is not None:
             return self._unchanged(request.edits, drafts=done)
         if request.otherwise is None:
-            raise PreconditionFailed(compares_conflict(request, failed))
+            raise ConditionFailed(compares_conflict(request, failed))
         return self._edit(request, request.otherwise, attempt, succeeded=False)
 
     def _edited(self, request: Request) -> Document | None:
@@ -386,7 +386,7 @@ class Deciding(BatchState):
         return Applied(commit, {key: self.document(key) for key in keys})
 
     def _require_fit(self, request: Request, key: str, draft: Draft) -> None:
-        """Raise OverLimit, SettingsInvalid, SchemaViolation or ItemsCollide for what the key can't
+        """Raise AboveLimit, SettingsInvalid, SchemaViolation or ItemsCollide for what the key can't
         hold, and what ``require_held`` raises."""
         if draft.content is ABSENT:
             return

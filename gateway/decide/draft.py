@@ -9,7 +9,9 @@ import msgspec
 
 import patching
 from gateway.model import Action, Attributes, Document
-from patching import ABSENT, Absent, Json, Limits, Owners
+from patching import ABSENT, Json, Limits
+from patching.owners import OwnerTree
+from patching.values import Absent
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,7 +29,7 @@ class Draft(msgspec.Struct, frozen=True):
     size_bytes: int
     action: Action | None = None
     patch: tuple[dict[str, Json], ...] = ()
-    owners: Owners | None = None
+    owners: OwnerTree | None = None
     owned: Json | Absent = ABSENT
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
+import patching.ownership
 from gateway.access import Principal
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
@@ -32,29 +33,20 @@ from gateway.decide.edits import (
     Get,
     KeyEdit,
     Merge,
-    Move,
+    MoveKey,
     Put,
     Touch,
 )
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.ranges import RangeEdit, is_under
-from gateway.decide.refusals import ChangedSince, refusal_of
 from gateway.decide.reverting import Revert, reverted
-from gateway.errors import CommitError, DocumentNotFound, TargetExists
+from gateway.errors import ChangedSince, CommitError, DocumentNotFound, TargetExists, refusal_of
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, Document, Skipped, living
-from patching import (
-    ABSENT,
-    NO_DECLARATIONS,
-    NO_LISTS,
-    Absent,
-    Json,
-    ListDeclarations,
-    Lists,
-    Patch,
-    PatchError,
-)
+from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
+from patching.values import Absent
 
 _Result = TypeVar("_Result")
 
@@ -110,7 +102,7 @@ class Drafts:
     def perform(self, each: KeyEdit) -> None:
         """Do the next edit.
 
-        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; OverLimit, also
+        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; AboveLimit, also
         where the request's patches together are too much work; DocumentForbidden by the acl as the
         earlier edits left it.
         """
@@ -122,7 +114,7 @@ class Drafts:
             return
         if isinstance(edit, Touch):
             self.forced = True
-        elif isinstance(edit, Move):
+        elif isinstance(edit, MoveKey):
             self._move(each.key, edit.to)
         elif not isinstance(edit, RangeEdit):  # these are done document by document
             before = self._draft(each.key)
@@ -199,7 +191,7 @@ class Drafts:
         return None if anew else document
 
     def _move(self, key: str, to: str) -> None:
-        self._require_editable(key, Move(to))
+        self._require_editable(key, MoveKey(to))
         self._require_editable(to, Put(None, 0))
         draft = self._draft(key)
         if draft.content is ABSENT:
@@ -208,7 +200,7 @@ class Drafts:
             raise TargetExists(to, living(self._document_of(to)))
         if draft.owners is not None:
             given = draft.owners, draft.content, self._lists_of(to), self._limits.patch
-            self._tried(to, lambda: patching.require_fit(*given))
+            self._tried(to, lambda: patching.ownership.require_fit(*given))
         self._set(key, DELETED)
         self._set(to, replace(draft, action="put", patch=()))
 

@@ -51,7 +51,7 @@ class EditAttributes(msgspec.Struct, frozen=True):
     edit: ContentEdit
 
 
-class Move(msgspec.Struct, frozen=True):
+class MoveKey(msgspec.Struct, frozen=True):
     """Give the document, with its attributes, the key ``to``, which must be absent."""
 
     to: str
@@ -71,7 +71,7 @@ class Touch(msgspec.Struct, frozen=True):
     """Make a commit even where nothing changes. The key plays no part."""
 
 
-Edit = ContentEdit | EditAttributes | Move | Revert | Get | Touch | RangeEdit
+Edit = ContentEdit | EditAttributes | MoveKey | Revert | Get | Touch | RangeEdit
 
 
 class KeyEdit(msgspec.Struct, frozen=True):
@@ -93,8 +93,8 @@ def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
     """The keys that ``edits`` name, targets of moves included, each once."""
-    if len(edits) == 1 and not isinstance(edits[0].edit, Move):
+    if len(edits) == 1 and not isinstance(edits[0].edit, MoveKey):
         return [edits[0].key]
     keys = dict.fromkeys(each.key for each in edits)
-    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, Move))
+    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, MoveKey))
     return list(keys)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gateway.access import Principal
 from gateway.access.acl import ACL, may_read, may_write
-from gateway.conflict import Conflict, FailedCompare, Required
+from gateway.conflict import FailedCompare, Required, StateConflict
 from gateway.decide.compares import (
     IsUnchanged,
     RevisionIs,
@@ -30,13 +30,14 @@ from gateway.decide.conditions import NO_CONDITIONS, Look
 from gateway.decide.edits import ApplyPatch, Delete, Edit, EditAttributes, Get, KeyEdit, Put, Touch
 from gateway.decide.ranges import RangeEdit, RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
-from gateway.decide.refusals import OvertakenLook
 from gateway.decide.request import Request
 from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import DocumentForbidden, PreconditionFailed, PreconditionRequired
+from gateway.errors import ConditionFailed, ConditionRequired, DocumentForbidden, OvertakenLook
 from gateway.model import SETTINGS_KEY, Document, token_revision
-from patching import Json, ListDeclarations, is_conditional
+from patching import Json
+from patching.extended import is_conditional
+from patching.list_declarations import ListDeclarations
 
 # A value of two states takes as long to compare as so many bytes of a document take to read.
 _COMPARED_BYTES = 50
@@ -109,7 +110,7 @@ def require_editable(
 
 
 def require_precondition(request: Request, settings: CatalogSettings) -> None:
-    """Raise PreconditionRequired where the catalog wants one and the request has none."""
+    """Raise ConditionRequired where the catalog wants one and the request has none."""
     if (
         settings.require_precondition
         and not request.compare
@@ -118,7 +119,7 @@ def require_precondition(request: Request, settings: CatalogSettings) -> None:
         and not request.deletes_catalog
         and not all(map(_is_guarded, request.edits))
     ):
-        raise PreconditionRequired(request.catalog)
+        raise ConditionRequired(request.catalog)
 
 
 def _is_guarded(each: KeyEdit) -> bool:
@@ -146,14 +147,14 @@ def require_unovertaken(request: Request, revision: int, *, deleted: bool) -> No
 
 
 def require_revision(request: Request, revision: int, document: Document | None = None) -> None:
-    """Raise PreconditionFailed unless the catalog is where the request wants it.
+    """Raise ConditionFailed unless the catalog is where the request wants it.
 
     ``document``: the live one that it would edit, if that is one.
     """
     wanted = request.resource_version
     if wanted is not None and wanted != revision:
-        raise PreconditionFailed(
-            Conflict(
+        raise ConditionFailed(
+            StateConflict(
                 Required.REVISION,
                 (str(wanted),),
                 document=document,
@@ -166,7 +167,7 @@ def require_revision(request: Request, revision: int, document: Document | None 
 def checked_conditions(request: Request, state: State, lists: ListDeclarations) -> str | None:
     """The token that the request is rebased from, None where it needn't be.
 
-    Raises PreconditionFailed, and RevisionCompacted where it can't be told what changed.
+    Raises ConditionFailed, and RevisionCompacted where it can't be told what changed.
     """
     key, conditions = request.key, request.conditions
     if conditions is NO_CONDITIONS:
@@ -176,7 +177,7 @@ def checked_conditions(request: Request, state: State, lists: ListDeclarations) 
     rebased_from = None
     try:
         conditions.check_unchanged(key, state.document, state.revision)
-    except PreconditionFailed as failed:
+    except ConditionFailed as failed:
         if not request.rebase or conditions.if_match is None:
             raise
         rebased_from = require_rebased(
@@ -195,8 +196,8 @@ def checked_conditions(request: Request, state: State, lists: ListDeclarations) 
 def _require_unchanged(wanted: RangeUnchanged, state: State) -> None:
     reason, changed_at = why_changed(wanted, state)
     if reason:
-        raise PreconditionFailed(
-            Conflict(
+        raise ConditionFailed(
+            StateConflict(
                 Required.IF_UNCHANGED_UNDER,
                 (range_text(wanted),),
                 since_revision=wanted.since,
@@ -206,7 +207,7 @@ def _require_unchanged(wanted: RangeUnchanged, state: State) -> None:
         )
 
 
-def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conflict:
+def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> StateConflict:
     first = failed[0]
     compare = request.compare[first.index]
     since_revision = None
@@ -217,7 +218,7 @@ def compares_conflict(request: Request, failed: Sequence[FailedCompare]) -> Conf
             since_revision = token_revision(compare.token)
         case IsUnchanged() | RangeUnchanged():
             since_revision = compare.since
-    return Conflict(
+    return StateConflict(
         Required.COMPARE,
         (str(first.index),),
         key=first.key,

@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.decide.compares import Compare, Equals, IsUnchanged, RevisionIs, TokenIs
-from gateway.decide.conditions import ANY, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY, CatalogTag, Composite, Preconditions
 from gateway.decide.ranges import RangeUnchanged, is_under
-from gateway.decide.refusals import DocumentsBreakSettings, ListsUnchecked
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
+from gateway.errors import DocumentsBreakSettings, ListsUnchecked
 from gateway.model import WITHHELD, Document
-from patching import ABSENT, ListDeclarations, ListViolation
+from patching import ABSENT
+from patching.errors import ListViolation
+from patching.list_declarations import ListDeclarations
 
 # Documents that broke a declaration, as they are told; the search ends with the last of them.
 BROKEN_MAX: Final = 100
@@ -45,7 +47,7 @@ def is_pinned(request: Request, key: str, when: Sequence[Compare] = (), *, other
     return _is_named(request.conditions, key, request.key)
 
 
-def _is_named(conditions: Conditions, key: str, own: str) -> bool:
+def _is_named(conditions: Preconditions, key: str, own: str) -> bool:
     tags = conditions.if_match
     if not tags or ANY in tags:
         return False

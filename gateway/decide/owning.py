@@ -1,4 +1,4 @@
-"""Edits by managers, who own what they send: see ``patching.apply_wanted``."""
+"""Edits by managers, who own what they send: see ``patching.ownership.apply_wanted``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
+import patching.ownership
 from gateway.decide.draft import DELETED, Draft, bound, patched
-from patching import ABSENT, Contested, Json, Limits, Lists, Owners
+from patching import ABSENT, Json, Limits, Lists
+from patching.owners import OwnerTree
+from patching.ownership import Contested
 
 
 class ApplyWanted(msgspec.Struct, frozen=True):
@@ -22,7 +25,7 @@ class ApplyWanted(msgspec.Struct, frozen=True):
     wanted: Json
     size_bytes: int
     manager: str
-    conflict: patching.Conflict = "refuse"
+    conflict: patching.ownership.OnConflict = "refuse"
     force: tuple[str, ...] = ()
 
 
@@ -64,9 +67,9 @@ def owning(
 
 def _applied(
     edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
-) -> patching.ApplyResult:
+) -> patching.ownership.ApplyResult:
     if isinstance(edit, ApplyWanted):
-        return patching.apply_wanted(
+        return patching.ownership.apply_wanted(
             draft.content,
             draft.owners,
             edit.wanted,
@@ -78,10 +81,10 @@ def _applied(
             limits=limits,
         )
     if draft.owners is None:
-        return patching.ApplyResult(draft.content, None)
-    done = patching.let_go(draft.content, draft.owners, edit.manager, lists=lists)
+        return patching.ownership.ApplyResult(draft.content, None)
+    done = patching.ownership.let_go(draft.content, draft.owners, edit.manager, lists=lists)
     is_left = done.content != {} or done.owners is not None  # others may own the empty object
-    return done if is_left or not edit.prune else patching.ApplyResult(ABSENT, None)
+    return done if is_left or not edit.prune else patching.ownership.ApplyResult(ABSENT, None)
 
 
 def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lists) -> Draft:
@@ -89,7 +92,7 @@ def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lis
 
     Raises patching.PatchError.
     """
-    owners = patching.taken_over(
+    owners = patching.ownership.taken_over(
         draft.owners,
         draft.owned,
         draft.content,
@@ -101,7 +104,7 @@ def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lis
     return replace(draft, owners=owners, owned=draft.content)
 
 
-def manager_pointers(edit: ApplyWanted, base: Json, owners: Owners | None) -> Iterator[str]:
+def manager_pointers(edit: ApplyWanted, base: Json, owners: OwnerTree | None) -> Iterator[str]:
     """The pointers of the leaves that the manager wants, or owned in ``base``; of arrays as a
     whole."""
     waiting: list[tuple[tuple[str, ...], Json]] = [((), edit.wanted)]

@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from gateway.errors import OverLimit, RevisionCompacted
+from gateway.errors import AboveLimit, RevisionCompacted
 from gateway.model import OWN_KEYS, BareDocument, Document
 from patching import Json
 
@@ -222,14 +222,14 @@ class RangeState:
         return Count(least, listed.is_whole)
 
     def keys(self, edit: RangeEdit) -> list[str]:
-        """Of the live documents of a range that was listed whole. Raises OverLimit for too many."""
+        """Of the live documents of a range, listed whole. Raises AboveLimit for too many."""
         prefix, most, limit = edit.prefix, DOCUMENTS_MAX, "range_documents_max"
         if isinstance(edit, RangeDeletion):
             most, limit = edit.most or most, edit.limit
         listed = self._ranges.listed[prefix]
         keys = list(dict.fromkeys(self._live(listed, prefix)))
         if not listed.is_whole or len(keys) > most:
-            raise OverLimit(
+            raise AboveLimit(
                 f"there are {len(keys)} documents under {prefix!r}, or more, and one request may"
                 f" be about {most} of a range",
                 limit=limit,

@@ -15,24 +15,17 @@ from dataclasses import replace
 from typing import cast
 
 import patching
-from gateway.conflict import Conflict, NotRebased
+import patching.footprints
+from gateway.conflict import NotRebased, StateConflict
 from gateway.decide.conditions import Tags
 from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.decide.owning import ApplyWanted, manager_pointers
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.model import Document
-from patching import (
-    ABSENT,
-    NO_LISTS,
-    Footprint,
-    IndexNeedsTest,
-    InvalidPatch,
-    Json,
-    LimitExceeded,
-    Limits,
-    Lists,
-    Owners,
-)
+from patching import ABSENT, NO_LISTS, InvalidPatch, Json, LimitExceeded, Limits, Lists
+from patching.errors import IndexNeedsTest
+from patching.footprints import Footprint
+from patching.owners import OwnerTree
 
 # Members and items that are compared for one request: a few tenths of a second.
 EXAMINED_MAX = 200_000
@@ -44,7 +37,7 @@ Base = Callable[[str], Document | None]
 
 
 def require_rebased(
-    conflict: Conflict,
+    conflict: StateConflict,
     edit: Edit,
     tags: Tags,
     document: Document | None,
@@ -54,7 +47,7 @@ def require_rebased(
 ) -> str:
     """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
 
-    Raises PreconditionFailed for ``conflict``, telling what kept it from being rebased. Of several
+    Raises ConditionFailed for ``conflict``, telling what kept it from being rebased. Of several
     tokens that the document had, any one that the patch can be rebased from will do. ``spend`` is
     told how many values are compared at most.
     """
@@ -95,9 +88,9 @@ def require_rebased(
 
 
 def _refusal(
-    conflict: Conflict, reason: NotRebased, overlap: Iterable[str] = ()
-) -> PreconditionFailed:
-    return PreconditionFailed(replace(conflict, not_rebased=reason, overlap=tuple(overlap)))
+    conflict: StateConflict, reason: NotRebased, overlap: Iterable[str] = ()
+) -> ConditionFailed:
+    return ConditionFailed(replace(conflict, not_rebased=reason, overlap=tuple(overlap)))
 
 
 def overlapping(
@@ -105,7 +98,7 @@ def overlapping(
     base: Json,
     now: Json,
     examined_max: int = EXAMINED_MAX,
-    owners: Owners | None = None,
+    owners: OwnerTree | None = None,
     lists: Lists = NO_LISTS,
 ) -> list[str]:
     """The pointers that ``edit`` reads or writes and that differ between the two states.
@@ -122,11 +115,11 @@ def overlapping(
     except (InvalidPatch, IndexNeedsTest):
         return []  # it can't be applied, whatever has changed
     if not lists:
-        changed = patching.footprint(patching.parse(changes, limits=_CHANGES), base)
-        return patching.overlap(own, changed)
+        changed = patching.footprints.footprint(patching.parse(changes, limits=_CHANGES), base)
+        return patching.footprints.overlap(own, changed)
     by_key = patching.parse_extended({"patch": changes}, limits=_CHANGES)
-    met = patching.overlap(own, patching.footprint(by_key, base, lists))
-    return sorted({*met, *patching.displaced(own, base, now, lists)})
+    met = patching.footprints.overlap(own, patching.footprints.footprint(by_key, base, lists))
+    return sorted({*met, *patching.footprints.displaced(own, base, now, lists)})
 
 
 def _edited(document: Document, of_attributes: bool) -> Json:
@@ -137,10 +130,10 @@ def _edited(document: Document, of_attributes: bool) -> Json:
 
 
 def _footprint(
-    edit: ApplyPatch | Merge | ApplyWanted, base: Json, owners: Owners | None, lists: Lists
+    edit: ApplyPatch | Merge | ApplyWanted, base: Json, owners: OwnerTree | None, lists: Lists
 ) -> Footprint:
     if isinstance(edit, ApplyPatch):
-        return patching.footprint(edit.patch, base, lists)
+        return patching.footprints.footprint(edit.patch, base, lists)
     if isinstance(edit, ApplyWanted):
         return Footprint(writes=frozenset(manager_pointers(edit, base, owners)))
     return Footprint(writes=frozenset(_merged_pointers(edit.value, base)))

@@ -11,10 +11,11 @@ from gateway.decide.draft import Draft, same_attributes
 from gateway.decide.drafts import Drafts
 from gateway.decide.edits import ApplyPatch, KeyEdit
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, Rules
-from gateway.errors import OverLimit
+from gateway.errors import AboveLimit
 from gateway.limits import ServiceLimits
 from gateway.model import Change, Commit, Document
-from patching import ABSENT, Owners, Patch, change_between
+from patching import ABSENT, Patch
+from patching.owners import OwnerTree, change_between
 
 _encode = msgspec.json.Encoder().encode
 
@@ -48,7 +49,7 @@ def recorded_change(
     draft = drafts.changed()[key]
     found = drafts.found(key)
     create_revision, patches = stamp.revision, 0
-    found_owners: Owners | None = None
+    found_owners: OwnerTree | None = None
     if found is not None:
         found_owners = found.owners
         create_revision, patches = found.create_revision, found.patches + 1
@@ -143,9 +144,9 @@ def _value_bytes(document: Document) -> int:
 
 
 def refuse_heavy(size_bytes: int, bytes_max: int) -> None:
-    """Raise OverLimit where a commit takes more than the history holds of one."""
+    """Raise AboveLimit where a commit takes more than the history holds of one."""
     if size_bytes > bytes_max:
-        raise OverLimit(
+        raise AboveLimit(
             f"the change would take {size_bytes} bytes in the history, more than the "
             f"{bytes_max} that fit",
             limit="stored_bytes_max",
@@ -155,7 +156,7 @@ def refuse_heavy(size_bytes: int, bytes_max: int) -> None:
 
 
 def refuse_oversized(draft: Draft, rules: Rules) -> None:
-    """Raise OverLimit where the document takes more than the store holds of one."""
+    """Raise AboveLimit where the document takes more than the store holds of one."""
     if draft.content is ABSENT or draft.size_bytes <= _CERTAINLY_STORABLE_BYTES:
         return
     bytes_max = rules.limits.stored_bytes_max
@@ -165,7 +166,7 @@ def refuse_oversized(draft: Draft, rules: Rules) -> None:
     if draft.owners is not None:
         actual += draft.owners.size_bytes()
     if actual > bytes_max:
-        raise OverLimit(
+        raise AboveLimit(
             f"the document would take {actual} bytes in the database, more than the "
             f"{bytes_max} it can hold",
             limit="stored_bytes_max",
@@ -202,9 +203,9 @@ def _beside_patch_bytes(change: Change) -> int:
     return size_bytes
 
 
-def refused_too_heavy(size_bytes: int) -> OverLimit:
+def refused_too_heavy(size_bytes: int) -> AboveLimit:
     """The refusal of a request whose documents take more than are read for one."""
-    return OverLimit(
+    return AboveLimit(
         f"the documents that it is about take {size_bytes} bytes, more than the"
         f" {DOCUMENTS_BYTES_MAX} that one request may",
         limit="documents_bytes_max",

@@ -25,8 +25,8 @@ from gateway.decide.compares import (
     compared_keys,
     compared_ranges,
 )
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
-from gateway.decide.edits import Delete, KeyEdit, Move, Touch, replaced_keys
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions
+from gateway.decide.edits import Delete, KeyEdit, MoveKey, Touch, replaced_keys
 from gateway.decide.ranges import (
     NO_RANGES,
     RangeEdit,
@@ -87,7 +87,7 @@ class Request(msgspec.Struct, frozen=True):
     edits: tuple[KeyEdit, ...]
     commit_id: str
     deadline: float
-    conditions: Conditions = NO_CONDITIONS
+    conditions: Preconditions = NO_CONDITIONS
     resource_version: int | None = None
     compare: tuple[Compare, ...] = ()
     otherwise: tuple[KeyEdit, ...] | None = None
@@ -137,13 +137,13 @@ class Request(msgspec.Struct, frozen=True):
         """Notes the ranges, too."""
         if len(self.edits) == 1 and not self.compare and self.conditions is NO_CONDITIONS:
             (each,) = self.edits
-            if not each.when and not isinstance(each.edit, Move | RangeEdit):
+            if not each.when and not isinstance(each.edit, MoveKey | RangeEdit):
                 return frozenset((each.key, SETTINGS_KEY))
         edits, compares = self._branches(), self._compares()
         in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))
         compared = (*self.conditions.unchanged_under, *compared_ranges(compares))
         force_setattr(self, "ranges", looks_of(compared, in_ranges))
-        moved_to = (each.edit.to for each in edits if isinstance(each.edit, Move))
+        moved_to = (each.edit.to for each in edits if isinstance(each.edit, MoveKey))
         return reduce(
             frozenset.union,
             (
@@ -163,10 +163,10 @@ class Request(msgspec.Struct, frozen=True):
         return (*self.compare, *chain.from_iterable(each.when for each in self._branches()))
 
 
-class Terms(TypedDict, total=False):
+class RequestTerms(TypedDict, total=False):
     """The fields of a ``Request`` beside what it edits, as keywords; each has a default there."""
 
-    conditions: Conditions
+    conditions: Preconditions
     resource_version: int | None
     compare: tuple[Compare, ...]
     otherwise: tuple[KeyEdit, ...] | None
@@ -254,7 +254,7 @@ def is_for_now(outcome: Outcome) -> bool:
     )
 
 
-class Written(msgspec.Struct, frozen=True):
+class WriteOutcome(msgspec.Struct, frozen=True):
     """A request's outcome, the id its commit has or would have had, and the attempts it took."""
 
     outcome: Outcome

@@ -16,10 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
+import patching.ownership
+import patching.pointers
 from gateway.conflict import Disputed
 from gateway.decide.draft import DELETED, Draft, bound, patched
 from gateway.model import Attributes, Document, Skipped
-from patching import ABSENT, NO_LISTS, Absent, Dispute, Json, LimitExceeded, Limits, Lists
+from patching import ABSENT, NO_LISTS, Json, LimitExceeded, Limits, Lists
+from patching.merging import Dispute
+from patching.values import Absent
 
 # Members and items that are compared to name the places of a document that is to go.
 _EXAMINED_MAX = 100_000
@@ -48,7 +52,7 @@ class Revert(msgspec.Struct, frozen=True):
     """
 
     undos: tuple[Undo, ...]
-    conflict: patching.Conflict = "refuse"
+    conflict: patching.ownership.OnConflict = "refuse"
     forced: Forced = Forced()
 
     @property
@@ -126,7 +130,7 @@ def _merged(
     left = [
         (of_attributes, each)
         for of_attributes, each in _changed_since(base, target, now, lists)
-        if not patching.is_within(
+        if not patching.pointers.is_within(
             patching.split_pointer(each.pointer), others if of_attributes else contents
         )
     ]

@@ -14,8 +14,9 @@ import jsonschema_rs
 
 from gateway.decide.schema_parts import COMPILED_BYTES_MAX
 from gateway.decide.schema_work import Load, SchemaTooHeavy, Weighing, Work
-from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
-from patching import Json, join_pointer, key_pattern
+from gateway.errors import AboveLimit, SchemaViolation, SettingsInvalid
+from patching import Json, join_pointer
+from patching.list_declarations import key_pattern
 
 # Steps of validating, at most 50 ns each: the maximum for one document, and an amount that isn't
 # counted.
@@ -46,10 +47,10 @@ class KeySchema:
         """Raise SchemaViolation unless ``content`` satisfies the schema; returns the steps taken.
 
         ``size_bytes`` is the size of the content as JSON: it shows that most documents are little
-        work, without a look at them. Raises OverLimit instead of too many steps.
+        work, without a look at them. Raises AboveLimit instead of too many steps.
         """
         if self.validator is None:
-            raise OverLimit(
+            raise AboveLimit(
                 f"the schema for {self.pattern!r} can't be used any more: the patterns of the"
                 " catalog's schemas take too long to compile",
                 limit="schema_patterns_bytes_max",
@@ -62,7 +63,7 @@ class KeySchema:
             work = self.load.work_on(content, _UNITS_MAX)
             units = work.units
             if units > _UNITS_MAX:
-                raise OverLimit(
+                raise AboveLimit(
                     f"to hold the document {key!r} to the schema for {self.pattern!r} would take"
                     f" {units} steps or more, {_UNITS_MAX} are allowed: it is too large for so many"
                     " alternatives, patterns or references",

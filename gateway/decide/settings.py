@@ -14,23 +14,15 @@ from typing import Final
 from marshmallow import fields
 
 from gateway import cpu
-from gateway.decide.refusals import ItemsCollide
 from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
-from gateway.errors import SettingsInvalid
+from gateway.errors import ItemsCollide, SettingsInvalid
 from gateway.model import Document
-from patching import (
-    ABSENT,
-    NO_DECLARATIONS,
-    Absent,
-    InvalidPatch,
-    Json,
-    ListDeclarations,
-    ListViolation,
-    equal,
-    parse_declarations,
-)
+from patching import ABSENT, InvalidPatch, Json, equal
+from patching.errors import ListViolation
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_declarations
+from patching.values import Absent
 
 _SCHEMAS_MAX = 100
 _BYTES_MAX = 16 * 1024 * 1024
@@ -57,7 +49,7 @@ class CatalogSettings:
         looked at.
 
         Returns the work of the checks, as bytes of documents; ``size_bytes`` is the size of the
-        content as JSON. Raises OverLimit instead of a check that would be too much work.
+        content as JSON. Raises AboveLimit instead of a check that would be too much work.
         """
         units = 0
         for schema in self.schemas:

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from gateway.decide.edits import Put
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.record import RECORD_BYTES
-from gateway.decide.refusals import ListsUnchecked
 from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged, is_for_now
-from gateway.errors import CommitError, IdempotencyMismatch, RefusedBefore
+from gateway.errors import CommitError, IdempotencyMismatch, ListsUnchecked, RefusedBefore
 from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Skipped, Verdict
 from patching import Json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from gateway.errors import OverLimit
+from gateway.errors import AboveLimit
 from patching import LimitExceeded, Limits, Patch, PatchError
 
 # Bytes of documents that one request's patches may work through; each patch counts its document.
@@ -47,9 +47,9 @@ class Items:
 
 
 def require_room(patched_bytes: int) -> None:
-    """Raise OverLimit if the patches so far are more than one request may make."""
+    """Raise AboveLimit if the patches so far are more than one request may make."""
     if patched_bytes > _PATCHED_BYTES_MAX:
-        raise OverLimit(
+        raise AboveLimit(
             f"the patches would work through {patched_bytes} bytes of documents, more"
             f" than the {_PATCHED_BYTES_MAX} that one transaction may",
             limit="patched_bytes_max",

@@ -206,7 +206,7 @@ class Onward:
 
 
 class WatchLog:
-    """Every method raises Unreachable."""
+    """Every method raises StoreUnreachable."""
 
     def __init__(self, store: Store, encode: Encode) -> None:
         self._store = store

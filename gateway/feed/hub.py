@@ -28,7 +28,7 @@ from gateway.model import Head
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.suspects import Suspects
-from gateway.store.contract import CommitSignals, Store, Unreachable, Unsent
+from gateway.store.contract import CommitSignals, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
@@ -195,7 +195,7 @@ class Hub:
             if now >= self._look_due:
                 self.look_at_heads(now)
             self._read(now)
-        except Unreachable as error:
+        except StoreUnreachable as error:
             _log.info("watched catalogs can't be read: %s", error)
             self._retry_due = now + _RETRY_S
             self._look_due = now
@@ -337,7 +337,7 @@ class Hub:
 
     def _put_off(self, catalog: str, error: Exception, now: float) -> None:
         about = {"catalog": catalog}
-        if isinstance(error, Unreachable):
+        if isinstance(error, StoreUnreachable):
             _log.info("the feed of %r waits: %s", catalog, error, extra=about)
         else:
             _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
@@ -432,7 +432,7 @@ class SignalListener:
         while self._is_wanted():
             try:
                 signals = self._store.commit_signals()
-            except Unreachable as error:
+            except StoreUnreachable as error:
                 _log.info("commit signals can't be opened: %s", error)
             else:
                 pause_s = _PAUSE_MIN_S
@@ -448,8 +448,8 @@ class SignalListener:
                 told = signals.next(_LISTEN_S)
                 if told:
                     self._hear(told)
-        except Unreachable as error:
+        except StoreUnreachable as error:
             _log.info("commit signals broke off: %s", error)
         finally:
-            with suppress(Unreachable):
+            with suppress(StoreUnreachable):
                 signals.close()

@@ -41,7 +41,7 @@ from gateway.http.wire.problems import problem_answer
 from gateway.http.wire.responses import Answer
 from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import Memory
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 DEFAULT_LIMITS = RequestLimits()
 DEFAULT_ADMISSION = AdmissionLimits()
@@ -171,7 +171,7 @@ class _Application(Flask):
 
 
 def create_app(
-    gateway: Gateway,
+    gateway: GatewayService,
     limits: RequestLimits = DEFAULT_LIMITS,
     authenticate: Authenticate | None = None,
     observers: Sequence[Observer] = (),
@@ -219,7 +219,10 @@ def create_app(
 
 
 def _register_routes(
-    app: _Application, gateway: Gateway, limits: RequestLimits, exposition: Callable[[], bytes]
+    app: _Application,
+    gateway: GatewayService,
+    limits: RequestLimits,
+    exposition: Callable[[], bytes],
 ) -> None:
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)

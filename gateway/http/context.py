@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from gateway.access import Principal
-from gateway.decide.request import Written
+from gateway.decide.request import WriteOutcome
 from gateway.logs import current_request
 from gateway.memory import Account
 
@@ -51,7 +51,7 @@ class Decided(NamedTuple):
 
     author: str
     dry_run: bool
-    written: Written
+    written: WriteOutcome
 
 
 class Context:

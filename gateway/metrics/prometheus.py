@@ -17,7 +17,7 @@ from prometheus_client import Counter, Histogram
 
 from gateway.meters import RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 
 Child = TypeVar("Child", bound=Counter | Histogram)
 _OUTCOMES = (
@@ -172,7 +172,7 @@ def _timed(name: str, method: Callable[..., Any], meters: StoreMeters) -> Callab
         begun = time.perf_counter()
         try:
             return method(*arguments, **named)
-        except Unreachable:
+        except StoreUnreachable:
             meters.store_unreachable(name)
             raise
         finally:

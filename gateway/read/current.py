@@ -8,21 +8,21 @@ from gateway import memory
 from gateway.model import Document
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler, Standing
+from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
 from gateway.state.sharing import SharedLooks
 from gateway.state.tail import elapsed_s, moment
 from gateway.store.contract import Store
 
 
-class Reading(NamedTuple):
+class DocumentReading(NamedTuple):
     """A document (live, tombstone or None) and the head revision it was read at."""
 
     document: Document | None
     catalog_revision: int
 
 
-class Documents:
+class CurrentDocuments:
     """The head is read first, by all readers of the process together; then the document, unless it
     is cached at that revision; then the head's tail is laid over it."""
 
@@ -30,7 +30,7 @@ class Documents:
         self,
         store: Store,
         cache: Cache,
-        observer: Observer,
+        observer: HeadReader,
         settler: Settler,
         runtime: Runtime,
         late_s: float,
@@ -43,8 +43,8 @@ class Documents:
         self._late_s = late_s
         self._looks = SharedLooks(observer.observe, runtime, parallel=2)
 
-    def read(self, catalog: str, key: str) -> Reading:
-        """Raises Unreachable."""
+    def read(self, catalog: str, key: str) -> DocumentReading:
+        """Raises StoreUnreachable."""
         since = moment(self._runtime)
         reading = self._read(catalog, key)
         # Whoever slept in between finds nothing of what was deleted and purged meanwhile, and
@@ -53,18 +53,18 @@ class Documents:
             return self._read(catalog, key)
         return reading
 
-    def _read(self, catalog: str, key: str) -> Reading:
+    def _read(self, catalog: str, key: str) -> DocumentReading:
         standing = self._looks.look((catalog,))[catalog]
         known = self._cache.document(catalog, key, standing.revision)
         if known is not None:
-            return Reading(*known)
+            return DocumentReading(*known)
         try:
             return self._stored(catalog, key, standing)
         except (HistoryIncomplete, WrongBase):
             # The tail was written out and compacted meanwhile: it isn't needed any more.
             return self._stored(catalog, key, self._settler.settle(catalog))
 
-    def _stored(self, catalog: str, key: str, standing: Standing) -> Reading:
+    def _stored(self, catalog: str, key: str, standing: Standing) -> DocumentReading:
         account = memory.account()
         account.take(memory.DOCUMENT_BYTES)
         stored = self._store.documents({catalog: [key]}).get((catalog, key))
@@ -74,4 +74,4 @@ class Documents:
         if document is None or document.revision <= standing.revision:
             self._cache.learn(catalog, standing.revision, {key: document})
         newest = 0 if document is None else document.revision
-        return Reading(document, max(standing.revision, newest))
+        return DocumentReading(document, max(standing.revision, newest))

@@ -69,7 +69,7 @@ class Span:
         return max(self.before, self.after)
 
 
-class Differences:
+class DifferenceReads:
     """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
     (above the head) and RevisionCompacted (below the floor)."""
 
@@ -160,7 +160,7 @@ class Differences:
     def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, Document]:
         """The documents and tombstones under ``keys`` that are as the later revision had them.
 
-        Read at once, these needn't be rebuilt; large ones are left out. Raises Unreachable.
+        Read at once, these needn't be rebuilt; large ones are left out. Raises StoreUnreachable.
         """
         if not keys:
             return {}
@@ -189,7 +189,7 @@ class Differences:
     ) -> tuple[Document | None, Document | None]:
         """The documents or tombstones at the two revisions, which are written out.
 
-        Raises RevisionCompacted, Unreachable.
+        Raises RevisionCompacted, StoreUnreachable.
         """
         try:
             return rebuild_both(self._store, catalog, key, low, high)

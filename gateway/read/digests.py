@@ -4,7 +4,7 @@ A document is stored with its digest, unless it is large. It is made anew where 
 where the document was changed after the revision that is asked for: of its state then, rebuilt from
 history.
 
-For a manager, the digest is that of its part: of what it owns (``patching.owned_digest``). These
+For a manager, the digest is that of its part: of what it owns (``patching.part_digests``). These
 are stored with the owners, unless items of lists are owned: then they are made anew.
 """
 
@@ -22,14 +22,9 @@ from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
-from patching import (
-    NO_DECLARATIONS,
-    Json,
-    ListDeclarations,
-    digest,
-    owned_digest,
-    parse_declarations,
-)
+from patching import Json, digest
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_declarations
+from patching.part_digests import owned_digest
 
 # How many contents are read for a page, and their size; it ends before the next one.
 _CONTENTS_MAX = 500

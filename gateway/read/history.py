@@ -15,7 +15,7 @@ from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.model import Commit, Document, Reply
 from gateway.runtime import Runtime
-from gateway.state.heads import Observer, Settler, Standing
+from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store
 from gateway.store.scanned import Undecoded
@@ -79,13 +79,13 @@ class HistoryReads:
     """Every answer covers all commits up to a head read after the question came.
 
     The floor is looked at last: what compaction has overtaken isn't answered, for what was read
-    of it may have had gaps. All methods raise Unreachable.
+    of it may have had gaps. All methods raise StoreUnreachable.
     """
 
     def __init__(
         self,
         store: Store,
-        observer: Observer,
+        observer: HeadReader,
         settler: Settler,
         runtime: Runtime,
         limits: ServiceLimits,
@@ -299,7 +299,7 @@ _Record = TypeVar("_Record")
 def told_of(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Iterator[_Told]:
     """What ``tell`` makes of each, which the request's account holds meanwhile.
 
-    Raises what ``tell`` does, OverLimit and MemoryFull.
+    Raises what ``tell`` does, AboveLimit and MemoryFull.
     """
     if not isinstance(records, Undecoded):
         yield from map(tell, records)

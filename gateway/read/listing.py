@@ -19,20 +19,20 @@ from typing import Generic, NamedTuple, TypeVar
 
 from gateway import memory
 from gateway.errors import (
+    AboveLimit,
     CatalogNotFound,
-    OverLimit,
     RevisionCompacted,
     RevisionNotFound,
     StoreUnavailable,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import WITHHELD, Document, Head, Pin, living
+from gateway.model import WITHHELD, Document, Head, PinRecord, living
 from gateway.read.history import told_of
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, rebuild
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 
 _Answer = TypeVar("_Answer")
 _Told = TypeVar("_Told")
@@ -159,7 +159,7 @@ class Listing:
         """What is told of the documents under ``keys`` (None: no live one) at one revision, which
         comes first.
 
-        Raises DocumentForbidden where one of them is beyond ``sight``, and OverLimit where several
+        Raises DocumentForbidden where one of them is beyond ``sight``, and AboveLimit where several
         take more than an answer may hold.
         """
 
@@ -225,11 +225,11 @@ class Listing:
         """All live documents by key ascending, read page by page while they are gone through.
 
         Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
-        pinned meanwhile, as one of the pins of the principal ``owner``: OverLimit where it has too
+        pinned meanwhile, as one of the pins of the principal ``owner``: AboveLimit where it has too
         many. The iterator raises what ``page`` raises, and what ``require_time`` raises, which is
         asked before each record.
         """
-        pin = Pin(self._runtime.new_id(), 0, 0, owner, "export")
+        pin = PinRecord(self._runtime.new_id(), 0, 0, owner, "export")
         scan = _Scan(catalog, prefix, sight, require_time)
 
         def begin(at: int) -> ListingPage[_Told]:
@@ -252,7 +252,7 @@ class Listing:
         return CatalogExport(first.revision, pages, close)
 
     def _pages(
-        self, scan: _Scan, tell: Tell[_Told], page: ListingPage[_Told], pin: Pin
+        self, scan: _Scan, tell: Tell[_Told], page: ListingPage[_Told], pin: PinRecord
     ) -> Generator[Sequence[_Told]]:
         """The pages of a revision that was just pinned."""
         pinned_at = self._runtime.monotonic()
@@ -273,10 +273,10 @@ class Listing:
             self._unpin(scan.catalog, pin.id)
 
     def _unpin(self, catalog: str, pin_id: str) -> None:
-        with suppress(Unreachable):  # it expires by itself
+        with suppress(StoreUnreachable):  # it expires by itself
             self._store.drop_pin(catalog, pin_id)
 
-    def _pin(self, catalog: str, pin: Pin, revision: int) -> None:
+    def _pin(self, catalog: str, pin: PinRecord, revision: int) -> None:
         expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
         with as_unavailable():
             pin = replace(pin, revision=revision, expires_us=expires_us)
@@ -380,7 +380,7 @@ def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
 
 def _refuse_heavy(sizes: Sequence[int]) -> None:
     if sum(sizes) > SEVERAL_BYTES_MAX and len(sizes) > 1:
-        raise OverLimit(
+        raise AboveLimit(
             f"the documents take {sum(sizes)} bytes, more than the {SEVERAL_BYTES_MAX} that are"
             " answered at once: ask for fewer",
             limit="several_bytes_max",

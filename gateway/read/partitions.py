@@ -63,7 +63,7 @@ class Partition:
     bounds: Sequence[str]
 
 
-class Partitions:
+class PartitionPlanner:
     def __init__(self, store: Store, listing: Listing) -> None:
         self._store = store
         self._listing = listing

@@ -17,14 +17,14 @@ from gateway import memory
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import DOCUMENTS_BYTES_MAX
 from gateway.decide.reverting import Forced, Revert, Undo
-from gateway.errors import OverLimit, RevertForbidden
+from gateway.errors import AboveLimit, RevertForbidden
 from gateway.model import OWN_KEYS, SETTINGS_KEY, Commit, Document, living
-from gateway.read.differences import Differences, Span, same_state
+from gateway.read.differences import DifferenceReads, Span, same_state
 from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
-from patching import Conflict
+from patching.ownership import OnConflict
 
 _PAGE = 500
 
@@ -37,18 +37,18 @@ class RevertTerms:
 
     catalog: str
     prefix: str
-    conflict: Conflict
+    conflict: OnConflict
     documents_max: int
     sight: Sight | None
     key: str | None = None
     forced: Mapping[str, Forced] = field(default_factory=dict)
 
 
-class Reverts:
-    """Every method raises StoreUnavailable, RevisionNotFound, RevisionCompacted, OverLimit where
+class RevertReads:
+    """Every method raises StoreUnavailable, RevisionNotFound, RevisionCompacted, AboveLimit where
     there is too much to undo, and RevertForbidden where some of it may not be read."""
 
-    def __init__(self, store: Store, history: HistoryReads, differences: Differences) -> None:
+    def __init__(self, store: Store, history: HistoryReads, differences: DifferenceReads) -> None:
         self._store = store
         self._history = history
         self._differences = differences
@@ -151,12 +151,12 @@ class _Undos:
             self._edits.append(KeyEdit(key, Revert(tuple(taken), self._terms.conflict, forced)))
 
     def _weigh(self, undo: Undo, held: int) -> None:
-        """Hold the memory of its states, which were made since so much was held. Raises OverLimit,
+        """Hold the memory of its states, which were made since so much was held. Raises AboveLimit,
         MemoryFull."""
         states = [each for each in (undo.base, undo.target) if each is not None]
         self._bytes += sum(each.size_bytes for each in states)
         if self._bytes > DOCUMENTS_BYTES_MAX:
-            raise OverLimit(
+            raise AboveLimit(
                 f"the states to go back to, and from, take {self._bytes} bytes or more, and"
                 f" {DOCUMENTS_BYTES_MAX} are allowed: revert less, under a prefix",
                 limit="documents_bytes_max",
@@ -200,7 +200,7 @@ def _is_meant(key: str, terms: RevertTerms) -> bool:
 def _require_few(documents: int, terms: RevertTerms) -> None:
     maximum = terms.documents_max
     if documents > maximum:
-        raise OverLimit(
+        raise AboveLimit(
             f"it is about {documents} documents or more, and one commit may revert {maximum}:"
             " revert them under one prefix after the other",
             limit="transaction_actions_max",

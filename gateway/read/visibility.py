@@ -41,7 +41,7 @@ from gateway.model import (
     bare,
 )
 from gateway.runtime import Runtime
-from gateway.state.heads import Observer, Settler, Standing, as_unavailable
+from gateway.state.heads import HeadReader, Settler, Standing, as_unavailable
 from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
@@ -85,13 +85,13 @@ def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
 _may_read: Final = interruptible(may_read)
 
 
-class Acls:
+class AclLookup:
     """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
         self,
         store: Store,
-        observer: Observer,
+        observer: HeadReader,
         settler: Settler,
         runtime: Runtime,
         meters: Meters = NO_METERS,
@@ -206,7 +206,7 @@ class Acls:
 class Sight:
     """What acls let a principal without role admin see of a catalog."""
 
-    def __init__(self, acls: Acls, principal: Principal, catalog: str) -> None:
+    def __init__(self, acls: AclLookup, principal: Principal, catalog: str) -> None:
         self._acls = acls
         self._catalog = catalog
         self.principal = principal

@@ -32,11 +32,11 @@ from gateway.errors import (
 )
 from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import SETTINGS_KEY, Document, Head, Pin
+from gateway.model import SETTINGS_KEY, Document, Head, PinRecord
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.sweep import Sweeper
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 
 _TRIES = 20
 _TOMBSTONES_AT_ONCE = 1_000
@@ -53,7 +53,7 @@ class CompactionResult:
 
 
 class CatalogCompaction:
-    """Every method raises Unreachable, and what the ``rest`` raises that it is given.
+    """Every method raises StoreUnreachable, and what the ``rest`` raises that it is given.
 
     ``rest`` is called between two pieces of work, so that writers get their turn.
     """
@@ -166,7 +166,7 @@ class CatalogCompaction:
         return self._runtime.now_us() - self._limits.idempotency_s * 1_000_000
 
 
-def lowest_pin(pins: Sequence[Pin], now_us: int) -> int | None:
+def lowest_pin(pins: Sequence[PinRecord], now_us: int) -> int | None:
     """The lowest revision that a pin holds; one that expired holds nothing."""
     return min((pin.revision for pin in pins if pin.expires_us > now_us), default=None)
 
@@ -230,7 +230,7 @@ class Compactor:
             try:
                 if self.run_round():
                     self._meters.compaction_round("finished")
-            except Unreachable as error:
+            except StoreUnreachable as error:
                 self._meters.compaction_round("failed")
                 _log.warning("the compactor can't reach the database: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
@@ -242,7 +242,7 @@ class Compactor:
         """Go over all catalogs once, if the lease can be had; whether the round was finished.
 
         The lease is kept until the next round, so that one process of all does them. Raises
-        Unreachable.
+        StoreUnreachable.
         """
         self._holder = self._holder or self._runtime.new_id()
         try:
@@ -274,7 +274,7 @@ class Compactor:
                 self._rest()
         except LeaseLost:
             raise
-        except Unreachable as error:
+        except StoreUnreachable as error:
             self._store.ping()  # where it answers, the trouble is this catalog's
             self._meters.compaction_failed()
             _log.warning(

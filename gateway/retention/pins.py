@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.errors import (
+    AboveLimit,
     CatalogNotFound,
     OfAnother,
-    OverLimit,
     PinNotFound,
     RevisionCompacted,
     RevisionNotFound,
@@ -16,7 +16,7 @@ from gateway.errors import (
 )
 from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Pin, Retention
+from gateway.model import PinRecord, Retention
 from gateway.retention.compaction import CatalogCompaction, CompactionResult, Compactor, SettingsOf
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -66,10 +66,10 @@ class HistoryRetention:
 
     def pin(
         self, catalog: str, revision: int | None, seconds: int, owner: str, note: str = ""
-    ) -> Pin:
+    ) -> PinRecord:
         """Hold ``revision`` (None: the head as it is now) for ``seconds``; ``owner``'s from now on.
 
-        Raises RevisionNotFound above the head, RevisionCompacted below the floor, and OverLimit.
+        Raises RevisionNotFound above the head, RevisionCompacted below the floor, and AboveLimit.
         """
         self._refuse_long(seconds)
         with as_unavailable():
@@ -78,7 +78,7 @@ class HistoryRetention:
             pin_id = self._runtime.new_id()
             for _ in range(_TRIES):
                 at = bounds.revision if revision is None else revision
-                pin = Pin(pin_id, at, self._expires_us(seconds), owner, note)
+                pin = PinRecord(pin_id, at, self._expires_us(seconds), owner, note)
                 if self._store.set_pin(catalog, pin):
                     return pin
                 bounds = self._bounds(catalog)
@@ -86,8 +86,8 @@ class HistoryRetention:
                     _refuse_revision(revision, bounds)
         raise StoreUnavailable("the catalog's history moves on too fast to be pinned")
 
-    def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> Pin:
-        """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, OverLimit, and
+    def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> PinRecord:
+        """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, AboveLimit, and
         OfAnother unless it is the principal ``by``'s."""
         self._refuse_long(seconds)
         with as_unavailable():
@@ -110,7 +110,7 @@ class HistoryRetention:
             if not self._store.drop_pin(catalog, pin_id):
                 raise PinNotFound(pin_id)
 
-    def pins(self, catalog: str) -> Sequence[Pin]:
+    def pins(self, catalog: str) -> Sequence[PinRecord]:
         """The pins that haven't expired, by revision, including those of running exports."""
         with as_unavailable():
             bounds = self._bounds(catalog)
@@ -118,7 +118,7 @@ class HistoryRetention:
         live = [pin for pin in bounds.pins if pin.expires_us > now_us]
         return sorted(live, key=lambda pin: (pin.revision, pin.id))
 
-    def read_pin(self, catalog: str, pin_id: str) -> Pin:
+    def read_pin(self, catalog: str, pin_id: str) -> PinRecord:
         """Raises PinNotFound."""
         with as_unavailable():
             return self._live(catalog, pin_id)
@@ -131,7 +131,7 @@ class HistoryRetention:
             )
 
     def refuse_more_pins(self, catalog: str, owner: str) -> None:
-        """Raises OverLimit where ``owner`` may not have one more pin in the catalog."""
+        """Raises AboveLimit where ``owner`` may not have one more pin in the catalog."""
         with as_unavailable():
             self._refuse_more(catalog, owner, self._bounds(catalog))
 
@@ -141,7 +141,7 @@ class HistoryRetention:
             raise CatalogNotFound(catalog, 0)
         return bounds
 
-    def _live(self, catalog: str, pin_id: str) -> Pin:
+    def _live(self, catalog: str, pin_id: str) -> PinRecord:
         now_us = self._runtime.now_us()
         for pin in self._bounds(catalog).pins:
             if pin.id == pin_id and pin.expires_us > now_us:
@@ -153,7 +153,7 @@ class HistoryRetention:
 
     def _refuse_long(self, seconds: int) -> None:
         if seconds > self._limits.pin_seconds_max:
-            raise OverLimit(
+            raise AboveLimit(
                 f"a pin may hold for {self._limits.pin_seconds_max} seconds, not {seconds}",
                 limit="pin_seconds_max",
                 maximum=self._limits.pin_seconds_max,
@@ -174,7 +174,7 @@ class HistoryRetention:
             ("the catalog", len(kept), "pins_max", limits.pins_max),
         ):
             if count >= maximum:
-                raise OverLimit(
+                raise AboveLimit(
                     f"{whose} has {count} pins in {catalog!r}; {maximum} are allowed",
                     limit=limit,
                     maximum=maximum,
@@ -191,5 +191,5 @@ def _refuse_revision(revision: int, bounds: Retention) -> None:
         raise RevisionCompacted(revision, bounds.floor)
 
 
-def _of_another(pin: Pin, by: str) -> OfAnother:
+def _of_another(pin: PinRecord, by: str) -> OfAnother:
     return OfAnother(f"the pin {pin.id!r} is {pin.owner or 'the service'!r}'s, not {by!r}'s")

@@ -21,13 +21,14 @@ from itertools import chain
 from msgspec import structs
 
 import patching
-from gateway.model import Change, Claim, Commit, Document, Head, Move
+from gateway.model import Change, Claim, Commit, Document, Head, HeadMove
 from gateway.retention.verification import Finding, Verification
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Moved, Store
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 
 _AUTHOR = "gateway repair"
 _MESSAGE = "written anew from the log, from which it differed"
@@ -180,9 +181,9 @@ def _without_copy(change: Change, commit: Commit) -> Change:
     return structs.replace(change, value=ABSENT)
 
 
-def _move(head: Head, commit: Commit) -> Move:
+def _move(head: Head, commit: Commit) -> HeadMove:
     """The move of this very head by ``commit``, past everybody in line, over the head's tail."""
-    return Move(
+    return HeadMove(
         head.catalog,
         head.revision,
         (commit,),

@@ -26,12 +26,13 @@ from msgspec.structs import replace
 
 import patching
 from gateway.errors import CatalogNotFound
-from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Head, Pin
+from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Head, PinRecord
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 
 _COMMITS_AT_ONCE = 1_000
 _DOCUMENTS_AT_ONCE = 500
@@ -136,7 +137,7 @@ class _Hold:
     def _pin(self) -> bool:
         self._pinned_at = self._runtime.monotonic()
         expires_us = self._runtime.now_us() + _PIN_S * 1_000_000
-        pin = Pin(self._pin_id, self.head.floor, expires_us, "", "verify")
+        pin = PinRecord(self._pin_id, self.head.floor, expires_us, "", "verify")
         return self._store.set_pin(self.head.catalog, pin)
 
 

@@ -493,7 +493,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SettingRow:
     """One row of the table. `kind.show(value)` is safe to print, also for a secret."""
 
     name: str
@@ -532,7 +532,7 @@ def variable_of(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def _table() -> tuple[Setting, ...]:
+def _table() -> tuple[SettingRow, ...]:
     rows = []
     for column in fields(Settings):
         factory = column.default_factory
@@ -541,7 +541,7 @@ def _table() -> tuple[Setting, ...]:
         kind = column.metadata["kind"]
         shown = column.metadata["default_shown"] or _shown_default(kind, fixed)
         rows.append(
-            Setting(
+            SettingRow(
                 name=column.name,
                 kind=kind,
                 help=column.metadata["help"],

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, CacheReadings, Meters
-from gateway.model import Commit, Document, Head, Move, Place, Verdict
+from gateway.model import Commit, Document, Head, HeadMove, HeadPosition, Verdict
 from gateway.runtime import Runtime
 from gateway.state.memory import (
     MEMORY_PER_ENTRY,
@@ -59,8 +59,8 @@ class _Entry:
     recent: Recent | None = None  # where somebody has asked for it
 
     @property
-    def place(self) -> Place:
-        return Place(self.revision, self.last, self.judged, self.last_verdict)
+    def place(self) -> HeadPosition:
+        return HeadPosition(self.revision, self.last, self.judged, self.last_verdict)
 
 
 class Seen(NamedTuple):
@@ -104,7 +104,7 @@ class Cache:
         entry = self._entries.get(catalog)
         return None if entry is None else entry.revision
 
-    def places(self, catalogs: Iterable[str]) -> dict[str, Place]:
+    def places(self, catalogs: Iterable[str]) -> dict[str, HeadPosition]:
         """Where the entries of these catalogs stand; those without one are left out."""
         with self._lock:
             found = ((each, self._entries.get(each)) for each in catalogs)
@@ -285,7 +285,7 @@ class Cache:
         entry.judged, entry.verdicts = judged, left
         entry.judged_written = max(entry.judged_written, written)
 
-    def replace(self, move: Move, documents: Mapping[str, Document]) -> None:
+    def replace(self, move: HeadMove, documents: Mapping[str, Document]) -> None:
         """Move a catalog's entry on by a won move, to the states that its commits left."""
         with self._lock:
             entry = self._entries.get(move.catalog)
@@ -325,7 +325,7 @@ class Cache:
         """``forget`` is called with each catalog that went back: it has something of it, too."""
         self._forgetting.append(forget)
 
-    def went_back(self, catalog: str, before: Place, found: str) -> None:
+    def went_back(self, catalog: str, before: HeadPosition, found: str) -> None:
         """``found``, read now, can't follow what this process has known: ``before``.
 
         Everything is forgotten, which is harmless where the reading was an old one after all.

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Claim, Commit, Head, Place, Verdict
+from gateway.model import Claim, Commit, Head, HeadPosition, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.patience import Patience
 from gateway.state.replay import HistoryIncomplete, WrongBase
 from gateway.state.tail import Tail, WentBack, moment, write_out
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 
 _HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
@@ -47,7 +47,7 @@ class Standing(NamedTuple):
     claims: tuple[Claim, ...] = ()
 
 
-class Observer:
+class HeadReader:
     """Reads heads and brings the cache up to them."""
 
     def __init__(self, store: Store, cache: Cache, limits: ServiceLimits) -> None:
@@ -63,13 +63,13 @@ class Observer:
         catalogs: Collection[str],
         read: Callable[[Collection[str]], Mapping[str, Head]] | None = None,
     ) -> dict[str, Standing]:
-        """Where each catalog stands now; the cache stands there or further on. Raises Unreachable.
+        """Where each catalog stands now; the cache stands there or further on.
 
-        A bounded cache may have dropped its entry again. ``read`` reads heads with their tails in
-        another way than the store.
+        Raises StoreUnreachable. A bounded cache may have dropped its entry again. ``read`` reads
+        heads with their tails in another way than the store.
         """
         standings: dict[str, Standing] = {}
-        known: dict[str, Place] = {}
+        known: dict[str, HeadPosition] = {}
         if read is None and self._moving.isdisjoint(catalogs):
             known = self._cache.places(catalogs)
         moved = set(catalogs).difference(known)
@@ -98,7 +98,7 @@ class Observer:
             self._moving.clear()
         self._moving.add(catalog)
 
-    def _cached(self, head: Head, before: Place) -> Standing | None:
+    def _cached(self, head: Head, before: HeadPosition) -> Standing | None:
         """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far.
 
         ``before``: where the cache was before the head was read.
@@ -109,7 +109,7 @@ class Observer:
         tails = self._cache.tails_at(head)
         return None if tails is None else _standing(head, *tails)
 
-    def _catch_up(self, head: Head, before: Place | None) -> Standing | None:
+    def _catch_up(self, head: Head, before: HeadPosition | None) -> Standing | None:
         """The standing at ``head``, read with its tail; None where it must be read again.
 
         ``before``: where the cache was before the head was read.
@@ -154,7 +154,7 @@ class Settler:
         self,
         store: Store,
         cache: Cache,
-        observer: Observer,
+        observer: HeadReader,
         runtime: Runtime,
         limits: ServiceLimits,
         hurry: Callable[[str], None] = lambda _: None,
@@ -250,11 +250,11 @@ class Settler:
 
 @contextmanager
 def as_unavailable() -> Iterator[None]:
-    """Raises StoreUnavailable where what is done inside raises Unreachable.
+    """Raises StoreUnavailable where what is done inside raises StoreUnreachable.
 
     What the database's driver says is the cause's, and not told: it names hosts and their state.
     """
     try:
         yield
-    except Unreachable as error:
+    except StoreUnreachable as error:
         raise StoreUnavailable("the database can't be reached") from error

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from gateway.model import Head
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.store.contract import Store, Unreachable, WriteRejected
+from gateway.store.contract import Store, StoreUnreachable, WriteRejected
 
 _log = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class Janitor:
             try:
                 self.run_round()
                 self.end_uncommitted()
-            except Unreachable as error:
+            except StoreUnreachable as error:
                 _log.info("the janitor can't reach the database: %s", error)
             except Exception:  # noqa: BLE001 - the thread must outlive any defect
                 _log.exception("a round of the janitor failed")
 
     def run_round(self) -> None:
-        """End the tails of all heads that haven't moved for a while. Raises Unreachable."""
+        """End the tails of all heads that haven't moved for a while. Raises StoreUnreachable."""
         self._holder = self._holder or self._runtime.new_id()
         before_us = self._runtime.now_us() - _LEFT_US
         kept = 0  # of those looked at
@@ -67,14 +67,14 @@ class Janitor:
                 return
 
     def _end(self, left: Sequence[Head]) -> int:
-        """End those of these tails that can be; returns how many. Raises Unreachable."""
+        """End those of these tails that can be; returns how many. Raises StoreUnreachable."""
         asked = {
             head.catalog: [head.revision] for head in left if head.judged_written == head.judged
         }
         there: Mapping[str, int] = {}
         try:
             there = self._store.last_written(asked) if asked else {}
-        except Unreachable as error:  # it may be the trouble of one of them: each is asked for
+        except StoreUnreachable as error:  # it may be the trouble of one of them: each is asked for
             _log.info("tails are looked at one by one: %s", error)
         ended: dict[str, tuple[int, int]] = {}
         in_a_row = 0  # that the database wasn't reached for
@@ -83,7 +83,7 @@ class Janitor:
                 if head.catalog in there or self._finish(head):
                     ended[head.catalog] = (head.revision, head.judged)
                 in_a_row = 0
-            except Unreachable as error:
+            except StoreUnreachable as error:
                 in_a_row += 1
                 if in_a_row == _UNREACHABLE_MAX:  # it is no trouble of single catalogs
                     raise
@@ -97,10 +97,10 @@ class Janitor:
         return len(ended)
 
     def _finish(self, head: Head) -> bool:
-        """Whether all that the head has is written out. Raises Unreachable."""
+        """Whether all that the head has is written out. Raises StoreUnreachable."""
         try:
             return self._settler.finish(head.catalog, head.revision, head.judged)
-        except Unreachable:
+        except StoreUnreachable:
             raise
         except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
             about = {"catalog": head.catalog}
@@ -108,7 +108,7 @@ class Janitor:
             return False
 
     def end_uncommitted(self) -> None:
-        """Delete heads without a commit whose verdicts are over. Raises Unreachable.
+        """Delete heads without a commit whose verdicts are over. Raises StoreUnreachable.
 
         A refusal under an idempotency key makes a head also for a catalog that nobody ever writes.
         It is deleted as it was found: a first commit meanwhile wins, and one afterwards finds no

@@ -19,13 +19,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import patching
+import patching.owners
+import patching.values
 from gateway import memory
 from gateway.cpu import interruptible
 from gateway.meters import Meters
 from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document, bare
 from gateway.store.contract import Store
 from gateway.store.scanned import Undecoded
-from patching import Owners
+from patching.owners import OwnerTree
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +116,7 @@ def laid_over(
 
     Where ``tail`` wasn't made from what is stored, it is rebuilt from the log, which is told.
     Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase where the log
-    doesn't fit together itself, and Unreachable.
+    doesn't fit together itself, and StoreUnreachable.
     """
     states = dict(stored)
     for key, error in _advance_each(states, tail).items():
@@ -187,15 +189,17 @@ def _attributes_after(
     return change.attributes or None
 
 
-def _owners_after(document: Document | None, commit: Commit, change: Change) -> Owners | None:
+def _owners_after(document: Document | None, commit: Commit, change: Change) -> OwnerTree | None:
     if document is None or change.begins_at(commit.revision):
         return change.owners
     if change.owners_change is None:
         return document.owners
-    return patching.changed_owners(document.owners, change.owners_change, commit.revision)
+    return patching.owners.changed_owners(document.owners, change.owners_change, commit.revision)
 
 
-def _content_after(document: Document | None, change: Change) -> patching.Json | patching.Absent:
+def _content_after(
+    document: Document | None, change: Change
+) -> patching.Json | patching.values.Absent:
     if change.action == "delete":
         return patching.ABSENT
     if change.value is not patching.ABSENT:
@@ -270,7 +274,7 @@ def rebuild(
 
     Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
     out but for ``tail``, and afterwards that it wasn't compacted meanwhile. Raises
-    HistoryIncomplete, Unreachable, and WrongBase where the log doesn't fit together.
+    HistoryIncomplete, StoreUnreachable, and WrongBase where the log doesn't fit together.
     """
     if tail and tail[0].revision <= revision:
         state = rebuild(store, catalog, key, tail[0].revision - 1)

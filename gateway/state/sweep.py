@@ -56,14 +56,14 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SweepWindow:
     """What becomes of a window: its own commits (``swept``), and which keys it ``superseded``."""
 
     superseded: frozenset[str]
     swept: Sequence[Swept]
 
 
-def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> Window:
+def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> SweepWindow:
     """``commits`` are all of a window, ascending; part of them may have been swept already."""
     superseded: set[str] = set()
     needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
@@ -80,7 +80,7 @@ def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> Window:
         for commit in commits
         if not commit.changes or len(needed[commit.revision]) < len(commit.changes)
     ]
-    return Window(frozenset(superseded), swept)
+    return SweepWindow(frozenset(superseded), swept)
 
 
 def sweep_older(
@@ -170,7 +170,7 @@ class Sweeper:
         changed or deleted.
 
         Replies made since ``replies_since_us`` are kept. ``rest`` is called between two windows.
-        Raises Unreachable, and what ``rest`` and ``step`` raise.
+        Raises StoreUnreachable, and what ``rest`` and ``step`` raise.
         """
         bounds = self.store.retention(catalog)
         if bounds is None:
@@ -204,7 +204,7 @@ class Sweeper:
         self.apply(catalog, window.swept, "sweep_window")
         return through, count + len(window.swept)
 
-    def _sweep_older(self, catalog: str, swept: int, window: Window, keeping: Keeping) -> int:
+    def _sweep_older(self, catalog: str, swept: int, window: SweepWindow, keeping: Keeping) -> int:
         count = 0
         # The commit at the last floor was kept for its time, whatever its keys.
         marker = self.store.list_commits(catalog, swept - 1, swept, 1, None, 1) if swept else ()

@@ -135,7 +135,7 @@ def write_out(
 ) -> None:
     """Write these tails out.
 
-    Raises Unreachable, WentBack, and what ``laid_over`` raises where one doesn't fit.
+    Raises StoreUnreachable, WentBack, and what ``laid_over`` raises where one doesn't fit.
     """
     has_commits = any(tail.commits for tail in tails.values())
     refresh(store, runtime, tails, late_s)

@@ -24,7 +24,7 @@ from typing import Final
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Commit, Document, Move, Verdict
+from gateway.model import Commit, Document, HeadMove, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
 from gateway.state.patience import Patience
@@ -39,7 +39,7 @@ from gateway.state.tail import (
     moment,
     write_out,
 )
-from gateway.store.contract import Store, Unreachable, Unsent
+from gateway.store.contract import Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class WriteOut:
     def add(
         self,
         since: Moment,
-        move: Move,
+        move: HeadMove,
         carried: Sequence[Commit] = (),
         judged: Sequence[Verdict] = (),
         documents: Mapping[str, Document] = NOTHING,
@@ -304,7 +304,7 @@ class WriteOut:
         about = {"catalog": catalog}
         if isinstance(error, WentBack):
             self._cache.lost(catalog, str(error))
-        elif isinstance(error, Unreachable):
+        elif isinstance(error, StoreUnreachable):
             _log.warning("the tail of %r can't be written out: %s", catalog, error, extra=about)
         else:
             text = "the tail of %r can't be written out"

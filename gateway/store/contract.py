@@ -7,9 +7,10 @@ trips as a batch over one. Two implementations keep this contract and run the sa
 A read returns what a majority acknowledged, and is never older than a write that was acknowledged
 before the read began. A write is acknowledged when a majority has it on disk.
 
-Errors: ``Unreachable`` from any call. From a read it says that nothing happened; from a write that
-it may or may not have happened, now or later, unless it is ``Unsent``. A write that the database
-answers with a refusal is ``WriteRejected``; of ``move_heads``, each move has a result of its own.
+Errors: ``StoreUnreachable`` from any call. From a read it says that nothing happened; from a write
+that it may or may not have happened, now or later, unless it is ``Unsent``. A write that the
+database answers with a refusal is ``WriteRejected``; of ``move_heads``, each move has a result of
+its own.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from gateway.model import (
     Digested,
     Document,
     Head,
-    Move,
-    Pin,
+    HeadMove,
+    PinRecord,
     Reply,
     Retention,
     Verdict,
@@ -42,15 +43,15 @@ SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
-class Unreachable(Exception):
+class StoreUnreachable(Exception):
     """The database did not answer in time; the effect of a write is unknown."""
 
 
-class Unsent(Unreachable):
+class Unsent(StoreUnreachable):
     """Nothing was sent: the write did not happen, and never will."""
 
 
-class WriteRejected(Unreachable):
+class WriteRejected(StoreUnreachable):
     """The database refuses a part of what was to be written, for what it is: that part was not
     written, and would be refused again. Of the rest all may be written, or not.
 
@@ -97,8 +98,8 @@ class CommitSignals(Protocol):
     """Tells which catalogs have new commits written out; all watchers share one.
 
     A signal is a hint: its receiver reads the log from its own place. Signals are about commits
-    written out after it was opened. Where ``next`` raised Unreachable, a new one must be opened,
-    and the commits in between have no signal.
+    written out after it was opened. Where ``next`` raised StoreUnreachable, a new one must be
+    opened, and the commits in between have no signal.
     """
 
     def next(self, timeout_s: float) -> Mapping[str, int]:
@@ -191,13 +192,13 @@ class Store(Protocol):
         """The worker leaves the lines, in one call. Not acknowledged by anybody: a hint that saves
         waiting."""
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
+    def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
         """The one linearization point: each move by itself, at most one per catalog.
 
         A move asks for the head's place: its revision and verdict, with the ids of both. A lost
         move changes nothing. The same move is LOST the second time. A catalog that is missing from
-        the answer is in doubt, as all are where the call raises Unreachable: its move may have been
-        made, or may yet be.
+        the answer is in doubt, as all are where the call raises StoreUnreachable: its move may have
+        been made, or may yet be.
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
@@ -291,7 +292,7 @@ class Store(Protocol):
     def retention(self, catalog: str) -> Retention | None:
         """The bounds of the catalog's history; None where nothing was ever committed."""
 
-    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         """Add the pin, or replace the one with its id, if floor <= pin.revision <= head revision.
 
         With ``held``, replace only exactly that pin: a late renewal changes nothing. One
@@ -347,11 +348,11 @@ class Store(Protocol):
     def await_reachable(self, patience_s: float) -> None:
         """Return when the database is reachable; at once, unasked, where it was a moment ago.
 
-        Raises Unreachable after ``patience_s``.
+        Raises StoreUnreachable after ``patience_s``.
         """
 
     def ping(self) -> None:
-        """Raise Unreachable unless the database answers and accepts writes."""
+        """Raise StoreUnreachable unless the database answers and accepts writes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from typing import Final
 
 from gateway.access.principal import Grant, Principal, grant_text, principal
 from gateway.errors import StoreUnavailable, Unauthenticated
-from gateway.store.contract import StoredToken, TokenStore, Unreachable
+from gateway.store.contract import StoredToken, StoreUnreachable, TokenStore
 
 PREFIX: Final = "gwt_"
 REMEMBERED_S: Final = 3.0
@@ -65,7 +65,7 @@ class _Seen:
 
 
 class Tokens:
-    """Thread-safe. Any call but ``principal`` raises the store's Unreachable."""
+    """Thread-safe. Any call but ``principal`` raises the store's StoreUnreachable."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Tokens:
                 stored = self._unknown.token(token_id)
             else:
                 stored = self._store.token(token_id)
-        except Unreachable as error:
+        except StoreUnreachable as error:
             if seen is not None and age_s < REMEMBERED_S:
                 return seen
             raise StoreUnavailable("the database can't be reached") from error
@@ -195,7 +195,7 @@ class _Lookups:
         self._changed = threading.Condition()
 
     def token(self, token_id: str) -> StoredToken | None:
-        """The token with this id, or None. Raises the store's Unreachable."""
+        """The token with this id, or None. Raises the store's StoreUnreachable."""
         with self._changed:
             query = self._next
             query.ids.add(token_id)

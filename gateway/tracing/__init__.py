@@ -46,7 +46,7 @@ def tracing(version: str) -> Tracing | None:
         )
         return None
     try:
-        found: Tracing = spans.Spans(spans.exporting_provider(version))
+        found: Tracing = spans.SpanRecorder(spans.exporting_provider(version))
     except (ValueError, ImportError) as error:
         _log.warning("there are no traces: %s", error)
         return None

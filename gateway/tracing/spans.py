@@ -58,7 +58,7 @@ def exporting_provider(version: str) -> TracerProvider:
     return provider
 
 
-class Spans:
+class SpanRecorder:
     """The spans of requests and writes: see ``gateway.tracing.Tracing``."""
 
     def __init__(self, provider: TracerProvider) -> None:

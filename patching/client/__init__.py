@@ -7,178 +7,156 @@
 
 `Gateway` and `Catalog` are what programs use; `Follower` keeps a local copy of a catalog, and
 `append` commits on top of that. Every error is a `ClientError`, whose docstring draws the tree.
-`Transport`, `CatalogRoutes` and `BulkWriter` are the layer below: requests as they are, without
-retries.
+What fewer programs need is in submodules: all `errors`, the gateway's answers as `results`, the
+`terms` of a write, and the layer below, requests as they are, without retries: `transport`,
+`routes` (of one catalog) and `bulk_writer`.
 """
 
+import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from patching.client._append import Appended, append
-from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter
-from patching.client._documents import Part, contested
-from patching.client._errors import (
+from patching.client._documents import contested
+from patching.client._follower import Follower
+from patching.client._gateway import Catalog, Gateway
+from patching.client._local_copy import History, Snapshot
+from patching.client._retention import Pin
+from patching.client._retry import Retry, RetryDetails
+from patching.client._subscription import Reload, Subscription
+from patching.client.bulk_writer import BulkAnswer, BulkLine, BulkTerms
+from patching.client.errors import (
     AppendFailed,
-    BadRequest,
     Busy,
     ClientError,
-    CommitsMissed,
-    CommitSummary,
     Conflict,
-    FollowerStopped,
     Gone,
-    Invalid,
-    ListenerStopped,
-    ListenerTooSlow,
     NotAuthorized,
     NotFound,
-    NotModified,
     OutcomeUnknown,
-    OverLimit,
-    PinLost,
     PreconditionFailed,
-    PreconditionRequired,
     Problem,
     RequestError,
-    RevisionTooOld,
-    RevisionUnknown,
-    Unavailable,
-    UnexpectedAnswer,
     Unreachable,
     UpdateFailed,
-    WaitTimedOut,
 )
-from patching.client._feed import Feed
-from patching.client._follower import Follower
-from patching.client._gateway import Catalog, CatalogSettings, Gateway
-from patching.client._local_copy import History, Snapshot
-from patching.client._reading import ExportStream
-from patching.client._results import (
-    ActionResult,
-    CatalogHead,
-    CatalogState,
-    CatalogWritten,
+from patching.client.results import (
     Change,
     Commit,
-    Compaction,
-    ContestedLeaf,
-    Difference,
     Document,
-    DocumentDigest,
-    LeafOwners,
-    Owner,
-    OwnershipChange,
+    Reverted,
     Several,
     TransactionResult,
     Updated,
     Written,
 )
-from patching.client._retention import Pin, PinState
-from patching.client._retry import Retry, RetryDetails, warn_renamed
-from patching.client._reverting import Reverted, SkippedPlace
-from patching.client._routes import CatalogRoutes, CommitPage, Export, FeedPage
-from patching.client._subscription import Reload, Subscription
-from patching.client._terms import Token, Tokens, WriteTerms, new_idempotency_key
-from patching.client._transactions import Branch, Condition, Transaction
-from patching.client._transport import HttpAnswer, Transport, segment
-from patching.client._uploads import Upload, Uploads, UploadState
+from patching.client.transactions import Condition, Transaction
+from patching.client.uploads import Upload
 
 __all__ = [
-    "ActionResult",
     "AppendFailed",
     "Appended",
-    "BadRequest",
-    "Branch",
     "BulkAnswer",
     "BulkLine",
     "BulkTerms",
-    "BulkWriter",
     "Busy",
     "Catalog",
-    "CatalogHead",
-    "CatalogRoutes",
-    "CatalogSettings",
-    "CatalogState",
-    "CatalogWritten",
     "Change",
     "ClientError",
     "Commit",
-    "CommitPage",
-    "CommitSummary",
-    "CommitsMissed",
-    "Compaction",
     "Condition",
     "Conflict",
-    "ContestedLeaf",
-    "Difference",
     "Document",
-    "DocumentDigest",
-    "Export",
-    "ExportStream",
-    "Feed",
-    "FeedPage",
     "Follower",
-    "FollowerStopped",
     "Gateway",
     "Gone",
     "History",
-    "HttpAnswer",
-    "Invalid",
-    "LeafOwners",
-    "ListenerStopped",
-    "ListenerTooSlow",
     "NotAuthorized",
     "NotFound",
-    "NotModified",
     "OutcomeUnknown",
-    "OverLimit",
-    "Owner",
-    "OwnershipChange",
-    "Part",
     "Pin",
-    "PinLost",
-    "PinState",
     "PreconditionFailed",
-    "PreconditionRequired",
     "Problem",
     "Reload",
     "RequestError",
     "Retry",
     "RetryDetails",
     "Reverted",
-    "RevisionTooOld",
-    "RevisionUnknown",
     "Several",
-    "SkippedPlace",
     "Snapshot",
     "Subscription",
-    "Token",
-    "Tokens",
     "Transaction",
     "TransactionResult",
-    "Transport",
-    "Unavailable",
-    "UnexpectedAnswer",
     "Unreachable",
     "UpdateFailed",
     "Updated",
     "Upload",
-    "UploadState",
-    "Uploads",
-    "WaitTimedOut",
-    "WriteTerms",
     "Written",
     "append",
     "contested",
-    "new_idempotency_key",
-    "segment",
 ]
 
-
 if not TYPE_CHECKING:
+    # Former names here, by the module that has them.
+    _MOVED = {
+        "Part": "patching.client._documents.Part",
+        "Feed": "patching.client._feed.Feed",
+        "CatalogSettings": "patching.client._gateway.SettingsPart",
+        "Settings": "patching.client._gateway.SettingsPart",
+        "ExportStream": "patching.client._reading.ExportStream",
+        "Backoff": "patching.client.Retry",
+        "BulkWriter": "patching.client.bulk_writer.BulkWriter",
+        "BadRequest": "patching.client.errors.BadRequest",
+        "CommitSummary": "patching.client.errors.CommitSummary",
+        "CommitsMissed": "patching.client.errors.CommitsMissed",
+        "FollowerStopped": "patching.client.errors.FollowerStopped",
+        "Invalid": "patching.client.errors.Invalid",
+        "ListenerStopped": "patching.client.errors.ListenerStopped",
+        "ListenerTooSlow": "patching.client.errors.ListenerTooSlow",
+        "NotModified": "patching.client.errors.NotModified",
+        "OverLimit": "patching.client.errors.OverLimit",
+        "PinLost": "patching.client.errors.PinLost",
+        "PreconditionRequired": "patching.client.errors.PreconditionRequired",
+        "RevisionTooOld": "patching.client.errors.RevisionTooOld",
+        "RevisionUnknown": "patching.client.errors.RevisionUnknown",
+        "Unavailable": "patching.client.errors.Unavailable",
+        "UnexpectedAnswer": "patching.client.errors.UnexpectedAnswer",
+        "WaitTimedOut": "patching.client.errors.WaitTimedOut",
+        "ActionResult": "patching.client.results.ActionResult",
+        "CatalogHead": "patching.client.results.CatalogHead",
+        "CatalogState": "patching.client.results.CatalogState",
+        "CatalogWritten": "patching.client.results.CatalogWritten",
+        "Compaction": "patching.client.results.Compaction",
+        "ContestedLeaf": "patching.client.results.ContestedLeaf",
+        "Difference": "patching.client.results.Difference",
+        "DocumentDigest": "patching.client.results.DocumentDigest",
+        "LeafOwners": "patching.client.results.LeafOwners",
+        "Owner": "patching.client.results.Owner",
+        "OwnersChange": "patching.client.results.OwnershipChange",
+        "OwnershipChange": "patching.client.results.OwnershipChange",
+        "PinState": "patching.client.results.PinState",
+        "SkippedPlace": "patching.client.results.SkippedPlace",
+        "UploadState": "patching.client.results.UploadState",
+        "CatalogRoutes": "patching.client.routes.CatalogRoutes",
+        "CommitPage": "patching.client.routes.CommitPage",
+        "Export": "patching.client.routes.Export",
+        "FeedPage": "patching.client.routes.FeedPage",
+        "Token": "patching.client.terms.Token",
+        "Tokens": "patching.client.terms.Tokens",
+        "WriteTerms": "patching.client.terms.WriteTerms",
+        "new_idempotency_key": "patching.client.terms.new_idempotency_key",
+        "Branch": "patching.client.transactions.Branch",
+        "Answer": "patching.client.transport.HttpAnswer",
+        "HttpAnswer": "patching.client.transport.HttpAnswer",
+        "Transport": "patching.client.transport.Transport",
+        "segment": "patching.client.transport.segment",
+        "Uploads": "patching.client.uploads.CatalogUploads",
+    }
 
     def __getattr__(name: str) -> object:
-        """Names that are to go."""
-        if name == "Backoff":
-            warn_renamed("patching.client.Backoff", "patching.client.Retry")
-            return Retry
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        place = _MOVED.get(name)
+        if place is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn(f"patching.client.{name} is deprecated: use {place}", DeprecationWarning, 2)
+        module, _, attribute = place.rpartition(".")
+        return getattr(import_module(module), attribute)

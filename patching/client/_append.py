@@ -11,7 +11,10 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from patching import Json
-from patching.client._errors import (
+from patching.client._follower import Follower
+from patching.client._local_copy import Snapshot
+from patching.client._retry import may_pass
+from patching.client.errors import (
     AppendFailed,
     FollowerStopped,
     Gone,
@@ -19,10 +22,7 @@ from patching.client._errors import (
     RequestError,
     WaitTimedOut,
 )
-from patching.client._follower import Follower
-from patching.client._local_copy import Snapshot
-from patching.client._results import TransactionResult
-from patching.client._retry import may_pass
+from patching.client.results import TransactionResult
 
 _T = TypeVar("_T")
 # A transaction that is sent gets this long at least: breaking it off leaves its outcome unknown.

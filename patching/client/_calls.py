@@ -20,16 +20,16 @@ from typing import Final
 
 import urllib3
 
-from patching.client._errors import Problem, RequestError
 from patching.client._retry import Retry, may_pass
-from patching.client._terms import (
+from patching.client.errors import Problem, RequestError
+from patching.client.terms import (
     CheckedTerms,
     Tokens,
     WriteTerms,
     condition_headers,
     new_idempotency_key,
 )
-from patching.client._transport import HttpAnswer, Query, Transport, segment
+from patching.client.transport import HttpAnswer, Query, Transport, segment
 
 # A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0
@@ -64,7 +64,7 @@ class Call:
     once: bool = False
 
 
-class Calls:
+class CallSender:
     """Thread-safe. ``timeout_s`` is the deadline of a call that brings none."""
 
     def __init__(self, transport: Transport, retry: Retry, timeout_s: float) -> None:

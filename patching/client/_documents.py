@@ -12,22 +12,11 @@ from typing import Any, Final, Literal, Unpack
 
 import msgspec
 
-from patching import (
-    ABSENT,
-    DEFAULT_LIMITS,
-    NO_LISTS,
-    Absent,
-    Conflict,
-    Json,
-    Lists,
-    apply,
-    as_operations,
-    diff,
-    is_extended,
-)
-from patching.client._calls import Calls
-from patching.client._errors import NotFound, NotModified, PreconditionFailed, Problem, UpdateFailed
-from patching.client._results import (
+from patching import ABSENT, DEFAULT_LIMITS, NO_LISTS, Json, Lists, apply, diff
+from patching.client._calls import CallSender
+from patching.client._retry import Tries, warn_renamed
+from patching.client.errors import NotFound, NotModified, PreconditionFailed, Problem, UpdateFailed
+from patching.client.results import (
     ContestedLeaf,
     Document,
     LeafOwners,
@@ -38,8 +27,7 @@ from patching.client._results import (
     parse_document,
     parse_written,
 )
-from patching.client._retry import Tries, warn_renamed
-from patching.client._terms import (
+from patching.client.terms import (
     Operations,
     Token,
     Tokens,
@@ -48,7 +36,11 @@ from patching.client._terms import (
     tag_list,
     token_texts,
 )
-from patching.client._transport import segment
+from patching.client.transport import segment
+from patching.extended import is_extended
+from patching.operations import as_operations
+from patching.ownership import OnConflict
+from patching.values import Absent
 
 _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"
@@ -65,7 +57,7 @@ class Part:
     """
 
     def __init__(
-        self, calls: Calls, catalog: str, part: Literal["documents", "attributes"]
+        self, calls: CallSender, catalog: str, part: Literal["documents", "attributes"]
     ) -> None:
         self._calls = calls
         self._catalog_path = f"/v1/catalogs/{segment(catalog)}"
@@ -322,7 +314,7 @@ _APPLY: Final = "application/vnd.metadata.apply+json"
 class Owning:
     """A part of `Catalog`."""
 
-    _calls: Calls
+    _calls: CallSender
     _catalog_path: str
 
     def apply(
@@ -331,7 +323,7 @@ class Owning:
         wanted: Mapping[str, Any],
         *,
         manager: str | None = None,
-        conflict: Conflict = "refuse",
+        conflict: OnConflict = "refuse",
         force: Sequence[str] = (),
         if_match: Tokens | None = None,
         if_absent: bool = False,

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from patching.client._errors import RequestError
-from patching.client._results import Commit
 from patching.client._retry import Retry
-from patching.client._routes import CatalogRoutes
-from patching.client._transport import Closable, Transport
+from patching.client.errors import RequestError
+from patching.client.results import Commit
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Closable, Transport
 
 # An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final, Self
 
 from patching import PatchError
-from patching.client._errors import Gone, NotFound, RequestError
-from patching.client._local_copy import History, LocalCopy, Snapshot, Versions
+from patching.client._local_copy import History, LocalCopy, Snapshot, VersionedCopy
 from patching.client._retry import Retry, warn_renamed
-from patching.client._routes import CatalogRoutes, FeedPage
 from patching.client._subscription import Listener, OnReload, Subscription
-from patching.client._transport import Transport
+from patching.client.errors import Gone, NotFound, RequestError
+from patching.client.routes import CatalogRoutes, FeedPage
+from patching.client.transport import Transport
 
 _log = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ class Follower:
         self._stopping.wait(pause_s)
 
 
-def load(routes: CatalogRoutes, prefix: str) -> Versions:
+def load(routes: CatalogRoutes, prefix: str) -> VersionedCopy:
     """The documents whose keys begin with ``prefix``, the settings and the time, all at the head.
 
     The copy of a catalog that was never written is empty, at revision 0. Raises RequestError. The
@@ -278,13 +278,13 @@ def load(routes: CatalogRoutes, prefix: str) -> Versions:
             if not left:
                 raise
             continue
-        return Versions(
+        return VersionedCopy(
             export.revision, state.time, export.documents, state.settings, prefix=prefix
         )
     raise AssertionError("the last try returns or raises")
 
 
-def _load_absent(routes: CatalogRoutes, prefix: str) -> Versions | None:
+def _load_absent(routes: CatalogRoutes, prefix: str) -> VersionedCopy | None:
     """The copy of a catalog without documents; None where it has some by now.
 
     The export of a deleted catalog still has its revision, from which changes go on.
@@ -294,10 +294,10 @@ def _load_absent(routes: CatalogRoutes, prefix: str) -> Versions | None:
     except NotFound as error:
         if error.code != _NO_CATALOG:
             raise
-        return Versions(0, None, {}, prefix=prefix)
+        return VersionedCopy(0, None, {}, prefix=prefix)
     if export.documents:
         return None
-    return Versions(export.revision, None, {}, prefix=prefix)
+    return VersionedCopy(export.revision, None, {}, prefix=prefix)
 
 
 def starts_anew(error: Exception) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 
-from patching import ListDeclarations, parse_declarations
-from patching.client._bulk import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
-from patching.client._calls import Call, Calls
+from patching.client._calls import Call, CallSender
 from patching.client._documents import Owning, Part
-from patching.client._errors import Problem
 from patching.client._follower import Follower
 from patching.client._reading import Readable
-from patching.client._results import (
+from patching.client._retention import Pin
+from patching.client._retry import Retry
+from patching.client._reverting import Reverting
+from patching.client.bulk_writer import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
+from patching.client.errors import Problem
+from patching.client.results import (
     CatalogHead,
     CatalogState,
     CatalogWritten,
@@ -23,13 +25,11 @@ from patching.client._results import (
     parse_catalog_written,
     value_of,
 )
-from patching.client._retention import Pin
-from patching.client._retry import Retry
-from patching.client._reverting import Reverting
-from patching.client._terms import Tokens, WriteTerms, encoded
-from patching.client._transactions import Transaction, run_transaction
-from patching.client._transport import Closable, Transport
-from patching.client._uploads import Uploads
+from patching.client.terms import Tokens, WriteTerms, encoded
+from patching.client.transactions import Transaction, run_transaction
+from patching.client.transport import Closable, Transport
+from patching.client.uploads import CatalogUploads
+from patching.list_declarations import ListDeclarations, parse_declarations
 
 
 class Gateway(Closable):
@@ -78,7 +78,7 @@ class Gateway(Closable):
         self.url = url.rstrip("/")
         self._connect = connect
         self._transport = connect()
-        self._calls = Calls(self._transport, retry or Retry(), timeout_s)
+        self._calls = CallSender(self._transport, retry or Retry(), timeout_s)
 
     def catalog(self, name: str) -> Catalog:
         """The catalog of that name, which needn't exist: its first write makes it."""
@@ -152,11 +152,11 @@ class Catalog(Owning, Readable, Reverting):
     a `Problem`.
     """
 
-    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: CallSender, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, connect, name)
         self.attributes = Part(calls, name, "attributes")
-        self.settings = CatalogSettings(self)
-        self.uploads = Uploads(calls, self._catalog_path)
+        self.settings = SettingsPart(self)
+        self.uploads = CatalogUploads(calls, self._catalog_path)
 
     def __repr__(self) -> str:
         return f"<Catalog {self.name!r}>"
@@ -223,7 +223,7 @@ class Catalog(Owning, Readable, Reverting):
         return parse_catalog_written(self.name, answer)
 
 
-class CatalogSettings:
+class SettingsPart:
     """The settings of a catalog, as ``Catalog.settings``."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -18,9 +18,10 @@ from itertools import islice
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from patching import ABSENT, Absent, Json, Limits, apply_within
-from patching.client._errors import FollowerStopped, RevisionTooOld, RevisionUnknown, WaitTimedOut
-from patching.client._results import Change, Commit
+from patching import ABSENT, Json, Limits, apply_within
+from patching.client.errors import FollowerStopped, RevisionTooOld, RevisionUnknown, WaitTimedOut
+from patching.client.results import Change, Commit
+from patching.values import Absent
 
 # The gateway has held every commit to its limits; here they'd only keep the copy from following.
 _UNLIMITED: Final = Limits(
@@ -90,7 +91,7 @@ class _Chain:
         return bool(self.revisions)
 
 
-class Versions:
+class VersionedCopy:
     """The copy. Thread-safe; changed by one thread.
 
     ``revision`` is how far it goes, ``earliest`` the oldest state that can be asked for. ``prefix``
@@ -256,7 +257,7 @@ class Versions:
 class _Documents(Mapping[str, Json]):
     """The documents at one revision. While it lives, pruning leaves the revision alone."""
 
-    def __init__(self, versions: Versions, revision: int) -> None:
+    def __init__(self, versions: VersionedCopy, revision: int) -> None:
         self._versions = versions
         self._revision = revision
         self._keys: list[str] | None = None
@@ -308,7 +309,7 @@ class LocalCopy:
         self._history = history
         self._now = now
         self._changed = threading.Condition()
-        self._versions: Versions | None = None
+        self._versions: VersionedCopy | None = None
         self._joined: list[Audience] = []
         self._all: list[Audience] = []
         self._heard_at: datetime | None = None
@@ -317,7 +318,7 @@ class LocalCopy:
 
     # Changing
 
-    def load(self, versions: Versions) -> None:
+    def load(self, versions: VersionedCopy) -> None:
         """Begin, or begin anew, with ``versions``."""
         with self._changed:
             before, self._versions = self._versions, versions
@@ -451,7 +452,7 @@ class LocalCopy:
             self._joined.append(audience)
         audience.joined(position)
 
-    def _loaded(self) -> Versions:
+    def _loaded(self) -> VersionedCopy:
         if self._versions is None:
             raise FollowerStopped("the follower was not started")
         return self._versions

@@ -10,16 +10,18 @@ from urllib.parse import quote
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from patching.client._calls import Calls
+from patching.client._calls import CallSender
 from patching.client._documents import Part, time_query
-from patching.client._errors import NotFound, Unreachable
 from patching.client._feed import Feed
-from patching.client._results import (
+from patching.client._retention import list_pins
+from patching.client.errors import NotFound, Unreachable
+from patching.client.results import (
     CatalogState,
     Commit,
     Difference,
     Document,
     DocumentDigest,
+    PinState,
     Several,
     expecting,
     parse_commit,
@@ -29,8 +31,7 @@ from patching.client._results import (
     unquoted,
     value_of,
 )
-from patching.client._retention import PinState, list_pins
-from patching.client._transport import Closable, Query, Transport, in_words, segment
+from patching.client.transport import Closable, Query, Transport, in_words, segment
 
 # So many keys in one request at most, and a line no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
@@ -40,7 +41,7 @@ _QUERY_BYTES_MAX: Final = 3500
 class Readable(Part):
     """The half of `Catalog` that changes nothing."""
 
-    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: CallSender, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, name, "documents")
         self.name = name
         self._connect = connect
@@ -78,7 +79,8 @@ class Readable(Part):
         document (`patching.digest`): to find out what differs without reading it.
 
         With `manager`, the documents that it owns anything of, and the digest of that: where it is
-        the `patching.part_digest` of what it wants, applying this again would change nothing."""
+        the `patching.part_digests.part_digest` of what it wants, applying this again would change
+        nothing."""
         always: list[tuple[str, str | int]] = [("select", "digest"), ("limit", page_size)]
         if manager is not None:
             always.append(("manager", manager))

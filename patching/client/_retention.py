@@ -7,14 +7,13 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from patching.client._calls import Call, Calls
-from patching.client._errors import Moment, NotAuthorized, NotFound, PinLost, RequestError
-from patching.client._results import expecting, value_of
-from patching.client._terms import encoded
-from patching.client._transport import segment
+from patching.client._calls import Call, CallSender
+from patching.client.errors import NotAuthorized, NotFound, PinLost, RequestError
+from patching.client.results import PinState, expecting, value_of
+from patching.client.terms import encoded
+from patching.client.transport import segment
 
 _log = logging.getLogger(__name__)
 
@@ -23,20 +22,6 @@ _RENEWALS: Final = 3
 # Leaving a pin doesn't wait for longer: it expires by itself.
 _TIMEOUT_S: Final = 5.0
 _JSON: Final = {"Content-Type": "application/json"}
-
-
-@dataclass(frozen=True, slots=True)
-class PinState:
-    """A pin as the gateway has it: ``revision`` is held until ``expires``.
-
-    ``owner`` is the principal that made it, "" the gateway itself.
-    """
-
-    id: str
-    revision: int
-    expires: Moment
-    owner: str
-    note: str
 
 
 class Pin:
@@ -53,7 +38,7 @@ class Pin:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: CallSender,
         catalog_path: str,
         revision: int | None,
         seconds: int,
@@ -164,7 +149,7 @@ class Pin:
             return value_of(PinState, content, id=content["pin"])
 
 
-def list_pins(calls: Calls, catalog_path: str) -> list[PinState]:
+def list_pins(calls: CallSender, catalog_path: str) -> list[PinState]:
     content = calls.get(f"{catalog_path}/pins").json()
     with expecting("list of pins"):
         return [value_of(PinState, shape, id=shape["pin"]) for shape in content["pins"]]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import TypeVar
 
-from patching.client._errors import NotAuthorized, Problem, RequestError
+from patching.client.errors import NotAuthorized, Problem, RequestError
 
 _T = TypeVar("_T")
 

@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 import msgspec
 
-from patching import Conflict
-from patching.client._calls import Calls
-from patching.client._results import Change, ContestedLeaf, changes_of, expecting, is_replayed
-from patching.client._terms import Tokens, WriteTerms, encoded
-from patching.client._transport import HttpAnswer
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedPlace:
-    """A place that was changed since, and left so: of a document's content, or (``part``) of its
-    attributes. ``key`` None: of the catalog's settings."""
-
-    key: str | None
-    part: str
-    pointer: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reverted:
-    """``revision`` is the catalog's afterwards; ``commit_id`` None where nothing was written.
-
-    ``changes`` are those of the commit, or those that a dry run would have made. ``replayed``: it
-    was done before, under the same idempotency key.
-    """
-
-    revision: int
-    changed: bool
-    commit_id: str | None
-    attempts: int
-    skipped: tuple[SkippedPlace, ...]
-    changes: tuple[Change, ...]
-    replayed: bool = False
-    dry_run: bool = False
+from patching.client._calls import CallSender
+from patching.client.results import (
+    ContestedLeaf,
+    Reverted,
+    SkippedPlace,
+    changes_of,
+    expecting,
+    is_replayed,
+)
+from patching.client.terms import Tokens, WriteTerms, encoded
+from patching.client.transport import HttpAnswer
+from patching.ownership import OnConflict
 
 
 class Reverting:
     """A part of `Catalog`."""
 
-    _calls: Calls
+    _calls: CallSender
     _catalog_path: str
 
     def revert(
@@ -57,7 +35,7 @@ class Reverting:
         since: int | None = None,
         prefix: str = "",
         key: str | None = None,
-        conflict: Conflict = "refuse",
+        conflict: OnConflict = "refuse",
         force: Iterable[SkippedPlace | ContestedLeaf] = (),
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from patching.client._errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
 from patching.client._local_copy import LocalCopy, Snapshot
-from patching.client._results import Commit
 from patching.client._retry import Retry
-from patching.client._routes import CatalogRoutes
+from patching.client.errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
+from patching.client.results import Commit
+from patching.client.routes import CatalogRoutes
 
 Listener = Callable[[Commit], object]
 

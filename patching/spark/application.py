@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from patching.client import RequestError, Transport
-from patching.client._transport import segment
+from patching.client import RequestError
+from patching.client.transport import Transport, segment
 from patching.spark.options import Options, naming_the_option
 
 
@@ -27,7 +27,7 @@ class Version:
         return f"version {self.number} of application {self.application!r}"
 
 
-class Fences:
+class FenceKeeper:
     """The fences of one version in the catalogs that a task writes; ``finished`` says in which of
     these it was finished before."""
 

@@ -8,22 +8,12 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from patching import ListDeclarations, parse_declarations
-from patching.client import (
-    ClientError,
-    Gone,
-    HttpAnswer,
-    NotFound,
-    OverLimit,
-    Pin,
-    Transport,
-    UnexpectedAnswer,
-    Unreachable,
-    segment,
-)
-from patching.client._calls import Calls
+from patching.client import ClientError, Gone, NotFound, Pin, Unreachable
+from patching.client._calls import CallSender
 from patching.client._documents import time_query
-from patching.client._transport import Query
+from patching.client.errors import OverLimit, UnexpectedAnswer
+from patching.client.transport import HttpAnswer, Query, Transport, segment
+from patching.list_declarations import ListDeclarations, parse_declarations
 from patching.spark.options import Options
 
 _Page = TypeVar("_Page")
@@ -119,7 +109,7 @@ class CatalogShape(msgspec.Struct, frozen=True):
     settings: dict[str, Any] | None
 
 
-class CommitPage(msgspec.Struct, frozen=True):
+class CommitRows(msgspec.Struct, frozen=True):
     commits: list[CommitShape]
     next: int | None
 
@@ -199,7 +189,7 @@ class CatalogReads:
             return self.named(keys[:half], revision) + self.named(keys[half:], revision)
         return [each for each in _decoded(answer, DocumentPage).documents if each.etag is not None]
 
-    def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitPage, int]:
+    def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitRows, int]:
         """Commits above ``after``, of one ``key`` if given; and the catalog's head."""
         query: list[tuple[str, str | int]] = [("after", after), ("limit", min(limit, _PAGE))]
         if key is not None:
@@ -209,7 +199,7 @@ class CatalogReads:
         head = answer.headers.get("Catalog-Revision", "")
         if not head.isdigit():
             raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
-        return _decoded(answer, CommitPage), int(head)
+        return _decoded(answer, CommitRows), int(head)
 
     def head(self) -> int:
         """The catalog's revision, also where it was deleted. ReadFailed if it was never written."""
@@ -243,7 +233,7 @@ class CatalogReads:
 
     def pin(self, revision: int | None, seconds: int, note: str, **given: Any) -> Pin:
         """See ``Pin``; to be taken and kept under ``told``."""
-        calls = Calls(self._transport, self._options.retry, self._options.retry_timeout)
+        calls = CallSender(self._transport, self._options.retry, self._options.retry_timeout)
         return Pin(calls, self._path, revision, seconds, note, **given)
 
     @contextmanager

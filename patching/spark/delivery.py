@@ -10,14 +10,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from patching.client import (
-    BulkAnswer,
-    BulkLine,
-    BulkWriter,
-    NotFound,
-    PreconditionFailed,
-    RequestError,
-)
+from patching.client import BulkAnswer, BulkLine, NotFound, PreconditionFailed, RequestError
+from patching.client.bulk_writer import BulkWriter
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.options import Options, naming_the_option
 

@@ -34,13 +34,13 @@ from .history_source import (
 )
 
 if TYPE_CHECKING:
-    from patching.client import Transport
+    from patching.client.transport import Transport
 
 _PARTITIONS: Final = 1
 _REVISION: Final = "revision"
 
 
-class Feed:
+class FeedDriver:
     """The driver's part of a stream reader, under any of Spark's names for its methods.
 
     It keeps its connection from one micro-batch to the next, and drops it when sent to a task.
@@ -180,7 +180,7 @@ class _FeedReader(DataSourceStreamReader):
     """The part of a reader that is the same in all releases of Spark."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._feed = Feed(options)
+        self._feed = FeedDriver(options)
         require_schema(schema, options)
         self._schema = schema
 

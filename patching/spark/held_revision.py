@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from patching.client import Pin, PinState
+from patching.client import Pin
+from patching.client.results import PinState
 from patching.spark.catalog_reads import CatalogReads, catalog_reads
 from patching.spark.options import Options
 

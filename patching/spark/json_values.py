@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import types
 
-from patching import join_pointer, repeated_member
+from patching import join_pointer
+from patching.values import repeated_member
 
 Converter = Callable[[Any], Any]
 _encoder: Final = msgspec.json.Encoder(decimal_format="number")

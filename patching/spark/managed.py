@@ -16,11 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from patching import Conflict, ListViolation, part_text
+from patching.errors import ListViolation
+from patching.ownership import OnConflict
+from patching.part_digests import part_text
 from patching.spark.json_values import NoJson
 from patching.spark.plan import APPLY, LET_GO, Planned, Planner, There, Wanted
 
-DEFAULT_CONFLICT: Final[Conflict] = "refuse"
+DEFAULT_CONFLICT: Final[OnConflict] = "refuse"
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class ManagedPlanner(Planner):
     """Makes the lines of ``manager``. ``conflict``: what becomes of leaves that others own."""
 
     manager: str = ""
-    conflict: Conflict = DEFAULT_CONFLICT
+    conflict: OnConflict = DEFAULT_CONFLICT
 
     compares: ClassVar[bool] = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from patching.client import Transport
+from patching.client.transport import Transport
 
 _MANAGER_MAX: Final = 255  # characters, as the gateway's names
 _TEXT_MAX: Final = 1000  # characters, as a commit's message

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from patching.client import BulkTerms, HttpAnswer, NotAuthorized, RequestError, Retry, Transport
+from patching.client import BulkTerms, NotAuthorized, RequestError, Retry
+from patching.client.transport import HttpAnswer, Transport
 from patching.spark import option_parsers as parsers
 
 WRITE: Final = "write"
@@ -32,7 +33,7 @@ class OptionRefused(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class OptionRow:
     """``default`` is the text of the value where none is given; None: there is none.
 
     ``parse`` raises ValueError with the allowed values.
@@ -46,57 +47,57 @@ class Option:
 
 
 OPTIONS: Final = (
-    Option(
+    OptionRow(
         "url",
         None,
         "address of the gateway, `http://host:8080`, or several with commas between, the next of "
         "which is used when one can't be reached; required",
         parsers.url,
     ),
-    Option(
+    OptionRow(
         "catalog",
         None,
         "name of the catalog; required, except to write rows that have a column `catalog`",
         parsers.text,
     ),
-    Option("token", None, "bearer token sent with each request", parsers.text),
-    Option(
+    OptionRow("token", None, "bearer token sent with each request", parsers.text),
+    OptionRow(
         "tokenFile",
         None,
         "file with the bearer token, on every executor; read again for each request",
         parsers.text,
     ),
-    Option(
+    OptionRow(
         "caFile",
         None,
         "file with the certificates to trust instead of the system's, on every executor",
         parsers.text,
     ),
-    Option(
+    OptionRow(
         "certificateFile", None, "file with the client's own certificate, likewise", parsers.text
     ),
-    Option("keyFile", None, "file with the key of that certificate, likewise", parsers.text),
-    Option(
+    OptionRow("keyFile", None, "file with the key of that certificate, likewise", parsers.text),
+    OptionRow(
         "timeout",
         "60",
         "seconds to wait for each piece of an answer before the request is sent again",
         parsers.seconds,
     ),
-    Option(
+    OptionRow(
         "retryTimeout",
         "120",
         "seconds for which a request that is refused for now, or not answered, is sent again; for "
         "rows that are written, since one was decided",
         parsers.seconds,
     ),
-    Option(
+    OptionRow(
         "maxRetries",
         None,
         "maximum number of retries of a request; without it, `retryTimeout` alone decides",
         parsers.number(0),
     ),
-    Option("batchSize", "1000", "maximum lines of a bulk request", parsers.number(1), (WRITE,)),
-    Option(
+    OptionRow("batchSize", "1000", "maximum lines of a bulk request", parsers.number(1), (WRITE,)),
+    OptionRow(
         "idempotency",
         "job",
         "`job`: keys made from the job or micro-batch, so that a row that is sent twice is applied "
@@ -104,7 +105,7 @@ OPTIONS: Final = (
         parsers.one_of("job", "column", "none"),
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "txnAppId",
         None,
         "name of the application, as Delta has it; with `txnVersion` it names the job, so that a "
@@ -112,14 +113,14 @@ OPTIONS: Final = (
         parsers.text,
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "txnVersion",
         None,
         "number of the application's job, higher than those before it",
         parsers.number(0),
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "txnPrincipals",
         None,
         "names of the principals, with commas between, that may go on with the application's jobs, "
@@ -127,7 +128,7 @@ OPTIONS: Final = (
         parsers.names,
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "onError",
         "fail",
         "what to do with a malformed or refused row: `fail` the task, `skip` and count the row, or "
@@ -135,35 +136,35 @@ OPTIONS: Final = (
         parsers.one_of("fail", "skip", "deadletter"),
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "deadLetterPath",
         None,
         "folder, on the executors' file systems, for the rows that could not be written",
         parsers.text,
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "reportPath",
         None,
         "folder, on the driver's file system, for a report of each job or micro-batch",
         parsers.text,
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "message",
         None,
         "message of every commit; a column `message` overrules it",
         parsers.message,
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "manager",
         None,
         "who owns what rows with `apply` send; by default the principal",
         parsers.manager,
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "conflict",
         None,
         "what becomes of leaves of such rows that others own and want otherwise: `refuse` (the "
@@ -171,18 +172,18 @@ OPTIONS: Final = (
         parsers.one_of("refuse", "skip", "force"),
         (WRITE,),
     ),
-    Option(
+    OptionRow(
         "type",
         "documents",
         "content of the rows: `documents`, `commits` or `changes`",
         parsers.one_of("documents", "commits", "changes"),
         _READS,
     ),
-    Option("prefix", None, "only keys that begin with this", parsers.text, _READS),
-    Option("key", None, "only this key", parsers.text, _READS),
-    Option("revision", None, "the state at this revision", parsers.number(0), (READ,)),
-    Option("timestamp", None, "the state at this time, RFC 3339", parsers.text, (READ,)),
-    Option(
+    OptionRow("prefix", None, "only keys that begin with this", parsers.text, _READS),
+    OptionRow("key", None, "only this key", parsers.text, _READS),
+    OptionRow("revision", None, "the state at this revision", parsers.number(0), (READ,)),
+    OptionRow("timestamp", None, "the state at this time, RFC 3339", parsers.text, (READ,)),
+    OptionRow(
         "columns",
         None,
         "names of the columns to read, with commas between: Spark doesn't tell which ones a query "
@@ -190,22 +191,22 @@ OPTIONS: Final = (
         parsers.names,
         _READS,
     ),
-    Option("partitions", None, "number of tasks that share a read", parsers.number(1), _READS),
-    Option(
+    OptionRow("partitions", None, "number of tasks that share a read", parsers.number(1), _READS),
+    OptionRow(
         "pinSeconds",
         "3600",
         "seconds for which a pin keeps compaction away, renewed during the read; 0: no pin",
         parsers.number(0),
         (READ,),
     ),
-    Option(
+    OptionRow(
         "maxCommitsPerTrigger",
         None,
         "maximum commits of a micro-batch",
         parsers.number(1),
         (READ_STREAM,),
     ),
-    Option(
+    OptionRow(
         "startingRevision",
         None,
         "the first commit: its revision, `earliest`, or `latest` (a stream's default) for those "
@@ -213,14 +214,14 @@ OPTIONS: Final = (
         parsers.text,
         _READS,
     ),
-    Option(
+    OptionRow(
         "startingTimestamp",
         None,
         "the first commit: the first at or after this time, RFC 3339",
         parsers.time,
         _READS,
     ),
-    Option(
+    OptionRow(
         "failOnDataLoss",
         "true",
         "`false`: where commits of the feed were compacted unread, the stream goes on behind the "
@@ -228,7 +229,7 @@ OPTIONS: Final = (
         parsers.flag,
         (READ_STREAM,),
     ),
-    Option("endingRevision", None, "the last commit: its revision", parsers.number(0), (READ,)),
+    OptionRow("endingRevision", None, "the last commit: its revision", parsers.number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 # Options for Spark itself, which passes them on.
@@ -350,7 +351,7 @@ def for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
     return {name: given[name] for name, each in known.items() if each is None or use in each.uses}
 
 
-def _known(name: str) -> Option:
+def _known(name: str) -> OptionRow:
     option = _BY_NAME.get(name.lower())
     if option is not None:
         return option
@@ -360,18 +361,18 @@ def _known(name: str) -> Option:
     raise OptionRefused(name, f"there is no such option; the nearest is {_BY_NAME[near[0]].name!r}")
 
 
-def _parsed(option: Option, value: str) -> Any:
+def _parsed(option: OptionRow, value: str) -> Any:
     try:
         return option.parse(value)
     except ValueError as error:
         raise OptionRefused(option.name, str(error)) from error
 
 
-def _default(option: Option) -> Any:
+def _default(option: OptionRow) -> Any:
     return None if option.default is None else option.parse(option.default)
 
 
-def _field(option: Option) -> str:
+def _field(option: OptionRow) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in option.name)
 
 

@@ -20,7 +20,7 @@ _SUMMED: Final = ("applied", "replayed", "unchanged", "skipped", "retried", "lef
 
 
 @dataclass(slots=True)
-class Counts:
+class OutcomeCounts:
     """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
     refused. ``retried``: rows that had to be sent more than once by the same attempt.
@@ -55,14 +55,14 @@ class TaskWritten(WriterCommitMessage):
     finished there before; ``sample`` is that of its documents (see ``idempotency``)."""
 
     partition: int
-    counts: Counts
+    counts: OutcomeCounts
     finished: dict[str, bool] = field(default_factory=dict)
     sample: bytes = b""
 
 
-def total(messages: Iterable[WriterCommitMessage | None]) -> Counts:
+def total(messages: Iterable[WriterCommitMessage | None]) -> OutcomeCounts:
     """The sum over the tasks that finished."""
-    counts = Counts()
+    counts = OutcomeCounts()
     for message in messages:
         if isinstance(message, TaskWritten):
             each = message.counts
@@ -87,7 +87,7 @@ def samples(messages: Iterable[WriterCommitMessage | None]) -> dict[int, bytes]:
     return {each.partition: each.sample for each in messages if isinstance(each, TaskWritten)}
 
 
-def report(what: str, counts: Counts) -> None:
+def report(what: str, counts: OutcomeCounts) -> None:
     """Into the log of the driver, which takes what is said on stderr."""
     lines = [f"metadata: {what}: {counts}"]
     lines += [f"metadata: {what}: skipped: {each}" for each in counts.examples]
@@ -108,7 +108,7 @@ class Reports:
                 raise OptionRefused("reportPath", f"it can't be made: {error}") from error
 
     def write(
-        self, name: str, counts: Counts, *, done: bool, finished_before: Sequence[str] = ()
+        self, name: str, counts: OutcomeCounts, *, done: bool, finished_before: Sequence[str] = ()
     ) -> None:
         """``name``.json, whole or not at all, in the place of an earlier one. ``finished_before``:
         the catalogs that nothing was sent to."""

@@ -21,7 +21,9 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types
 
-from patching import NO_DECLARATIONS, ListDeclarations, canonical, diff
+from patching import diff
+from patching.canonical_json import canonical
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.spark.batches import in_batches, schema_of_text
 from patching.spark.json_values import Converter, NoJson, converter, decoded_json, encode
 

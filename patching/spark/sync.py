@@ -28,7 +28,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from patching import NO_DECLARATIONS, Conflict, ListDeclarations
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
+from patching.ownership import OnConflict
 from patching.spark.catalog_reads import catalog_reads
 from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
@@ -67,7 +68,7 @@ def sync(
     prefix: str = "",
     message: str | None = None,
     manager: str | None = None,
-    conflict: Conflict = DEFAULT_CONFLICT,
+    conflict: OnConflict = DEFAULT_CONFLICT,
     rounds: int = 5,
     allow_empty: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -113,7 +114,7 @@ def write_plan(
     prefix: str = "",
     message: str | None = None,
     manager: str | None = None,
-    conflict: Conflict = DEFAULT_CONFLICT,
+    conflict: OnConflict = DEFAULT_CONFLICT,
     allow_empty: bool = False,
     overwrite: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -176,7 +177,7 @@ class _Work:
     begun: float = field(default_factory=time.monotonic)
     lists: ListDeclarations = NO_DECLARATIONS
     manager: str | None = None
-    conflict: Conflict = DEFAULT_CONFLICT
+    conflict: OnConflict = DEFAULT_CONFLICT
 
     @classmethod
     def of(
@@ -218,7 +219,7 @@ class _Work:
             partitions=partitions,
         )
 
-    def manage(self, manager: str | None, conflict: Conflict) -> None:
+    def manage(self, manager: str | None, conflict: OnConflict) -> None:
         """Raises ValueError."""
         if manager is None and conflict != DEFAULT_CONFLICT:
             raise ValueError("a conflict goes with a manager")

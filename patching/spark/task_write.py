@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 
-from patching.client import BulkAnswer, BulkLine, BulkWriter, RequestError
-from patching.spark.application import Fences, Version, VersionRefused
+from patching.client import BulkAnswer, BulkLine, RequestError
+from patching.client.bulk_writer import BulkWriter
+from patching.spark.application import FenceKeeper, Version, VersionRefused
 from patching.spark.columns import Columns, RowRefused
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
-from patching.spark.outcomes import Counts, DeadLetters, TaskWritten
+from patching.spark.outcomes import DeadLetters, OutcomeCounts, TaskWritten
 
 from .idempotency import RowKeys, row_keys
 
@@ -92,7 +93,9 @@ class WriteFailed(Exception):
     """The task can't go on. ``problem`` says why, ``failed`` and ``counts`` together what became of
     all rows that were taken until then; what was applied stays applied."""
 
-    def __init__(self, attempt: Attempt, problem: str, failed: Failed, counts: Counts) -> None:
+    def __init__(
+        self, attempt: Attempt, problem: str, failed: Failed, counts: OutcomeCounts
+    ) -> None:
         super().__init__(
             f"partition {attempt.partition}, attempt {attempt.number}: {problem}. "
             f"Of its first {failed.taken} rows: {counts}, {failed}. "
@@ -122,7 +125,7 @@ def write_rows(
     ):
         terms = options.bulk_terms(resend_unknown=options.idempotency == "none")
         version = attempt.version
-        fences = None if version is None else Fences(transport, options, version)
+        fences = None if version is None else FenceKeeper(transport, options, version)
         writing = _Writing(columns, options, attempt, keys, fences)
         return writing.run(_rows(batches), BulkWriter(transport, terms))
 
@@ -154,14 +157,14 @@ class _Writing:
         options: Options,
         attempt: Attempt,
         keys: RowKeys,
-        fences: Fences | None,
+        fences: FenceKeeper | None,
     ) -> None:
         self._fences = fences
         self._columns = columns
         self._options = options
         self._attempt = attempt
         self._keys = keys
-        self._counts = Counts()
+        self._counts = OutcomeCounts()
         self._letters: DeadLetters | None = None
         if options.dead_letter_path is not None:
             name = f"{attempt.origin}-{attempt.partition}-{attempt.number}-{attempt.id}"

@@ -17,7 +17,7 @@ from gateway.access import Grant, Principal, Role
 from gateway.http import create_app
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.mongodb import connect
 from tests.patience import WAIT_MS
 from tests.service import own_database
@@ -93,7 +93,7 @@ class Person:
 class People:
     """``catalog`` is a fresh one for each test; ``people(name)`` speaks to it."""
 
-    def __init__(self, app: Flask, gateway: Gateway) -> None:
+    def __init__(self, app: Flask, gateway: GatewayService) -> None:
         self.app = app
         self.gateway = gateway
         self.catalog = ""
@@ -124,7 +124,7 @@ def people_on(mongodb_uri: str) -> Iterator[People]:
     with own_database(mongodb_uri) as database:
         store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
         limits = ServiceLimits(retention=RetentionLimits(pause_ms=0, tombstone_grace_s=0))
-        gateway = Gateway(store, ThreadRuntime(), limits)
+        gateway = GatewayService(store, ThreadRuntime(), limits)
         app = create_app(gateway, authenticate=authenticate)
         yield People(app, gateway)
         app.begin_stop()  # type: ignore[attr-defined]

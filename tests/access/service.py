@@ -14,7 +14,7 @@ from gateway.http import create_app
 from gateway.http.door.authorization import BearerTokens
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import Store, TokenStore
 from gateway.tokens.issued import Tokens
 from tests.memory_store import MemoryStore, MemoryTokens
@@ -25,9 +25,11 @@ class Service:
         self,
         store: Store | None = None,
         tokens: TokenStore | None = None,
-        gateway: Gateway | None = None,
+        gateway: GatewayService | None = None,
     ) -> None:
-        self.gateway = gateway or Gateway(store or MemoryStore(), ThreadRuntime(), ServiceLimits())
+        self.gateway = gateway or GatewayService(
+            store or MemoryStore(), ThreadRuntime(), ServiceLimits()
+        )
         self.tokens = Tokens(tokens or MemoryTokens())
         self.app = create_app(self.gateway, authenticate=BearerTokens(self.tokens))
 

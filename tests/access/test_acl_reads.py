@@ -14,7 +14,7 @@ import pytest
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.access.people import APPLY, People, Person, authenticate
 from tests.http.conftest import problem
 from tests.retention.history_checks import compaction_of, wait_until_written
@@ -370,7 +370,7 @@ def test_what_was_stored_past_the_gateway_and_is_no_acl_is_an_admins(people: Peo
 
 
 def of_another_process(people: People) -> People:
-    gateway = Gateway(people.gateway._store, ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(people.gateway._store, ThreadRuntime(), ServiceLimits())
     others = People(create_app(gateway, authenticate=authenticate), gateway)
     others.catalog = people.catalog
     return others

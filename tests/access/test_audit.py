@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.request import Unknown, Written
-from gateway.store.contract import Unreachable
+from gateway.decide.request import Unknown, WriteOutcome
+from gateway.store.contract import StoreUnreachable
 from tests.access.service import Caller, Service
 from tests.memory_store import MemoryStore
 
@@ -172,7 +172,7 @@ def test_the_author_of_a_line_in_bulk_is_told(service: Service, lines: Lines) ->
 def test_a_line_in_bulk_whose_outcome_is_unknown_is_told_so(
     service: Service, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = [Written(Unknown("the-id"), "the-id", 1)]
+    unknown = [WriteOutcome(Unknown("the-id"), "the-id", 1)]
     monkeypatch.setattr(service.gateway, "commit_each", lambda _: unknown)
     (answer,) = service.caller("ann", "write:*").bulk(
         {"catalog": "c", "key": "k", "op": "put", "value": 1}
@@ -230,7 +230,7 @@ def test_an_unknown_outcome_is_told_with_the_commit_it_would_be(
     service: Service, ann: Caller, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        service.gateway, "commit", lambda _: Written(Unknown("the-id"), "the-id", 1)
+        service.gateway, "commit", lambda _: WriteOutcome(Unknown("the-id"), "the-id", 1)
     )
     ann.send("PUT", f"{PATH}/documents/k", 1)
     (line,) = lines()
@@ -244,7 +244,7 @@ def test_an_unknown_outcome_is_told_with_the_commit_it_would_be(
 def test_a_database_that_is_away_is_no_refusal_by_access(lines: Lines) -> None:
     class Away(MemoryStore):
         def heads(self, *_: Any) -> Any:
-            raise Unreachable("x")
+            raise StoreUnreachable("x")
 
         tails = heads
 

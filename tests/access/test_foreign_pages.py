@@ -16,7 +16,7 @@ from gateway.http import create_app
 from gateway.http.door.authorization import ROLES
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.access.service import Service, document_path
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
@@ -41,7 +41,7 @@ FOREIGN_SENDERS = (
 
 @pytest.fixture
 def open_service() -> FlaskClient:
-    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+    return create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
 
 
 def paths(client: FlaskClient) -> Iterator[tuple[str, str]]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import OverLimit
+from gateway.errors import AboveLimit
 from gateway.http import create_app
 from gateway.http.wire.codes import KINDS
 from gateway.limits import ServiceLimits
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.settings import Settings
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.memory_store import MemoryStore
@@ -85,7 +85,7 @@ def test_one_principal_leaves_room_for_the_others(service: Service) -> None:
 
 def test_exports_are_pins_of_their_principal() -> None:
     limits = ServiceLimits()
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
     service = Service(gateway=gateway)
     writer = service.caller("writer", "write:c")
     lines = [{"catalog": "c", "key": f"k{n}", "op": "put", "value": n} for n in range(501)]
@@ -93,7 +93,7 @@ def test_exports_are_pins_of_their_principal() -> None:
     share = limits.retention.pins_per_principal_max
     exports = [gateway.listing.export("c", whole, owner="eve") for _ in range(share)]
     assert {(pin.owner, pin.note) for pin in gateway.retention.pins("c")} == {("eve", "export")}
-    with pytest.raises(OverLimit):
+    with pytest.raises(AboveLimit):
         gateway.listing.export("c", whole, owner="eve")
     other = gateway.listing.export("c", whole, owner="ann")
     assert sum(map(len, other.pages)) == 501

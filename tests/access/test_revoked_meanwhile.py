@@ -23,7 +23,7 @@ from gateway.http import create_app
 from gateway.http.door import authorization
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.access.service import catalog_path, document_path
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
@@ -67,7 +67,7 @@ class Body(BytesIO):
 class Ann:
     def __init__(self) -> None:
         self.door = Door()
-        self.gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+        self.gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
         self.client: FlaskClient = create_app(self.gateway, authenticate=self.door).test_client()
         assert self.client.put(document_path("c"), json=1).status_code == 201
 

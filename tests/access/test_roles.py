@@ -15,7 +15,7 @@ from gateway.http import create_app
 from gateway.http.door.authorization import ROLES, Need, need_of
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.settings import Settings
 from tests.http.conftest import problem
 from tests.memory_store import MemoryStore
@@ -24,7 +24,7 @@ from tests.openapi.document import load, operations
 
 @pytest.fixture
 def app() -> Flask:
-    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    return create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
 
 
 def methods_by_endpoint(app: Flask) -> dict[str, set[str]]:

@@ -20,7 +20,7 @@ from gateway.access.token_buckets import Shares
 from gateway.http import create_app
 from gateway.limits import AdmissionLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
 from tests.http.conftest import held_up, problem
@@ -39,7 +39,7 @@ class World:
 
     def __init__(self, *, access: bool = True) -> None:
         limits = ServiceLimits(watch=WatchLimits(watchers_max=4))
-        self.gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+        self.gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
         options: dict[str, Any] = {"admission": FOUR}
         if access:
             options["authenticate"] = lambda header: Principal(header[7:], EVERYTHING)

@@ -17,7 +17,7 @@ from gateway.access import Grant, Principal, Role
 from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.http.door import authorization
 from gateway.http.door.authorization import BearerTokens
-from gateway.store.contract import StoredToken, Unreachable
+from gateway.store.contract import StoredToken, StoreUnreachable
 from gateway.tokens import issued as tokens
 from gateway.tokens.issued import REMEMBERED_S, IssuedToken, Tokens
 from tests.memory_store import MemoryTokens
@@ -39,14 +39,14 @@ class CountedStore(MemoryTokens):
     def token(self, token_id: str) -> StoredToken | None:
         self.looks[token_id] += 1
         if not self.reachable:
-            raise Unreachable("x")
+            raise StoreUnreachable("x")
         return super().token(token_id)
 
     def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
         self.queries += 1
         self.looks.update(ids)
         if not self.reachable:
-            raise Unreachable("x")
+            raise StoreUnreachable("x")
         return super().tokens_of(ids)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from patching.client import Appended, AppendFailed, Conflict, FollowerStopped, Snapshot, append
+from patching.client import Appended, AppendFailed, Conflict, Snapshot, append
 from patching.client._append import Looks
+from patching.client.errors import FollowerStopped
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from patching.client import BulkAnswer, BulkLine, BulkTerms, BulkWriter, Retry, Transport
+from patching.client import BulkAnswer, BulkLine, BulkTerms, Retry
+from patching.client.bulk_writer import BulkWriter
+from patching.client.transport import Transport
 
 BUSY = {"code": "queue_full", "status": 429, "applied": "no", "retryable": True}
 LATE = {"code": "deadline_exceeded", "status": 503, "applied": "no", "retryable": True}

@@ -12,17 +12,10 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    BulkAnswer,
-    BulkLine,
-    BulkTerms,
-    BulkWriter,
-    CatalogRoutes,
-    Gateway,
-    RequestError,
-    Retry,
-    Transport,
-)
+from patching.client import BulkAnswer, BulkLine, BulkTerms, Gateway, RequestError, Retry
+from patching.client.bulk_writer import BulkWriter
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 

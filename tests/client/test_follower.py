@@ -11,15 +11,8 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import (
-    Follower,
-    FollowerStopped,
-    History,
-    RevisionTooOld,
-    RevisionUnknown,
-    Unreachable,
-    WaitTimedOut,
-)
+from patching.client import Follower, History, Unreachable
+from patching.client.errors import FollowerStopped, RevisionTooOld, RevisionUnknown, WaitTimedOut
 from tests.client.conftest import QUICK, Followed
 from tests.client.fake_gateway import EPOCH, FakeGateway, Refused
 from tests.patience import WAIT_S

@@ -13,15 +13,10 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    CatalogRoutes,
-    Follower,
-    Problem,
-    Reload,
-    Retry,
-    RevisionTooOld,
-    Transport,
-)
+from patching.client import Follower, Problem, Reload, Retry
+from patching.client.errors import RevisionTooOld
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from tests.patience import WAIT_S
 from tests.ports import own_port
 from tests.service import RunningGateway, own_database

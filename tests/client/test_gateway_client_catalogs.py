@@ -8,17 +8,9 @@ from typing import Any
 import pytest
 
 from patching import digest
-from patching.client import (
-    Catalog,
-    Document,
-    Gateway,
-    Gone,
-    HttpAnswer,
-    NotFound,
-    PreconditionFailed,
-    PreconditionRequired,
-    Transport,
-)
+from patching.client import Catalog, Document, Gateway, Gone, NotFound, PreconditionFailed
+from patching.client.errors import PreconditionRequired
+from patching.client.transport import HttpAnswer, Transport
 
 
 def test_a_listing_is_all_from_one_revision(catalog: Catalog) -> None:

@@ -6,16 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from patching.client import (
-    Catalog,
-    Conflict,
-    Gateway,
-    NotFound,
-    NotModified,
-    PreconditionFailed,
-    Retry,
-    Tokens,
-)
+from patching.client import Catalog, Conflict, Gateway, NotFound, PreconditionFailed, Retry
+from patching.client.errors import NotModified
+from patching.client.terms import Tokens
 from tests.service import RunningGateway
 
 

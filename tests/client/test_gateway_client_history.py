@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import (
-    Catalog,
-    Conflict,
-    Gateway,
-    NotFound,
-    PinLost,
-    SkippedPlace,
-    Transport,
-    contested,
-    segment,
-)
+from patching.client import Catalog, Conflict, Gateway, NotFound, contested
+from patching.client.errors import PinLost
+from patching.client.results import SkippedPlace
+from patching.client.transport import Transport, segment
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 

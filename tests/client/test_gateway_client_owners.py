@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from patching import part_digest
-from patching.client import (
-    Catalog,
-    Conflict,
-    ContestedLeaf,
-    Gateway,
-    LeafOwners,
-    NotFound,
-    Owner,
-    contested,
-)
+from patching.client import Catalog, Conflict, Gateway, NotFound, contested
+from patching.client.results import ContestedLeaf, LeafOwners, Owner
+from patching.part_digests import part_digest
 
 
 def test_a_manager_owns_what_it_applies_and_lets_go_of_the_rest(catalog: Catalog) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import patching.client
 from patching.client import (
-    BadRequest,
     BulkTerms,
     Busy,
     Catalog,
@@ -23,9 +22,9 @@ from patching.client import (
     Problem,
     Retry,
     RetryDetails,
-    Unavailable,
     Unreachable,
 )
+from patching.client.errors import BadRequest, Unavailable
 from tests.client.fake_documents import (
     AWAY,
     BUSY,

@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from patching.client import Gateway, RequestError, UnexpectedAnswer
+from patching.client import Gateway, RequestError
+from patching.client.errors import UnexpectedAnswer
 from tests.client.fake_documents import FakeDocuments, lose, refuse, retry
 from tests.client.fake_gateway import Reply
 

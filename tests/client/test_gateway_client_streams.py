@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from patching.client import Catalog, Problem, Unavailable, Unreachable
+from patching.client import Catalog, Problem, Unreachable
+from patching.client.errors import Unavailable
 from tests.client.fake_documents import AWAY, FakeDocuments, fine, lose, refuse
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S

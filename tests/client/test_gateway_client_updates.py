@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import Catalog, Invalid, NotFound, PreconditionFailed, UpdateFailed
+from patching.client import Catalog, NotFound, PreconditionFailed, UpdateFailed
+from patching.client.errors import Invalid
 from tests.client.fake_documents import FakeDocuments, lose
 from tests.patience import WAIT_S
 

@@ -9,6 +9,7 @@ from typing import Any
 from jsonpatch import JsonPatch
 
 import patching
+import patching.footprints
 from patching.client import Catalog, Gateway
 from tests.service import RunningGateway
 
@@ -19,7 +20,7 @@ PATCH = JsonPatch.from_diff(BEFORE, AFTER)
 
 def test_the_patch_language_takes_one_and_its_own_patches_make_one() -> None:
     assert patching.apply(BEFORE, PATCH) == AFTER
-    assert patching.footprint(PATCH) == patching.footprint(PATCH.patch)
+    assert patching.footprints.footprint(PATCH) == patching.footprints.footprint(PATCH.patch)
     assert patching.parse(PATCH).to_json() == PATCH.patch
     assert JsonPatch(patching.diff(BEFORE, AFTER)).apply(BEFORE) == AFTER
     assert JsonPatch(patching.parse(PATCH).to_json()) == PATCH

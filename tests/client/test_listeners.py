@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from patching.client import (
-    Commit,
-    CommitsMissed,
-    Gone,
-    History,
-    ListenerTooSlow,
-    Reload,
-    RevisionTooOld,
-)
+from patching.client import Commit, Gone, History, Reload
+from patching.client.errors import CommitsMissed, ListenerTooSlow, RevisionTooOld
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S

@@ -11,24 +11,25 @@ from typing import Any
 import pytest
 
 from patching.client import (
-    BadRequest,
     Busy,
     Conflict,
     Gone,
-    Invalid,
     NotAuthorized,
     NotFound,
     OutcomeUnknown,
-    OverLimit,
     PreconditionFailed,
-    PreconditionRequired,
     Problem,
-    Transport,
+    Unreachable,
+)
+from patching.client.errors import (
+    BadRequest,
+    Invalid,
+    OverLimit,
+    PreconditionRequired,
     Unavailable,
     UnexpectedAnswer,
-    Unreachable,
-    segment,
 )
+from patching.client.transport import Transport, segment
 from tests.patience import WAIT_S
 from tests.ports import refusing_url
 

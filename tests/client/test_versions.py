@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from patching.client import Change, Commit, History
-from patching.client._local_copy import Versions
+from patching.client._local_copy import VersionedCopy
 from tests.client.fake_gateway import EPOCH
 
 
@@ -16,7 +16,7 @@ def commit(revision: int, key: str, *patch: dict[str, object]) -> Commit:
 
 
 def test_what_is_gone_before_the_earliest_state_leaves_nothing_behind() -> None:
-    versions = Versions(0, None, {})
+    versions = VersionedCopy(0, None, {})
     for n in range(1, 100):
         made = {"op": "add", "path": "", "value": n}
         versions.commit(commit(2 * n - 1, f"k{n}", made))
@@ -28,7 +28,7 @@ def test_what_is_gone_before_the_earliest_state_leaves_nothing_behind() -> None:
 
 
 def test_one_hot_document_keeps_as_many_values_as_there_is_history() -> None:
-    versions = Versions(0, None, {"k": 0})
+    versions = VersionedCopy(0, None, {"k": 0})
     for n in range(1, 100):
         versions.commit(commit(n, "k", {"op": "replace", "path": "", "value": n}))
         versions.prune(History(commits=4), EPOCH)
@@ -36,7 +36,7 @@ def test_one_hot_document_keeps_as_many_values_as_there_is_history() -> None:
 
 
 def test_a_snapshot_that_nobody_holds_any_more_holds_nothing() -> None:
-    versions = Versions(0, None, {"k": 0})
+    versions = VersionedCopy(0, None, {"k": 0})
     held = versions.current()
     for n in range(1, 10):
         versions.commit(commit(n, "k", {"op": "replace", "path": "", "value": n}))

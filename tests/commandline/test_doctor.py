@@ -90,7 +90,7 @@ def test_the_roles_on_a_catalog_are_found_out() -> None:
     ("ahead_s", "state"), [(0, "ok"), (10, "warn"), (-10, "warn"), (600, "FAIL"), (-600, "FAIL")]
 )
 def test_clocks_that_differ_are_told(ahead_s: float, state: str) -> None:
-    from patching.client import HttpAnswer
+    from patching.client.transport import HttpAnswer
 
     now_s = time()
     answer = HttpAnswer(200, {"Date": formatdate(now_s + ahead_s, usegmt=True)}, b"")

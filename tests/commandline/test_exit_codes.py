@@ -10,7 +10,7 @@ import pytest
 
 from gateway.cli import exit_codes as exit_codes
 from patching.client import AppendFailed, Unreachable
-from patching.client._errors import problem_of
+from patching.client.errors import problem_of
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
 

@@ -14,8 +14,8 @@ from gateway.errors import PatchDoesNotFit
 from gateway.limits import ServiceLimits
 from gateway.model import Claim
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Store, Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import (
     WatchedStore,
     add,
@@ -30,9 +30,9 @@ from tests.asking import (
 from tests.patience import WAIT_MS, WAIT_S
 
 
-def gateway(store: WatchedStore) -> Gateway:
+def gateway(store: WatchedStore) -> GatewayService:
     limits = ServiceLimits(deadline_ms=WAIT_MS)
-    return Gateway(cast(Store, store), ThreadRuntime(), limits)
+    return GatewayService(cast(Store, store), ThreadRuntime(), limits)
 
 
 def each_of(*actions: Callable[[], object]) -> Callable[[], None]:
@@ -102,7 +102,7 @@ def test_who_lost_one_race_claims_nothing(far: WatchedStore, near: WatchedStore)
     assert "claim" not in far.calls
 
 
-def overtaken_twice(far: WatchedStore, theirs: Gateway, last: object) -> None:
+def overtaken_twice(far: WatchedStore, theirs: GatewayService, last: object) -> None:
     """By two writes of the document, which leave ``last``."""
     first, second = (partial(theirs.write, "c", "k", put(value)) for value in ({"n": -1}, last))
     far.before["move_heads"] = each_of(first, second)
@@ -149,7 +149,7 @@ def test_who_has_nothing_to_write_any_more_leaves_the_line(
 
 
 def break_off() -> None:
-    raise Unreachable("the connection broke")
+    raise StoreUnreachable("the connection broke")
 
 
 def test_a_move_that_is_sent_again_looks_at_no_claim(store: Store, far: WatchedStore) -> None:
@@ -191,8 +191,8 @@ def test_a_move_that_was_sent_again_leaves_no_claim_of_its_worker(
 MANY = [f"c{number}" for number in range(50)]
 
 
-def queue_of(store: WatchedStore) -> claims.Claims:
-    return claims.Claims(cast(Store, store), ThreadRuntime(), ServiceLimits())
+def queue_of(store: WatchedStore) -> claims.ClaimKeeper:
+    return claims.ClaimKeeper(cast(Store, store), ThreadRuntime(), ServiceLimits())
 
 
 def test_all_catalogs_of_a_round_are_claimed_and_left_in_one_call_each(

@@ -7,26 +7,30 @@ import threading
 import pytest
 
 from gateway.decide.edits import Delete, Put
-from gateway.decide.request import Request, Unchanged, Written
-from gateway.errors import IdempotencyMismatch, OverLimit, PreconditionFailed, RefusedBefore
+from gateway.decide.request import Request, Unchanged, WriteOutcome
+from gateway.errors import AboveLimit, ConditionFailed, IdempotencyMismatch, RefusedBefore
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import applied, content_of, refused, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
 
 @pytest.fixture
-def gateway() -> Gateway:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+def gateway() -> GatewayService:
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     gateway.write("c", "k", Put(1, 1))
     return gateway
 
 
 def delete(
-    gateway: Gateway, revision: int | None, key: str, fingerprint: str = "f", catalog: str = "c"
+    gateway: GatewayService,
+    revision: int | None,
+    key: str,
+    fingerprint: str = "f",
+    catalog: str = "c",
 ) -> object:
     idempotency = Idempotency("p", key, fingerprint)
     request = gateway.request(
@@ -35,26 +39,30 @@ def delete(
     return gateway.catalogs.delete(request).outcome
 
 
-def test_it_is_replayed_also_where_the_catalog_was_made_again(gateway: Gateway) -> None:
+def test_it_is_replayed_also_where_the_catalog_was_made_again(gateway: GatewayService) -> None:
     first = applied(delete(gateway, 1, "x"))
     gateway.write("c", "k", Put(2, 1))
     again = applied(delete(gateway, 1, "x"))
     assert (again.commit, again.replayed) == (first.commit, True)
 
 
-def test_another_request_under_its_key_is_told_so(gateway: Gateway) -> None:
+def test_another_request_under_its_key_is_told_so(gateway: GatewayService) -> None:
     delete(gateway, 1, "x")
     gateway.write("c", "k", Put(2, 1))
     refused(delete(gateway, 1, "x", "another"), IdempotencyMismatch)
 
 
 @pytest.mark.parametrize("revision", [0, 2])
-def test_one_that_was_never_done_is_held_to_the_revision(gateway: Gateway, revision: int) -> None:
-    refused(delete(gateway, revision, "x"), PreconditionFailed)
+def test_one_that_was_never_done_is_held_to_the_revision(
+    gateway: GatewayService, revision: int
+) -> None:
+    refused(delete(gateway, revision, "x"), ConditionFailed)
 
 
 @pytest.mark.parametrize("catalog", ["never-written", "c"])
-def test_that_there_is_nothing_to_delete_is_decided_once(gateway: Gateway, catalog: str) -> None:
+def test_that_there_is_nothing_to_delete_is_decided_once(
+    gateway: GatewayService, catalog: str
+) -> None:
     gateway.catalogs.delete(gateway.request("c", ()))
     first = delete(gateway, None, "x", catalog=catalog)
     assert isinstance(first, Unchanged)
@@ -67,8 +75,8 @@ def test_that_there_is_nothing_to_delete_is_decided_once(gateway: Gateway, catal
     assert content_of(gateway, "k", catalog) == 2
 
 
-def test_a_refusal_that_a_look_found_is_decided_once(gateway: Gateway) -> None:
-    refused(delete(gateway, 5, "x"), PreconditionFailed)
+def test_a_refusal_that_a_look_found_is_decided_once(gateway: GatewayService) -> None:
+    refused(delete(gateway, 5, "x"), ConditionFailed)
     for n in range(2, 6):
         gateway.write("c", "k", Put(n, 1))
     refused(delete(gateway, 5, "x"), RefusedBefore)
@@ -77,10 +85,10 @@ def test_a_refusal_that_a_look_found_is_decided_once(gateway: Gateway) -> None:
 
 def test_that_it_has_too_many_documents_is_decided_once() -> None:
     limits = ServiceLimits(catalog_deletion_keys_max=1)
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
     for key in "kl":
         gateway.write("c", key, Put(1, 1))
-    refused(delete(gateway, None, "x"), OverLimit)
+    refused(delete(gateway, None, "x"), AboveLimit)
     gateway.write("c", "l", Delete())
     refused(delete(gateway, None, "x"), RefusedBefore)
 
@@ -90,11 +98,11 @@ def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answ
     the same request is sent again through another worker and told that there is nothing to do, and
     the catalog is made again."""
     store = MemoryStore()
-    slow, other = (Gateway(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
+    slow, other = (GatewayService(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
     other.write("c", "k", Put(1, 1))
     commit = slow.catalogs._commit
 
-    def commit_late(request: Request) -> Written:
+    def commit_late(request: Request) -> WriteOutcome:
         slow.catalogs._commit = commit  # type: ignore[method-assign]
         other.catalogs.delete(other.request("c", ()))
         resent = delete(other, None, "x")
@@ -112,7 +120,7 @@ def test_a_first_try_that_goes_on_deletes_nothing_made_after_its_resend_was_answ
 def test_a_catalog_that_is_written_all_the_time_is_deleted_at_once() -> None:
     """By this gateway's clients and another's: a deletion is decided like any other write."""
     store = MemoryStore()
-    ours, theirs = (Gateway(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
+    ours, theirs = (GatewayService(store, ThreadRuntime(), ServiceLimits()) for _ in range(2))
     over = threading.Event()
     written = [0, 0, 0, 0]
 

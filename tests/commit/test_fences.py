@@ -14,19 +14,19 @@ from gateway.errors import ApplicationConflict, DocumentNotFound, RefusedBefore
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import APPLICATIONS_KEY, Idempotency
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import SetClock, WatchedStore, once, put
 from tests.memory_store import MemoryStore
 
 ANN = Principal("ann", (Grant(Role.WRITE, "*"),))
 
 
-def begin(gateway: Gateway, version: int, *, finished: bool = False) -> object:
+def begin(gateway: GatewayService, version: int, *, finished: bool = False) -> object:
     asked = ApplicationStep("c", "etl", version, finished)
     return gateway.commit(gateway.request("c", (), by=ANN, step=asked)).outcome
 
 
-def step(gateway: Gateway, version: int, *, finished: bool = False) -> Fence:
+def step(gateway: GatewayService, version: int, *, finished: bool = False) -> Fence:
     outcome = begin(gateway, version, finished=finished)
     assert isinstance(outcome, Applied)
     record = application(outcome.documents[APPLICATIONS_KEY], "etl")
@@ -35,7 +35,7 @@ def step(gateway: Gateway, version: int, *, finished: bool = False) -> Fence:
     return Fence(version, record.scope, "etl")
 
 
-def write(gateway: Gateway, fence: Fence, value: int, key: str) -> object:
+def write(gateway: GatewayService, fence: Fence, value: int, key: str) -> object:
     own = Idempotency(scope_of(fence, "ann"), key, str(value))
     return gateway.write(
         "c", "k", put(value), by=ANN, fence=fence, idempotency=own, once=True
@@ -48,8 +48,8 @@ def test_a_version_that_another_worker_finished_is_over_at_once(before_the_move:
     decided already, and the head moves on before its own move."""
     store = MemoryStore()
     watched = WatchedStore(store)
-    gateway = Gateway(watched, ThreadRuntime(), ServiceLimits())  # type: ignore[arg-type]
-    other = Gateway(store, ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(watched, ThreadRuntime(), ServiceLimits())  # type: ignore[arg-type]
+    other = GatewayService(store, ThreadRuntime(), ServiceLimits())
     fence = step(gateway, 7)
     assert isinstance(write(gateway, fence, 1, "a"), Applied)
     assert isinstance(write(gateway, fence, 2, "b"), Applied)
@@ -69,9 +69,9 @@ def test_a_version_that_another_worker_finished_is_over_at_once(before_the_move:
 DAY_S = 86_400
 
 
-def remembering(store: MemoryStore, clock: SetClock, days: int) -> Gateway:
+def remembering(store: MemoryStore, clock: SetClock, days: int) -> GatewayService:
     retention = RetentionLimits(idempotency_s=days * DAY_S)
-    return Gateway(store, clock, ServiceLimits(retention=retention))
+    return GatewayService(store, clock, ServiceLimits(retention=retention))
 
 
 @pytest.mark.parametrize(("begun", "decided"), [(1, 7), (7, 1)])
@@ -99,7 +99,7 @@ def test_a_version_that_an_earlier_gateway_began_ends_by_the_setting() -> None:
     assert Term(DAY_S * 1_000_000 + 1, DAY_S).is_over(record)
 
 
-def applied(gateway: Gateway, key: str, fence: Fence, once: str) -> object:
+def applied(gateway: GatewayService, key: str, fence: Fence, once: str) -> object:
     own = Idempotency(scope_of(fence, "ann"), once, "patch")
     edit = ApplyPatch(patching.parse([{"op": "add", "path": "/log/-", "value": once}]))
     return gateway.write("c", key, edit, by=ANN, fence=fence, idempotency=own, once=True).outcome
@@ -109,14 +109,14 @@ def applied(gateway: Gateway, key: str, fence: Fence, once: str) -> object:
 def test_a_refusal_stands_for_the_run_that_it_was_told(written_out: bool) -> None:
     """Whether what was decided is in the head still, or written out."""
     store, clock = MemoryStore(), SetClock()
-    gateway = Gateway(store, clock, ServiceLimits())
+    gateway = GatewayService(store, clock, ServiceLimits())
 
-    def settled() -> Gateway:
+    def settled() -> GatewayService:
         if not written_out:
             return gateway
         clock.passed_s += 3_600
         gateway.janitor.run_round()
-        return Gateway(store, clock, ServiceLimits())
+        return GatewayService(store, clock, ServiceLimits())
 
     fence = step(gateway, 7)
     first, second = (fence._replace(run=run) for run in ("a", "b"))
@@ -145,7 +145,7 @@ def test_a_refusal_stands_for_the_run_that_it_was_told(written_out: bool) -> Non
 
 def test_without_a_run_a_refusal_stands_for_the_version() -> None:
     """As clients of before have it."""
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     fence = step(gateway, 7)
     assert isinstance(applied(gateway, "k", fence, "x"), Refused)
     gateway.write("c", "k", put({"log": []}))

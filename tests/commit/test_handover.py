@@ -23,7 +23,7 @@ from gateway.decide.request import Applied, Outcome, Request, Unknown
 from gateway.errors import PatchDoesNotFit, QueueFull
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import SetClock, applied, ask, content_of, put, refused, replace
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
@@ -51,9 +51,9 @@ class Neighbour:
         return None if handed is None else handed_of(handed_bytes(handed))
 
 
-def gateway(store: MemoryStore, neighbour: Neighbour | None = None) -> Gateway:
+def gateway(store: MemoryStore, neighbour: Neighbour | None = None) -> GatewayService:
     limits = ServiceLimits(deadline_ms=WAIT_MS)
-    return Gateway(store, ThreadRuntime(), limits, neighbours=neighbour)  # type: ignore[arg-type]
+    return GatewayService(store, ThreadRuntime(), limits, neighbours=neighbour)  # type: ignore[arg-type]
 
 
 def unknown(request: Request) -> Outcome:

@@ -12,16 +12,16 @@ from gateway.access import Principal
 from gateway.commit import inputs
 from gateway.decide import request as decision
 from gateway.decide.compares import Equals, IsAbsent, TokenIs
-from gateway.decide.conditions import Composite, Conditions
+from gateway.decide.conditions import Composite, Preconditions
 from gateway.decide.edits import Delete, EditAttributes, Get, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Applied, Request, Unchanged, View
-from gateway.errors import DocumentForbidden, OverLimit, PreconditionFailed
+from gateway.errors import AboveLimit, ConditionFailed, DocumentForbidden
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, Document
 from gateway.read import listing
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import replay
 from gateway.state.cache import Cache
 from gateway.state.replay import rebuild as rebuild_
@@ -56,9 +56,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> _Measured:
 
 
 @pytest.fixture
-def gateway(store: _Measured) -> Gateway:
+def gateway(store: _Measured) -> GatewayService:
     """One that remembers no documents."""
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
     for key in KEYS:
         gateway.write("c", key, put({"text": TEXT}))
     store.most_bytes = 0
@@ -66,7 +66,7 @@ def gateway(store: _Measured) -> Gateway:
 
 
 def test_documents_whose_tokens_alone_matter_are_not_read(
-    gateway: Gateway, store: _Measured
+    gateway: GatewayService, store: _Measured
 ) -> None:
     tokens = {
         key: each.token
@@ -75,7 +75,7 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     }
     store.most_bytes = 0
     unchanged = Composite(tuple(tokens.items()))
-    conditions = Conditions(if_match=frozenset((unchanged,)))
+    conditions = Preconditions(if_match=frozenset((unchanged,)))
     applied(gateway.write("c", "new", put(1), conditions=conditions).outcome)
     compare = (*(TokenIs(key, tokens[key]) for key in KEYS), IsAbsent("never"))
     request = gateway.request("c", (KeyEdit("", Touch()),), compare=compare)
@@ -85,11 +85,11 @@ def test_documents_whose_tokens_alone_matter_are_not_read(
     applied(gateway.commit(request).outcome)
     assert store.most_bytes < 10
     outcome = gateway.commit(gateway.request("c", (KeyEdit("", Touch()),), compare=compare)).outcome
-    assert len(refused(outcome, PreconditionFailed).conflict.compares) == 19
+    assert len(refused(outcome, ConditionFailed).conflict.compares) == 19
 
 
 def test_large_documents_are_read_some_at_a_time(
-    gateway: Gateway, store: _Measured, monkeypatch: pytest.MonkeyPatch
+    gateway: GatewayService, store: _Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "_PIECE_BYTES", 2_100)
     monkeypatch.setattr(listing, "_SMALL_BYTES", 1_000)
@@ -104,14 +104,14 @@ def test_large_documents_are_read_some_at_a_time(
 
 
 def test_a_request_about_more_than_is_read_for_one_is_refused(
-    gateway: Gateway, store: _Measured
+    gateway: GatewayService, store: _Measured
 ) -> None:
     for edits, compare in (
         (tuple(KeyEdit(key, Get()) for key in KEYS), ()),
         ((KeyEdit("", Touch()),), tuple(Equals(key, 1) for key in KEYS)),
     ):
         outcome = gateway.commit(gateway.request("c", edits, compare=compare)).outcome
-        assert refused(outcome, OverLimit).limit == "documents_bytes_max"
+        assert refused(outcome, AboveLimit).limit == "documents_bytes_max"
     few = tuple(KeyEdit(key, Get()) for key in KEYS[:5])
     outcome = gateway.commit(gateway.request("c", few)).outcome
     assert isinstance(outcome, Unchanged)
@@ -121,7 +121,7 @@ def test_a_request_about_more_than_is_read_for_one_is_refused(
 
 @pytest.mark.parametrize("catalogs", [1, 7])
 def test_many_requests_on_large_documents_are_decided_some_at_a_time(
-    gateway: Gateway, store: _Measured, catalogs: int
+    gateway: GatewayService, store: _Measured, catalogs: int
 ) -> None:
     for number in range(catalogs):
         for key in KEYS:
@@ -138,7 +138,7 @@ def test_many_requests_on_large_documents_are_decided_some_at_a_time(
     assert store.most_bytes <= 5_200
 
 
-def token_of(gateway: Gateway, key: str) -> str:
+def token_of(gateway: GatewayService, key: str) -> str:
     found = gateway.read("c", key).document
     assert found is not None
     return found.token
@@ -148,7 +148,7 @@ class TestRebase:
     """The old states that patches were made against."""
 
     @pytest.fixture
-    def tokens(self, gateway: Gateway) -> list[str]:
+    def tokens(self, gateway: GatewayService) -> list[str]:
         made = []
         for number in range(12):
             gateway.write("c", "k00", put({"n": number, "other": 0}))
@@ -168,8 +168,8 @@ class TestRebase:
         monkeypatch.setattr(inputs, "rebuild", rebuild)
         return told
 
-    def request(self, gateway: Gateway, *tokens: str, **more: Any) -> Request:
-        conditions = Conditions(if_match=frozenset(tokens))
+    def request(self, gateway: GatewayService, *tokens: str, **more: Any) -> Request:
+        conditions = Preconditions(if_match=frozenset(tokens))
         edits = (KeyEdit("k00", add("/other", 1)),)
         return gateway.request("c", edits, conditions=conditions, rebase=True, **more)
 
@@ -180,7 +180,7 @@ class TestRebase:
         return inputs.read_views(store, cache, {"c": requests}).get("c")
 
     def test_each_is_rebuilt_once_and_so_many_for_a_round(
-        self, gateway: Gateway, store: _Measured, tokens: list[str], rebuilt: list[Any]
+        self, gateway: GatewayService, store: _Measured, tokens: list[str], rebuilt: list[Any]
     ) -> None:
         revisions = [int(token.split("-")[0], 16) for token in tokens]
         wrong = f"{tokens[0].split('-')[0]}-00000000"
@@ -198,7 +198,7 @@ class TestRebase:
         assert len(rebuilt) == 16
 
     def test_none_is_where_the_token_is_current_or_who_asks_may_not_look(
-        self, gateway: Gateway, store: _Measured, tokens: list[str], rebuilt: list[Any]
+        self, gateway: GatewayService, store: _Measured, tokens: list[str], rebuilt: list[Any]
     ) -> None:
         self.read(store, self.request(gateway, tokens[0], tokens[-1]))
         acl = {"acl": {"read": ["ann"], "write": ["ann"]}}
@@ -211,7 +211,7 @@ class TestRebase:
         assert rebuilt == []
 
     def test_an_older_token_counts_where_the_batch_moves_on_from_the_current_one(
-        self, gateway: Gateway, store: _Measured
+        self, gateway: GatewayService, store: _Measured
     ) -> None:
         """The patch overlaps with what changed since the current one, not since the older one."""
         gateway.write("c", "k00", put({"n": 0}))
@@ -219,7 +219,7 @@ class TestRebase:
         gateway.write("c", "k00", put({"n": 0, "mine": 1}))
         current = token_of(gateway, "k00")
         first = gateway.request("c", (KeyEdit("k00", put({"n": 1})),))
-        conditions = Conditions(if_match=frozenset((old, current)))
+        conditions = Preconditions(if_match=frozenset((old, current)))
         merge = (KeyEdit("k00", Merge({"mine": None}, 20)),)
         second = gateway.request("c", merge, conditions=conditions, rebase=True)
         view = self.read(store, first, second)
@@ -228,7 +228,7 @@ class TestRebase:
         assert isinstance(outcome, Unchanged)
         assert outcome.rebased_from == old
 
-    def test_all_that_wait_are_rebased_in_the_end(self, gateway: Gateway) -> None:
+    def test_all_that_wait_are_rebased_in_the_end(self, gateway: GatewayService) -> None:
         for key in KEYS:
             gateway.write("c", key, put({"n": 1, "other": 0}))
         first = {}
@@ -238,7 +238,7 @@ class TestRebase:
         edit = replace("/other", 1)
 
         def write(key: str) -> object:
-            conditions = Conditions(if_match=frozenset((first[key],)))
+            conditions = Preconditions(if_match=frozenset((first[key],)))
             return gateway.write("c", key, edit, conditions=conditions, rebase=True).outcome
 
         with ThreadPoolExecutor(20) as pool:

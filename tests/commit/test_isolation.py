@@ -18,9 +18,9 @@ from gateway.feed.channel import Selection
 from gateway.limits import ServiceLimits
 from gateway.meters import NoMeters
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import suspects
-from gateway.store.contract import Rejected, Store, Unreachable, WriteRejected
+from gateway.store.contract import Rejected, Store, StoreUnreachable, WriteRejected
 from tests.asking import applied, put, refused, replace, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
@@ -85,7 +85,7 @@ def of_its_own(result: Any) -> Callable[..., Any]:
 
 def hang(_method: object, _asked: object) -> Any:
     time.sleep(0.3)
-    raise Unreachable("no answer in time")
+    raise StoreUnreachable("no answer in time")
 
 
 def take_long(method: Callable[..., Any], asked: Any) -> Any:
@@ -93,7 +93,7 @@ def take_long(method: Callable[..., Any], asked: Any) -> Any:
     return method(asked)
 
 
-AWAY = Unreachable("no primary of a shard")
+AWAY = StoreUnreachable("no primary of a shard")
 WAYS: dict[str, dict[str, Callable[..., Any]]] = {
     "head unreadable": {name: fail(KeyError("head")) for name in ("heads", "tails")},
     "shard away": {n: fail(AWAY) for n in (*READS, *WRITES)} | {"move_heads": done_but(AWAY)},
@@ -115,11 +115,11 @@ def store() -> SickStore:
     return SickStore(MemoryStore())
 
 
-def gateway(store: SickStore) -> Gateway:
-    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+def gateway(store: SickStore) -> GatewayService:
+    return GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
 
-def written(ours: Gateway, value: int, wait_s: float = 0.5) -> dict[str, Outcome]:
+def written(ours: GatewayService, value: int, wait_s: float = 0.5) -> dict[str, Outcome]:
     """All catalogs are written at once."""
     names = [*HEALTHY[:25], SICK, *HEALTHY[25:]]
     requests = [
@@ -130,7 +130,7 @@ def written(ours: Gateway, value: int, wait_s: float = 0.5) -> dict[str, Outcome
     return {name: each.outcome for name, each in zip(names, told, strict=True)}
 
 
-def readings(ours: Gateway) -> dict[str, Any]:
+def readings(ours: GatewayService) -> dict[str, Any]:
     """All catalogs are read at once."""
     found: dict[str, Any] = {}
     names = [*HEALTHY, SICK]
@@ -152,7 +152,7 @@ def readings(ours: Gateway) -> dict[str, Any]:
     return found
 
 
-def require_healthy(ours: Gateway, store: SickStore) -> Outcome:
+def require_healthy(ours: GatewayService, store: SickStore) -> Outcome:
     """Returns what the sick catalog was told last."""
     for value in range(1, 5):
         told = written(ours, value)
@@ -192,7 +192,7 @@ def test_what_the_database_refuses_is_certainly_not_applied(store: SickStore) ->
 
 def test_of_a_batch_that_is_refused_only_who_is_refused_alone_is_told_so() -> None:
     store = MemoryStore(head_bytes_max=10_000)
-    ours = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    ours = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     sizes = [10, 20_000, 10, 4_000, 4_000, 4_000, 10]
     requests = [
         ours.request("c", (KeyEdit(f"k{number}", put("x" * size)),))
@@ -243,7 +243,7 @@ def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
                 raise ZeroDivisionError
 
     limits = ServiceLimits(deadline_ms=WAIT_MS)
-    ours = Gateway(cast(Store, store), ThreadRuntime(), limits, meters=Meters())
+    ours = GatewayService(cast(Store, store), ThreadRuntime(), limits, meters=Meters())
     if where == "told":
         tell, left = ours._write_out._written, [ZeroDivisionError] * 8
 

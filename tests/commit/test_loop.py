@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from gateway.commit.loop import doubting
-from gateway.decide.conditions import Conditions
+from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import KeyEdit
-from gateway.decide.request import Applied, Outcome, Unchanged, Unknown, Written
+from gateway.decide.request import Applied, Outcome, Unchanged, Unknown, WriteOutcome
 from gateway.errors import (
+    ConditionFailed,
     DeadlineExceeded,
     HeldBack,
-    PreconditionFailed,
     QueueFull,
     StoreUnavailable,
 )
@@ -26,8 +26,8 @@ from gateway.limits import ServiceLimits
 from gateway.meters import NoMeters, WriteEnded
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Store, Unreachable, Unsent
+from gateway.service import GatewayService
+from gateway.store.contract import Store, StoreUnreachable, Unsent
 from tests.asking import (
     SetClock,
     WatchedStore,
@@ -48,15 +48,15 @@ def store(store: Store) -> WatchedStore:
     return WatchedStore(store)
 
 
-def gateway(store: WatchedStore, **limits: int) -> Gateway:
-    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(**limits))
+def gateway(store: WatchedStore, **limits: int) -> GatewayService:
+    return GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits(**limits))
 
 
 def break_off() -> None:
-    raise Unreachable("the connection broke")
+    raise StoreUnreachable("the connection broke")
 
 
-def hurried(store: WatchedStore, calls: dict[str, Callable[[], None]], call: str) -> Gateway:
+def hurried(store: WatchedStore, calls: dict[str, Callable[[], None]], call: str) -> GatewayService:
     """Whose time is over when this call has failed: that is of ``before`` or ``after``."""
     clock = SetClock()
 
@@ -65,7 +65,7 @@ def hurried(store: WatchedStore, calls: dict[str, Callable[[], None]], call: str
         break_off()
 
     calls[call] = fail
-    return Gateway(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
+    return GatewayService(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
 
 
 def stop_at(reached: threading.Event, hold: threading.Event) -> None:
@@ -73,11 +73,11 @@ def stop_at(reached: threading.Event, hold: threading.Event) -> None:
     hold.wait(WAIT_S)
 
 
-def revisions(gateway: Gateway) -> list[int]:
+def revisions(gateway: GatewayService) -> list[int]:
     return [each.revision for each in gateway.commits("c", after=0, limit=9, key=None).commits]
 
 
-def overtake(theirs: Gateway) -> None:
+def overtake(theirs: GatewayService) -> None:
     theirs.write("c", "k", replace("/n", 2))
 
 
@@ -138,7 +138,7 @@ def test_a_refusal_is_never_decided_on_remembered_state(store: WatchedStore) -> 
     ours, theirs = gateway(store), gateway(store)
     ours.write("c", "k", put({"n": 1}))
     token = theirs.write("c", "k", replace("/n", 2)).outcome.document.token  # type: ignore[union-attr]
-    held = Conditions(if_match=frozenset({token}))
+    held = Preconditions(if_match=frozenset({token}))
     applied(ours.write("c", "k", replace("/n", 3), conditions=held).outcome)
 
 
@@ -306,7 +306,7 @@ def test_a_move_that_was_never_sent_is_certainly_not_applied(
 ) -> None:
     """Also where the catalog is cached, and nothing is asked before the move."""
     clock = SetClock()
-    ours = Gateway(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
+    ours = GatewayService(cast(Store, store), clock, ServiceLimits(deadline_ms=WAIT_MS))
     if known:
         ours.write("c", "k", put(0))
 
@@ -371,7 +371,7 @@ def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document
                 over.set()
 
     limits = ServiceLimits(deadline_ms=WAIT_MS, leaders=1)
-    ours = Gateway(cast(Store, store), ThreadRuntime(), limits, meters=Told())
+    ours = GatewayService(cast(Store, store), ThreadRuntime(), limits, meters=Told())
     store.before["move_heads"] = once(lambda: stop_at(moving, moved))
     first = threading.Thread(target=lambda: ours.write("c", "first", put(0)))
     first.start()
@@ -381,7 +381,7 @@ def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document
         ours.request("c", (KeyEdit(key, put(value)),), wait_s=wait_s)
         for key, value, wait_s in edits
     ]
-    written: list[Written] = []
+    written: list[WriteOutcome] = []
     bulk = threading.Thread(target=lambda: written.extend(ours.commit_each(requests)))
     bulk.start()
     assert over.wait(WAIT_S)
@@ -407,7 +407,7 @@ def test_a_write_out_that_breaks_does_not_lose_the_commit(store: WatchedStore) -
 
 
 @contextmanager
-def one_that_moves(store: WatchedStore, ours: Gateway) -> Iterator[None]:
+def one_that_moves(store: WatchedStore, ours: GatewayService) -> Iterator[None]:
     """The first write of k is held up at its move."""
     hold, reached = threading.Event(), threading.Event()
     store.before["move_heads"] = once(lambda: stop_at(reached, hold))
@@ -466,7 +466,7 @@ def test_a_worker_far_behind_a_heavy_history_catches_up_in_bounded_steps(
 
 
 def test_racing_creators_make_one_document(store: WatchedStore) -> None:
-    create_only = Conditions(if_none_match=frozenset({"*"}))
+    create_only = Preconditions(if_none_match=frozenset({"*"}))
     gateways = [gateway(store) for _ in range(4)]
     barrier = threading.Barrier(16)
 
@@ -478,7 +478,7 @@ def test_racing_creators_make_one_document(store: WatchedStore) -> None:
     lost = [each for each in outcomes if not isinstance(each, Applied)]
     assert len(lost) == 15
     for outcome in lost:
-        refused(outcome, PreconditionFailed)
+        refused(outcome, ConditionFailed)
 
 
 def test_one_idempotency_key_racing_through_several_workers_applies_once(
@@ -541,7 +541,7 @@ def test_of_many_that_come_together_the_wait_for_room_is_no_part_of_their_time(
 
     store.before["move_heads"] = move
     limits = ServiceLimits(queue_requests_max=2)
-    ours = Gateway(cast(Store, store), Slow(), limits)
+    ours = GatewayService(cast(Store, store), Slow(), limits)
     requests = [ours.request("c", (KeyEdit(f"k{n}", put(n)),)) for n in range(40)]
     commits = [applied(each.outcome).commit for each in ours.commit_each(requests)]
     assert [commit.changes[0].key for commit in commits] == [f"k{n}" for n in range(40)]

@@ -9,37 +9,44 @@ import pytest
 from msgspec import msgpack
 
 import patching
+import patching.errors
+import patching.extended
+import patching.ownership
 from gateway.access import Principal
 from gateway.access.principal import Grant, Role
 from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
-from gateway.commit.packing import Packers, Unreadable
-from gateway.conflict import Conflict, Disputed, FailedCompare, NotRebased, Required, Stale
+from gateway.commit.packing import PackerTable, Unreadable
+from gateway.conflict import Disputed, FailedCompare, NotRebased, Required, Stale, StateConflict
 from gateway.decide import compares, edits, ranges
 from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.compares import Compare, Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
-from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
-from gateway.decide.refusals import ChangedSince, DocumentsBreakSettings, ItemsCollide
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged, Unknown
 from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import (
+    AboveLimit,
+    ChangedSince,
     CommitError,
+    ConditionFailed,
     DocumentNotFound,
-    OverLimit,
+    DocumentsBreakSettings,
+    ItemsCollide,
     PatchDoesNotFit,
-    PreconditionFailed,
     QueueFull,
     RefusedBefore,
     SchemaViolation,
     TargetExists,
 )
 from gateway.model import WITHHELD, Change, Commit, Document, Idempotency, Skipped
-from patching import ABSENT, Contested, Owners, OwnersChange, Ownership
+from patching import ABSENT
+from patching.owners import OwnersChange, Ownership, OwnerTree
+from patching.ownership import Contested
 from tests.asking import ask, put
 
-OWNERS = Owners(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
+OWNERS = OwnerTree(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
 DOCUMENT = Document("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)
 EDITS: tuple[Edit, ...] = (
     put({"a": 1}),
@@ -62,7 +69,7 @@ EDITS: tuple[Edit, ...] = (
     LetGo("nightly", prune=True),
     edits.Delete(),
     edits.EditAttributes(edits.Put({"x": 1}, 7)),
-    edits.Move("other"),
+    edits.MoveKey("other"),
     Revert((Undo(DOCUMENT, None), Undo(None, DOCUMENT)), "refuse", Forced(("/a",), ())),
     edits.Get(to_write=True),
     edits.Touch(),
@@ -74,7 +81,9 @@ COMPARES: tuple[Compare, ...] = (
     IsAbsent("k"),
     IsUnchanged("k", 7),
     Equals("k", {"a": [1]}),
-    compares.Satisfies("k", patching.parse_tests([{"op": "test", "path": "/a", "value": 1}])),
+    compares.Satisfies(
+        "k", patching.extended.parse_tests([{"op": "test", "path": "/a", "value": 1}])
+    ),
     RevisionIs(7),
     RangeUnchanged("tables/", 7),
     RangeAbsent("tables/"),
@@ -82,7 +91,7 @@ COMPARES: tuple[Compare, ...] = (
 )
 TERMS: tuple[dict[str, Any], ...] = (
     {
-        "conditions": Conditions(
+        "conditions": Preconditions(
             frozenset({"a", CatalogTag(3)}),
             frozenset({Composite((("k", "b"), ("l", None)))}),
             1,
@@ -155,7 +164,7 @@ COMMIT = Commit(
     skipped=(Skipped("k", "/a", (Ownership("ann", 4),), of_attributes=True),),
     left_out=(1, 2),
 )  # fmt: skip
-CONFLICT = Conflict(
+CONFLICT = StateConflict(
     Required.IF_MATCH, ("a", "b"), "k", document=DOCUMENT, since_revision=3, catalog_revision=9,
     stale=(Stale("k", None, DOCUMENT),),
     compares=(FailedCompare(0, "k", "it is otherwise", DOCUMENT),),
@@ -171,9 +180,9 @@ def patch_error(*operations: dict[str, Any], of: Any = ABSENT) -> patching.Patch
 
 REFUSALS: tuple[CommitError, ...] = (
     DocumentNotFound("c", "k").at(0),
-    OverLimit("too much", limit="x", maximum=1, actual=2),
+    AboveLimit("too much", limit="x", maximum=1, actual=2),
     QueueFull("it is full"),
-    PreconditionFailed(CONFLICT),
+    ConditionFailed(CONFLICT),
     PatchDoesNotFit(
         patch_error({"op": "test", "path": "/a", "value": [1, {"b": 2}]}, of={"a": [1]}),
         "k",
@@ -181,7 +190,9 @@ REFUSALS: tuple[CommitError, ...] = (
     ),
     PatchDoesNotFit(patch_error({"op": "test", "path": "/b", "value": 1}, of={}), "k", None),
     PatchDoesNotFit(
-        patching.OwnedByOthers((Contested("/a", (Ownership("ann", 4),), [1], ABSENT, ""),)),
+        patching.ownership.OwnedByOthers(
+            (Contested("/a", (Ownership("ann", 4),), [1], ABSENT, ""),)
+        ),
         "k",
         None,
     ),
@@ -189,7 +200,7 @@ REFUSALS: tuple[CommitError, ...] = (
     SchemaViolation("k", "*", [{"pointer": "/a", "message": "no"}]),
     ChangedSince([Disputed("k", False, "/a", 7, {"x": 1}, ABSENT)]),
     DocumentsBreakSettings([{"key": "k", "pointer": "/a"}], complete=True),
-    ItemsCollide("k", patching.ListViolation("two", pointer="/a/1", other="/a/0")),
+    ItemsCollide("k", patching.errors.ListViolation("two", pointer="/a/1", other="/a/0")),
     RefusedBefore("test_failed", "it failed", {"expected": [1, {"a": None}]}),
 )
 
@@ -259,6 +270,6 @@ def test_no_message_names_a_class_that_is_no_refusal(name: str) -> None:
 
 def test_a_set_is_packed_in_one_order_however_it_was_made() -> None:
     texts = [f"key-{number}" for number in range(200)]
-    packer = Packers().of(frozenset[str])
+    packer = PackerTable().of(frozenset[str])
     assert packer.pack is not None
     assert packer.pack(frozenset(texts)) == packer.pack(frozenset(reversed(texts)))

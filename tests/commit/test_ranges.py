@@ -13,15 +13,15 @@ from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
 from gateway.decide.request import Outcome, Request, Unchanged
-from gateway.errors import PreconditionFailed, RevisionCompacted
+from gateway.errors import ConditionFailed, RevisionCompacted
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import recent
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer
-from gateway.store.contract import Store, Unreachable
+from gateway.state.heads import HeadReader
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import RULES, WatchedStore, applied, ask, once, put, refused
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import compaction_of, wait_until_written
@@ -34,7 +34,7 @@ class _World:
 
     def __init__(self) -> None:
         self.store = WatchedStore(cast(Store, MemoryStore()))
-        self.gateway = Gateway(cast(Store, self.store), ThreadRuntime(), ServiceLimits())
+        self.gateway = GatewayService(cast(Store, self.store), ThreadRuntime(), ServiceLimits())
 
     def write(self, key: str, edit: Edit | None = None) -> int:
         done = self.gateway.write("c", key, edit or put({"n": 1}))
@@ -49,7 +49,7 @@ class _World:
         outcome = self.ask(*compare, dry_run=True)
         if isinstance(outcome, Unchanged):
             return True
-        refused(outcome, PreconditionFailed)
+        refused(outcome, ConditionFailed)
         return False
 
 
@@ -68,7 +68,7 @@ def where(request: pytest.FixtureRequest, world: _World) -> str:
 
 
 def _stuck() -> None:
-    raise Unreachable("written out later")
+    raise StoreUnreachable("written out later")
 
 
 def settle(world: _World, where: str) -> None:
@@ -81,7 +81,7 @@ def test_a_range_is_unchanged_since_its_last_change(world: _World, where: str) -
     second = world.write("a/2")
     other = world.write("b/1")
     settle(world, where)
-    fresh = Gateway(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+    fresh = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
     for gateway in (world.gateway, fresh):
         world.gateway = gateway
         assert world.holds(RangeUnchanged("a/", second))
@@ -111,7 +111,7 @@ def test_live_documents_are_counted(world: _World, where: str) -> None:
     world.write("a/1", Delete())
     world.write("b")
     settle(world, where)
-    fresh = Gateway(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+    fresh = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
     for gateway in (world.gateway, fresh):
         world.gateway = gateway
         true = [("less", 5), ("equal", 4), ("greater", 3), ("greater", 0)]
@@ -143,7 +143,7 @@ def test_a_batch_sees_what_its_earlier_requests_left(world: _World) -> None:
     assert [type(each).__name__ for each in outcomes] == [
         "Applied", "Refused", "Applied", "Applied", "Refused",
     ]  # fmt: skip
-    conflict = refused(outcomes[1], PreconditionFailed).conflict
+    conflict = refused(outcomes[1], ConditionFailed).conflict
     assert (conflict.prefix, conflict.compares[0].changed_at) == ("a/", base + 1)
 
 
@@ -163,7 +163,7 @@ def test_a_batch_reaches_the_revision_that_a_later_request_asks_about(world: _Wo
 def _decided(store: Any, requests: Sequence[Request]) -> Sequence[Outcome]:
     limits = ServiceLimits()
     cache = Cache(ThreadRuntime(), limits)
-    Observer(store, cache, limits).observe(["c"])
+    HeadReader(store, cache, limits).observe(["c"])
     view = inputs.read_views(store, cache, {"c": requests})["c"]
     return decide(view, requests, [1] * len(requests), now_us=1 << 60, rules=RULES).outcomes
 
@@ -187,7 +187,7 @@ def test_a_count_lists_no_more_than_it_needs(world: _World) -> None:
     assert [type(each).__name__ for each in outcomes] == ["Applied"] * 3 + ["Refused"] * 2
     assert len(listed) == 1
     assert 20 + 1 + 3 <= listed[0] < 60, "and as many as the tail may take away"
-    told = refused(outcomes[-1], PreconditionFailed).conflict.compares[0].reason
+    told = refused(outcomes[-1], ConditionFailed).conflict.compares[0].reason
     assert told.startswith("their number is at least ")
     assert told.endswith(", and not less than 20")
 
@@ -198,8 +198,8 @@ def test_a_document_newer_than_the_head_that_was_read_has_it_read_again(world: _
     wait_until_written(world.gateway)
     limits = ServiceLimits()
     cache = Cache(ThreadRuntime(), limits)
-    Observer(cast(Store, world.store), cache, limits).observe(["c"])
-    other = Gateway(cast(Store, world.store), ThreadRuntime(), limits)
+    HeadReader(cast(Store, world.store), cache, limits).observe(["c"])
+    other = GatewayService(cast(Store, world.store), ThreadRuntime(), limits)
 
     def delete() -> None:
         applied(other.write("c", "a/1", Delete()).outcome)
@@ -247,7 +247,7 @@ class TestCompacted:
         world.write("b/2")  # 5
         wait_until_written(world.gateway)
         compaction_of(cast(Store, world.store)).compact("c", 4, lambda: None)
-        world.gateway = Gateway(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+        world.gateway = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
         return world
 
     def test_a_purged_deletion_is_no_silence(self, compacted: _World) -> None:
@@ -256,7 +256,7 @@ class TestCompacted:
         assert error.floor == 4
 
     def test_what_changed_since_the_floor_is_told_below_it_too(self, compacted: _World) -> None:
-        refused(compacted.ask(RangeUnchanged("b/", 2)), PreconditionFailed)
+        refused(compacted.ask(RangeUnchanged("b/", 2)), ConditionFailed)
         assert compacted.holds(RangeUnchanged("a/", 4))
         assert not compacted.holds(RangeUnchanged("b/", 4))
 
@@ -284,7 +284,7 @@ def test_a_transaction_that_was_sent_again_finds_its_own_documents(world: _World
     applied(world.ask(RangeAbsent("a/"), edits=edits))
     assert isinstance(world.ask(RangeAbsent("a/"), edits=edits), Unchanged)
     world.write("a/another")
-    refused(world.ask(RangeAbsent("a/"), edits=edits), PreconditionFailed)
+    refused(world.ask(RangeAbsent("a/"), edits=edits), ConditionFailed)
 
 
 def test_a_batch_that_asks_of_too_many_ranges_is_cut(

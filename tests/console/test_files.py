@@ -12,7 +12,7 @@ import gateway.console
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.memory_store import MemoryStore
 
 STATIC = Path(gateway.console.__file__).parent / "static"
@@ -31,7 +31,7 @@ TYPES = {
 
 @pytest.fixture(scope="module")
 def client() -> FlaskClient:
-    app = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    app = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     return app.test_client()
 
 

@@ -19,7 +19,7 @@ from gateway import cpu
 from gateway.cpu import Account, TooMuchWork
 from gateway.decide.compares import IsAbsent
 from gateway.decide.decide import decide
-from gateway.decide.edits import KeyEdit, Move
+from gateway.decide.edits import KeyEdit, MoveKey
 from gateway.decide.owning import ApplyWanted
 from gateway.decide.request import Applied, Decision, Refused, Request, View
 from gateway.model import SETTINGS_KEY, Idempotency
@@ -51,7 +51,7 @@ def a_request(**fields: Any) -> Request:
         KeyEdit("k", extended({"op": "add", "path": "/f", "value": [{"id": 1}, {"id": 2}]})),
         KeyEdit("k", ApplyWanted({"mine": {"a": 1}}, 16, "m")),
         KeyEdit("a", put({"n": 1})),
-        KeyEdit("b", Move("c")),
+        KeyEdit("b", MoveKey("c")),
     )
     idempotency = Idempotency("p", "key", "print")
     given = {"compare": (IsAbsent("a"),), "idempotency": idempotency, "once": True, **fields}

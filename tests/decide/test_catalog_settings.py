@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from gateway.decide.compares import IsAbsent
-from gateway.decide.conditions import ANY_TAG, Conditions
-from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Merge, Move, Touch
+from gateway.decide.conditions import ANY_TAG, Preconditions
+from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Merge, MoveKey, Touch
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.settings import CompiledSettings, parse_settings
-from gateway.errors import PreconditionRequired, SchemaViolation, SettingsInvalid
+from gateway.errors import ConditionRequired, SchemaViolation, SettingsInvalid
 from gateway.model import SETTINGS_KEY, Document
 from tests.asking import ask, extended, patch, put, refused, replace, view
 from tests.asking import document as a_document
@@ -58,7 +58,7 @@ class TestSchemas:
         assert self.refused(ask(put({}), key="nx")).pattern == "*x"
 
     def test_a_moved_document_is_held_to_those_of_its_new_key(self) -> None:
-        assert self.refused(ask(Move("m"), key="k"), k={"n": 1}).key == "m"
+        assert self.refused(ask(MoveKey("m"), key="k"), k={"n": 1}).key == "m"
 
     def test_the_state_in_the_end_counts_not_those_on_the_way(self) -> None:
         edits = (KeyEdit("nx", put({"n": "x"})), KeyEdit("nx", replace("/n", 1)))
@@ -114,20 +114,20 @@ class TestRequiredPreconditions:
             Delete(),
             replace("/n", 2),
             Merge({}, 2),
-            Move("m"),
+            MoveKey("m"),
             EditAttributes(put({})),
             EditAttributes(replace("", {})),
             extended({"op": "increment", "path": "/n"}),
         ],
     )
     def test_a_write_without_one_is_refused(self, edit: Edit) -> None:
-        refused(self.outcome(ask(edit)), PreconditionRequired)
+        refused(self.outcome(ask(edit)), ConditionRequired)
 
     @pytest.mark.parametrize(
         "fields",
         [
-            {"conditions": Conditions(if_match=ANY_TAG)},
-            {"conditions": Conditions(if_unmodified_since=2**40)},
+            {"conditions": Preconditions(if_match=ANY_TAG)},
+            {"conditions": Preconditions(if_unmodified_since=2**40)},
             {"resource_version": 7},
             {"compare": (IsAbsent("m"),)},
         ],
@@ -153,7 +153,7 @@ class TestRequiredPreconditions:
     @pytest.mark.parametrize("first", [("", Touch()), ("k", Get()), ("k", put({"n": 1}))])
     def test_every_edit_of_a_request_needs_one(self, first: tuple[str, Edit]) -> None:
         edits = (KeyEdit(*first), KeyEdit("other", put(2)))
-        refused(self.outcome(ask(Get(), edits=edits)), PreconditionRequired)
+        refused(self.outcome(ask(Get(), edits=edits)), ConditionRequired)
 
     def test_the_settings_themselves_need_none(self) -> None:
         assert isinstance(self.outcome(ask(put({}), key=SETTINGS_KEY)), Applied)

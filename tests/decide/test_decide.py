@@ -8,19 +8,19 @@ import json
 import bson
 from msgspec.structs import replace as changed
 
-from gateway.decide.conditions import ANY, Conditions
+from gateway.decide.conditions import ANY, Preconditions
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, KeyEdit, Merge
 from gateway.decide.request import Unchanged
 from gateway.errors import (
+    AboveLimit,
+    ConditionFailed,
     DocumentNotFound,
     IdempotencyMismatch,
-    OverLimit,
     PatchDoesNotFit,
-    PreconditionFailed,
 )
+from gateway.model import HeadMove as MoveOfHead
 from gateway.model import Idempotency
-from gateway.model import Move as MoveOfHead
 from gateway.state.replay import advance_all
 from gateway.store.mongodb import records
 from patching import ABSENT
@@ -114,17 +114,17 @@ def test_removing_the_root_leaves_a_tombstone_and_creating_again_starts_anew() -
 
 
 def test_deleting_what_is_not_there_is_a_no_op_unless_it_was_required() -> None:
-    required = Conditions(if_match=frozenset({ANY}))
+    required = Preconditions(if_match=frozenset({ANY}))
     for state in (view(), view(document(ABSENT))):
         decision = run(state, ask(Delete()), ask(Delete(), conditions=required))
         assert isinstance(decision.outcomes[0], Unchanged)
-        refused(decision.outcomes[1], PreconditionFailed)
+        refused(decision.outcomes[1], ConditionFailed)
 
 
 def test_a_refusal_tells_the_current_token_and_what_was_expected() -> None:
     base = document({"n": 1})
-    stale = Conditions(if_match=frozenset({"3-abababab"}))
-    error = refused(only(run(view(base), ask(put(2), conditions=stale))), PreconditionFailed)
+    stale = Preconditions(if_match=frozenset({"3-abababab"}))
+    error = refused(only(run(view(base), ask(put(2), conditions=stale))), ConditionFailed)
     conflict = error.conflict
     assert conflict.current == (base.token, 5)
     assert (conflict.expected, conflict.since_revision) == ("3-abababab", 3)
@@ -132,9 +132,9 @@ def test_a_refusal_tells_the_current_token_and_what_was_expected() -> None:
 
 def test_a_token_does_not_come_back_after_delete_and_create() -> None:
     base = document({"n": 1})
-    held = Conditions(if_match=frozenset({base.token}))
+    held = Preconditions(if_match=frozenset({base.token}))
     decision = run(view(base), ask(Delete()), ask(put({"n": 1})), ask(put(0), conditions=held))
-    refused(decision.outcomes[2], PreconditionFailed)
+    refused(decision.outcomes[2], ConditionFailed)
 
 
 def test_two_requests_with_one_idempotency_key_apply_once() -> None:
@@ -166,14 +166,14 @@ def test_a_key_used_before_gives_the_first_result() -> None:
 
 def test_a_refused_request_does_not_use_up_its_key() -> None:
     name = Idempotency("ann", "x", "same")
-    absent = Conditions(if_match=frozenset({ANY}))
+    absent = Preconditions(if_match=frozenset({ANY}))
     decision = run(
         view(),
         ask(put(1), idempotency=name, conditions=absent),
         ask(put(1)),
         ask(put(2), idempotency=name, conditions=absent),
     )
-    refused(decision.outcomes[0], PreconditionFailed)
+    refused(decision.outcomes[0], ConditionFailed)
     assert not applied(decision.outcomes[2]).replayed
 
 
@@ -271,7 +271,7 @@ def test_a_change_too_heavy_for_the_history_is_refused() -> None:
         {"op": "add", "path": "", "value": values},
         {"op": "add", "path": "", "value": 1},
     )
-    refused(only(run(view(), ask(heavy, size_bytes=2_500_100))), OverLimit)
+    refused(only(run(view(), ask(heavy, size_bytes=2_500_100))), AboveLimit)
 
 
 def test_a_batch_ends_when_it_has_worked_through_enough() -> None:
@@ -293,7 +293,7 @@ def test_merging_again_and_again_does_not_inflate_the_size() -> None:
 
 
 def test_a_document_that_would_not_fit_is_refused() -> None:
-    error = refused(only(run(view(), ask(put("x" * 5_000_001)))), OverLimit)
+    error = refused(only(run(view(), ask(put("x" * 5_000_001)))), AboveLimit)
     assert error.limit == "stored_bytes_max"
 
 

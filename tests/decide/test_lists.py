@@ -8,15 +8,22 @@ import pytest
 from msgspec.structs import replace as changed
 
 from gateway.decide.compares import Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
-from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions
-from gateway.decide.edits import Edit, EditAttributes, KeyEdit, Merge, Move
+from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Preconditions
+from gateway.decide.edits import Edit, EditAttributes, KeyEdit, Merge, MoveKey
 from gateway.decide.rebase import overlapping
-from gateway.decide.refusals import DocumentsBreakSettings, ItemsCollide, ListsUnchecked
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.reverting import Revert, Undo
-from gateway.errors import PatchDoesNotFit, PreconditionFailed, SettingsInvalid, code_of
+from gateway.errors import (
+    ConditionFailed,
+    DocumentsBreakSettings,
+    ItemsCollide,
+    ListsUnchecked,
+    PatchDoesNotFit,
+    SettingsInvalid,
+    code_of,
+)
 from gateway.model import SETTINGS_KEY, WITHHELD, Idempotency
-from patching import parse_declarations
+from patching.list_declarations import parse_declarations
 from tests.asking import ask, extended, patch, put, refused, replace, view
 from tests.asking import document as a_document
 from tests.asking import run as decided
@@ -71,8 +78,8 @@ def test_every_kind_of_write_that_leaves_a_double_or_no_key_is_refused(edit: Edi
 
 
 def test_a_moved_document_is_held_to_the_lists_of_its_new_key() -> None:
-    refused(only(ask(Move("t"), key="other"), other=DOUBLE), ItemsCollide)
-    assert isinstance(only(ask(Move("other"), key="t"), t=ORDERS), Applied)
+    refused(only(ask(MoveKey("t"), key="other"), other=DOUBLE), ItemsCollide)
+    assert isinstance(only(ask(MoveKey("other"), key="t"), t=ORDERS), Applied)
 
 
 def test_the_state_in_the_end_counts_not_those_on_the_way() -> None:
@@ -113,9 +120,9 @@ OTHERS = a_document(1, "k").token
 @pytest.mark.parametrize(
     "terms",
     [
-        {"conditions": Conditions(if_match=frozenset({TOKEN}))},
-        {"conditions": Conditions(if_match=frozenset({CatalogTag(7)}))},
-        {"conditions": Conditions(if_match=frozenset({Composite((("t", TOKEN), ("k", None)))}))},
+        {"conditions": Preconditions(if_match=frozenset({TOKEN}))},
+        {"conditions": Preconditions(if_match=frozenset({CatalogTag(7)}))},
+        {"conditions": Preconditions(if_match=frozenset({Composite((("t", TOKEN), ("k", None)))}))},
         {"resource_version": 7},
         {"compare": (RevisionIs(7),)},
         {"compare": (TokenIs("t", TOKEN),)},
@@ -141,9 +148,9 @@ def test_also_one_of_the_action_itself() -> None:
 @pytest.mark.parametrize(
     "terms",
     [
-        {"conditions": Conditions(if_match=ANY_TAG)},
-        {"conditions": Conditions(if_unmodified_since=2**40)},
-        {"conditions": Conditions(if_match=frozenset({Composite((("k", OTHERS),))}))},
+        {"conditions": Preconditions(if_match=ANY_TAG)},
+        {"conditions": Preconditions(if_unmodified_since=2**40)},
+        {"conditions": Preconditions(if_match=frozenset({Composite((("k", OTHERS),))}))},
         {"compare": (TokenIs("k", OTHERS),)},
         {"compare": (IsAbsent("other"),)},
         {"compare": (TokenIs("t", "9-x"),), "otherwise": (KeyEdit("t", SECOND),)},
@@ -272,9 +279,9 @@ class TestRebase:
         now = a_document(FIRST, "t", revision=6, commit_id="cd" * 16)
         seen = view(a_document(SETTINGS, SETTINGS_KEY, revision=4), now, keys=("t",))
         seen = changed(seen, bases={("t", older.token): older})
-        stale = Conditions(if_match=frozenset({older.token}))
+        stale = Preconditions(if_match=frozenset({older.token}))
         by_index = ask(SECOND, key="t", conditions=stale, rebase=True)
-        error = refused(decided(seen, by_index).outcomes[0], PreconditionFailed)
+        error = refused(decided(seen, by_index).outcomes[0], ConditionFailed)
         assert error.conflict.overlap == ("/fields",)
         by_key = ask(BY_KEY, key="t", conditions=stale, rebase=True)
         assert content(decided(seen, by_key).outcomes[0])["fields"][2]["n"] == 3

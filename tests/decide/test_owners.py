@@ -13,22 +13,23 @@ from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
 from gateway.decide.compares import Compare, IsAbsent, IsUnchanged, TokenIs
-from gateway.decide.conditions import Conditions
-from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, Move
+from gateway.decide.conditions import Preconditions
+from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, MoveKey
 from gateway.decide.owning import ApplyWanted, LetGo
-from gateway.decide.refusals import ItemsCollide
 from gateway.decide.request import Applied, Request, Unchanged, View
 from gateway.errors import (
+    AboveLimit,
+    ConditionFailed,
     DocumentForbidden,
-    OverLimit,
+    ItemsCollide,
     PatchDoesNotFit,
-    PreconditionFailed,
     code_of,
 )
 from gateway.model import SETTINGS_KEY, Commit, Document
 from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
-from patching import ABSENT, Owners, Ownership, changed_owners
+from patching import ABSENT
+from patching.owners import Ownership, OwnerTree, changed_owners
 from tests.asking import (
     NOW,
     RULES,
@@ -86,7 +87,7 @@ class Catalog:
         return document and document.content
 
 
-def shown(owners: Owners | None) -> dict[str, list[tuple[str, int, bool]]]:
+def shown(owners: OwnerTree | None) -> dict[str, list[tuple[str, int, bool]]]:
     return {
         "/".join(("", *tokens)): [(each.manager, each.since, each.plain) for each in by]
         for tokens, by in (owners.leaves() if owners else ())
@@ -193,7 +194,7 @@ def test_what_a_request_changes_and_changes_back_is_not_taken_over(catalog: Cata
 
 def test_owners_go_with_a_moved_document_and_end_with_a_deleted_one(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}))
-    commit = applied(catalog.write(Move("other"))).commit
+    commit = applied(catalog.write(MoveKey("other"))).commit
     assert catalog.owners("other") == {"/tier": [("nightly", 1, False)]}
     moved = commit.change_of("other")
     assert moved.owners_change is not None
@@ -258,12 +259,12 @@ def test_an_apply_takes_the_right_to_read(catalog: Catalog) -> None:
 def test_an_apply_is_rebased_where_it_meets_nothing_that_changed(catalog: Catalog) -> None:
     catalog.write(want({"x": 1, "y": 1}))
     token = catalog.documents["k"].token  # type: ignore[union-attr]
-    terms = {"conditions": Conditions(if_match=frozenset({token})), "rebase": True}
+    terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
     catalog.write(add("/note", 1))
     assert isinstance(catalog.write(want({"x": 2, "y": 1}), **terms), Applied)
     # /y is the manager's, too, though it wants it no longer
     catalog.write(replace("/y", 5))
-    failed = refused(catalog.write(want({"x": 3}), **terms), PreconditionFailed)
+    failed = refused(catalog.write(want({"x": 3}), **terms), ConditionFailed)
     assert set(failed.conflict.overlap) == {"/x", "/y"}
 
 
@@ -294,7 +295,7 @@ def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
     assert '/tags/"x"' not in catalog.owners()
     token = catalog.documents["k"].token  # type: ignore[union-attr]
     catalog.write(add("/note", 1))
-    terms = {"conditions": Conditions(if_match=frozenset({token})), "rebase": True}
+    terms = {"conditions": Preconditions(if_match=frozenset({token})), "rebase": True}
     assert isinstance(catalog.write(want({"tags": ["x"]}, "a"), **terms), Applied)
     assert catalog.content() == {
         "fields": [{"path": "b", "type": 1}],
@@ -302,7 +303,7 @@ def test_items_of_declared_lists_are_owned_one_by_one(catalog: Catalog) -> None:
         "note": 1,
     }
     catalog.write(put(catalog.content() | {"tags": ["z"]}), author="ann")
-    failed = refused(catalog.write(want({"tags": ["x"]}, "a"), **terms), PreconditionFailed)
+    failed = refused(catalog.write(want({"tags": ["x"]}, "a"), **terms), ConditionFailed)
     assert failed.conflict.overlap == ("/fields", "/tags")  # it has let go of a field since
     refused(catalog.write(want({"tags": ["x", "x"]}, "a")), ItemsCollide)
 
@@ -321,7 +322,7 @@ def test_replaying_gives_the_same_owners_where_lists_were_declared_later(catalog
 
 def test_ownership_beyond_its_bounds_is_refused(catalog: Catalog) -> None:
     limits = bounded(patch=changed(RULES.limits.patch, owned_leaves_max=2))  # type: ignore[arg-type]
-    error = refused(catalog.ask(ask(want({"a": 1, "b": 1, "c": 1})), limits), OverLimit)
+    error = refused(catalog.ask(ask(want({"a": 1, "b": 1, "c": 1})), limits), AboveLimit)
     assert (error.limit, error.maximum, error.actual) == ("owned_leaves_max", 2, 3)
     assert catalog.revision == 0
 
@@ -371,7 +372,7 @@ def random_edit(random: Random, catalog: Catalog, key: str) -> Any:
     if kind == "delete":
         return Delete()
     if kind == "move":
-        return Move("other" if key == "k" else "k")
+        return MoveKey("other" if key == "k" else "k")
     if kind == "let go":
         return LetGo(manager, prune=random.random() < 0.5)
     return put(an_object(random))

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from gateway.conflict import Conflict, NotRebased
-from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Conditions, Tag
+from gateway.conflict import NotRebased, StateConflict
+from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Preconditions, Tag
 from gateway.decide.edits import Delete, Edit, EditAttributes, Merge
 from gateway.decide.request import Applied, Outcome, Unchanged, View
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.model import SETTINGS_KEY, Document
 from tests.asking import (
     NOW,
@@ -39,7 +39,7 @@ def attempt(
 ) -> Outcome:
     """The outcome of ``edit`` made against ``base``, where the document is ``now``."""
     state = View("c", 7, NOW - 1, {SETTINGS_KEY: None, "k": now}, bases={("k", base.token): base})
-    conditions = fields.pop("conditions", None) or Conditions(
+    conditions = fields.pop("conditions", None) or Preconditions(
         if_match=if_match or frozenset({base.token})
     )
     request = ask(edit, conditions=conditions, rebase=True, **fields)
@@ -50,8 +50,8 @@ def states(before: Any, after: Any) -> tuple[Document, Document]:
     return a_document(before, revision=3), a_document(after, revision=5)
 
 
-def failure(outcome: Outcome) -> Conflict:
-    return refused(outcome, PreconditionFailed).conflict
+def failure(outcome: Outcome) -> StateConflict:
+    return refused(outcome, ConditionFailed).conflict
 
 
 BEFORE = {"a": 1, "b": 2, "o": {"x": 1, "y": 2}, "list": [1, 2, 3], "items": [{"n": 1}, {"n": 2}]}
@@ -153,7 +153,7 @@ def test_one_of_several_tokens_is_enough() -> None:
 class TestOtherConditions:
     def test_a_none_match_that_is_false_refuses_what_could_be_rebased(self) -> None:
         base, now = states(BEFORE, BEFORE | {"a": 5})
-        conditions = Conditions(
+        conditions = Preconditions(
             if_match=frozenset({base.token}), if_none_match=frozenset({now.token})
         )
         outcome = attempt(replace("/b", 3), base, now, conditions=conditions)
@@ -161,7 +161,7 @@ class TestOtherConditions:
 
     def test_a_none_match_that_is_false_refuses_what_needs_no_rebase(self) -> None:
         now = a_document(BEFORE, revision=5)
-        conditions = Conditions(
+        conditions = Preconditions(
             if_match=frozenset({now.token}),
             if_none_match=frozenset({Composite((("k", now.token),))}),
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.decide.settings import parse_settings
-from gateway.errors import OverLimit, SettingsInvalid
+from gateway.errors import AboveLimit, SettingsInvalid
 
 
 def with_patterns(*patterns: str, **more: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_too_many_are_refused_and_where_they_are_there_no_document_fits(
     accepted = parse_settings(asked, accepted=True)
     heavy = [each for each in accepted.schemas if each.validator is None]
     assert heavy
-    with pytest.raises(OverLimit) as refused:
+    with pytest.raises(AboveLimit) as refused:
         heavy[-1].require_valid("k", {}, 2)
     assert refused.value.limit == "schema_patterns_bytes_max"
 

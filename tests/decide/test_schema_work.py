@@ -10,7 +10,7 @@ import pytest
 
 from gateway.decide.schema_work import Load, SchemaTooHeavy, Weighing
 from gateway.decide.settings import parse_settings
-from gateway.errors import OverLimit, SchemaViolation, SettingsInvalid
+from gateway.errors import AboveLimit, SchemaViolation, SettingsInvalid
 
 EVERYTHING = 10**15
 HERE = {"$ref": "#"}
@@ -233,7 +233,7 @@ def test_many_parts_over_many_items_are_refused_before_they_begin() -> None:
     schema = {"items": {"allOf": [{"type": "integer"}] * 20_000}}
     settings = parse_settings({"schemas": {"*": schema}})
     settings.require_valid("k", [1] * 100, 200)
-    with pytest.raises(OverLimit) as refused:
+    with pytest.raises(AboveLimit) as refused:
         settings.require_valid("k", [1] * 16_000, 32_000)
     assert refused.value.limit == "schema_steps_max"
 
@@ -251,7 +251,7 @@ def test_many_parts_over_many_items_are_refused_before_they_begin() -> None:
 )
 def test_so_are_values_to_compare_and_patterns_over_long_texts(schema: Any, value: Any) -> None:
     settings = parse_settings({"schemas": {"*": schema}})
-    with pytest.raises(OverLimit):
+    with pytest.raises(AboveLimit):
         settings.require_valid("k", value, len(str(value)))
 
 
@@ -260,7 +260,7 @@ def test_plain_patterns_are_cheap_also_where_they_bound_a_length() -> None:
     rows = [{str(n): "ab" * 10 for n in range(4)}] * 5_000
     schema = {"items": {"properties": {str(n): {"pattern": each} for n, each in enumerate(names)}}}
     settings = parse_settings({"schemas": {"*": {**schema, "maxItems": 1}}})
-    with pytest.raises(SchemaViolation):  # and not OverLimit
+    with pytest.raises(SchemaViolation):  # and not AboveLimit
         settings.require_valid("k", rows, 600_000)
 
 
@@ -270,7 +270,7 @@ def test_settings_that_were_accepted_before_hold_as_far_as_they_can_be_told() ->
     settings.require_valid("k", nested(3), 20)
     with pytest.raises(SchemaViolation):
         settings.require_valid("k", nested(3, 1), 20)
-    with pytest.raises(OverLimit):
+    with pytest.raises(AboveLimit):
         settings.require_valid("k", nested(24), 150)
 
 

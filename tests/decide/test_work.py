@@ -9,8 +9,8 @@ import pytest
 from gateway.decide.compares import Satisfies
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Request, Unchanged
-from gateway.errors import OverLimit
-from patching import parse_tests
+from gateway.errors import AboveLimit
+from patching.extended import parse_tests
 from tests.asking import RULES, ask, document, extended, put, refused, run, view
 
 ITEMS = 1_000
@@ -40,7 +40,7 @@ def test_as_many_as_one_patch_may_look_at(times: int, tested: int) -> None:
 @pytest.mark.parametrize(("times", "tested"), [(3, 0), (2, 1), (1, 2)])
 def test_and_not_more(times: int, tested: int) -> None:
     state = view(document({"n": 0}))
-    error = refused(run(state, looks(times, tested), rules=RULES_OF_ONE).outcomes[0], OverLimit)
+    error = refused(run(state, looks(times, tested), rules=RULES_OF_ONE).outcomes[0], AboveLimit)
     assert (error.limit, error.maximum) == ("items_examined_max", int(2.5 * ITEMS))
     assert error.actual > error.maximum
 

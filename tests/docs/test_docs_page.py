@@ -20,7 +20,7 @@ from flask import Flask
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import problem
 from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
@@ -77,7 +77,7 @@ class _Tree(HTMLParser):
 
 @pytest.fixture(scope="module")
 def app() -> Flask:
-    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    return create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
 
 
 @pytest.fixture(scope="module")

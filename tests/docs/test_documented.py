@@ -17,8 +17,8 @@ from gateway.http.door.authorization import Need, need_of
 from gateway.limits import ServiceLimits
 from gateway.metrics.definitions import markdown as metrics_markdown
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from patching._extended import EXTENDED_OPERATIONS
+from gateway.service import GatewayService
+from patching.extended import EXTENDED_OPERATIONS
 from patching.spark.cli import main as spark_command
 from patching.spark.options import OPTIONS
 from tests.docs.pages import DOCS, Page, table_rows
@@ -42,7 +42,7 @@ def whole(page: str, printed: str) -> tuple[Rows, Rows]:
 
 def routes() -> tuple[Rows, Rows]:
     """With the role that each needs. Other tests compare openapi.yaml with the routes."""
-    app: Flask = create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    app: Flask = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     there = {
         (method, re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), _shown(rule.endpoint, method))
         for rule in app.url_map.iter_rules()

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.failure.clients import DOCUMENT, send
 from tests.failure.replica_set import ReplicaSet
@@ -99,6 +99,6 @@ def test_a_set_that_is_not_initiated_is_told_as_that(
 
 
 def refusal(store: MongoStore) -> str:
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(StoreUnreachable) as refused:
         store.heads(["c"])
     return str(refused.value)

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.store import MongoStore
 from tests.patience import WAIT_MS
@@ -69,7 +69,7 @@ def compact_elsewhere(mongodb_uri: str, database_name: str) -> Iterator[Compact]
 def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
     store: MongoStore, compact_elsewhere: Compact
 ) -> None:
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
     killed_after: set[str] = set()
     for dies_at in range(1, STEPS_MAX):
         catalog = f"c{dies_at}"

@@ -23,10 +23,10 @@ from uuid import uuid4
 import pytest
 
 from gateway.limits import ServiceLimits
-from gateway.model import Pin, Retention
+from gateway.model import PinRecord, Retention
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect
 from tests.failure.clients import CATALOG, COMMITS, DOCUMENT, send
 from tests.failure.faults import FAULTS, Scene
@@ -234,10 +234,10 @@ def bounds_of(store: MongoStore) -> Retention:
 def test_a_compaction_under_way_when_the_primary_dies_is_finished_by_the_next_one(
     replica_set: ReplicaSet, database: str, store: MongoStore, step: str, eventually: Eventually
 ) -> None:
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
     states = write_history(gateway, store, CATALOG)
     compaction_of(store).compact(CATALOG, 5, lambda: None)
-    pin = Pin("p", 11, 2**53, "reader")
+    pin = PinRecord("p", 11, 2**53, "reader")
     assert store.set_pin(CATALOG, pin)
     killed: list[Member] = []
 
@@ -248,7 +248,7 @@ def test_a_compaction_under_way_when_the_primary_dies_is_finished_by_the_next_on
     # It gives up soon, where the driver would wait for the next primary.
     hasty = connect(replica_set.uri, database, timeout_ms=1000)
     while not killed:
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             compaction_of(hasty, step=kill).compact(CATALOG, 11, lambda: None)
     hasty.close()
     replica_set.await_primary(other_than=killed[0])

@@ -20,9 +20,9 @@ from pymongo import MongoClient
 from gateway.feed import hub
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
-from gateway.model import Change, Commit, Move
+from gateway.model import Change, Commit, HeadMove
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.embedded import EmbeddedMongod
 from gateway.store.mongodb import connect
 from tests.failure.clients import (
@@ -196,7 +196,7 @@ def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
         head = store.heads([CATALOG])[CATALOG]
         change = Change("left", "put", 2, value={"by": "the dead"}, size_bytes=20)
         commit = Commit(CATALOG, 2, head.time_us + 1, "d" * 32, "dead", None, None, 1, (change,))
-        store.move_heads([Move(CATALOG, 1, [commit], 1, last=head.last)])
+        store.move_heads([HeadMove(CATALOG, 1, [commit], 1, last=head.last)])
         eventually(lambda: follower.revisions == [1, 2])
         assert follower.commits[1]["author"] == "dead"
     status, document = send(
@@ -271,7 +271,7 @@ def test_a_commit_of_another_gateway_is_told_by_its_signal(
     monkeypatch.setattr(hub, "_LOOK_EVERY_S", 2 * TEST_S)
     create(service.port)
     store = connect(mongodb_uri, database_name, WAIT_MS)
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
     app = create_app(gateway)
     with ThreadPoolExecutor() as pool:
         for revision in range(1, 4):

@@ -16,10 +16,10 @@ from gateway.feed.channel import Selection
 from gateway.feed.hub import Hub
 from gateway.feed.watcher import Watcher, watch
 from gateway.limits import ServiceLimits, WatchLimits
-from gateway.model import Change, Commit, Head, Move
+from gateway.model import Change, Commit, Head, HeadMove
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler
-from gateway.store.contract import Unreachable
+from gateway.state.heads import HeadReader, Settler
+from gateway.store.contract import StoreUnreachable
 from tests.memory_store import MemoryStore
 
 EVERYTHING = Selection()
@@ -109,7 +109,7 @@ class Store(MemoryStore):
     def _reach(self) -> None:
         self.read += 1
         if self.fails:
-            raise Unreachable("as told")
+            raise StoreUnreachable("as told")
 
 
 class World:
@@ -119,7 +119,7 @@ class World:
         self.encoded: list[int] = []
         limits = ServiceLimits(cache_bytes_max=1 << 20)
         cache = Cache(self.runtime, limits)
-        observer = Observer(self.store, cache, limits)
+        observer = HeadReader(self.store, cache, limits)
         self.settler = Settler(self.store, cache, observer, self.runtime, limits)
         self.hub = Hub(self.store, self.settler, self.runtime, bounds, self._encode)
         self.runtime.background = self.background
@@ -143,7 +143,9 @@ class World:
         revision = base.revision + 1
         changes = tuple(Change(key, "put", revision, value=revision) for key in keys)
         commit = Commit(of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes)
-        self.store.move_heads([Move(of, base.revision, [commit], base.revision, last=base.last)])
+        self.store.move_heads(
+            [HeadMove(of, base.revision, [commit], base.revision, last=base.last)]
+        )
         return commit
 
     def commit(self, *keys: str, of: str = "c", signal: bool = True) -> int:

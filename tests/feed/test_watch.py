@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway.feed.channel import Selection
 from gateway.model import Commit, Head
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from tests.feed.feed_world import EVERYTHING, STEP_S, World, all_there_is, revisions, world
 
 __all__ = ["world"]
@@ -145,7 +145,7 @@ class TestTroubleOfOne:
 
     @pytest.mark.parametrize("names", ["abc", "cba"])
     @pytest.mark.parametrize(
-        "trouble", [Unreachable("an index refuses it"), ZeroDivisionError("edited by hand")]
+        "trouble", [StoreUnreachable("an index refuses it"), ZeroDivisionError("edited by hand")]
     )
     def test_a_batch_that_cannot_be_written_out_silences_its_own_feed_alone(
         self, world: World, trouble: Exception, names: str

@@ -11,7 +11,7 @@ from gateway.errors import RevisionCompacted, RevisionNotFound, StoreUnavailable
 from gateway.feed.channel import WatchEnded
 from gateway.feed.hub import SignalListener
 from gateway.limits import WatchLimits
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from tests.feed.feed_world import SteppedRuntime, World, all_there_is, revisions, world
 from tests.memory_store import MemoryStore
 
@@ -210,7 +210,7 @@ class TestSignals:
 
         def next(self, timeout_s: float) -> Mapping[str, int]:  # noqa: ARG002
             if not self._told:
-                raise Unreachable("broke off")
+                raise StoreUnreachable("broke off")
             return self._told.pop(0)
 
         def close(self) -> None:
@@ -226,7 +226,7 @@ class TestSignals:
             def commit_signals(self) -> Any:
                 found = opened.pop(0)
                 if found is None:
-                    raise Unreachable("not yet")
+                    raise StoreUnreachable("not yet")
                 return found
 
         listener = SignalListener(Scripted(), runtime, heard.append, lambda: bool(opened))

@@ -18,7 +18,7 @@ from gateway.http import create_app
 from gateway.http.wire.problems import remembered
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
@@ -94,12 +94,12 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def memory_gateway() -> Gateway:
-    return Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
+def memory_gateway() -> GatewayService:
+    return GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
 
 
 @pytest.fixture(scope="session")
-def client(memory_gateway: Gateway) -> FlaskClient:
+def client(memory_gateway: GatewayService) -> FlaskClient:
     return create_app(memory_gateway).test_client()
 
 
@@ -109,7 +109,7 @@ def catalog(client: FlaskClient) -> Catalog:
 
 
 @pytest.fixture(scope="session")
-def small_client(memory_gateway: Gateway) -> FlaskClient:
+def small_client(memory_gateway: GatewayService) -> FlaskClient:
     """The same gateway behind limits that a test can reach."""
     limits = RequestLimits(
         body_bytes_max=200,
@@ -138,7 +138,9 @@ def problem(answer: TestResponse, status: int, code: str) -> dict[str, Any]:
 
 
 @contextmanager
-def held_up(monkeypatch: pytest.MonkeyPatch, gateway: Gateway, name: str) -> Iterator[list[int]]:
+def held_up(
+    monkeypatch: pytest.MonkeyPatch, gateway: GatewayService, name: str
+) -> Iterator[list[int]]:
     """The method returns when this is left; grows by one for each call that is in it."""
     go_on = threading.Event()
     method = getattr(gateway, name)

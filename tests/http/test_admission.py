@@ -25,7 +25,7 @@ from gateway.http.door.admission import Held
 from gateway.limits import AdmissionLimits, MemoryLimits
 from gateway.memory import Memory, account, work_for
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.embedded import EmbeddedMongod
 from tests.http.conftest import Catalog, held_up, problem
 from tests.http.served import Answered, Server
@@ -45,7 +45,7 @@ class UnreadBody(BytesIO):
     readinto = readline = read  # type: ignore[assignment]
 
 
-def behind(gateway: Gateway, **bounds: int) -> Catalog:
+def behind(gateway: GatewayService, **bounds: int) -> Catalog:
     app = create_app(gateway, admission=AdmissionLimits(**bounds))
     return Catalog(app.test_client(), f"admitted-{uuid.uuid4().hex}")
 
@@ -72,7 +72,7 @@ def refused(answer: Any, setting: str) -> None:
 
 
 def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
-    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     catalog = behind(memory_gateway, writes_in_flight_max=1)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
@@ -93,7 +93,7 @@ def test_a_write_beyond_the_bound_is_refused_before_its_body_is_read(
 
 
 def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
-    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     catalog = behind(memory_gateway, writes_in_flight_bytes_max=100)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
@@ -106,7 +106,7 @@ def test_bytes_are_bounded_and_one_alone_may_be_as_large_as_it_likes(
 
 
 def test_reads_are_bounded_and_feeds_are_not_among_them(
-    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+    memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     catalog = behind(memory_gateway, reads_in_flight_max=1)
     other = Catalog(catalog.client.application.test_client(), catalog.name)
@@ -284,7 +284,7 @@ class _Seat:
 
 
 def test_an_answer_that_nobody_closes_leaves_its_seat_to_the_next_request(
-    memory_gateway: Gateway,
+    memory_gateway: GatewayService,
 ) -> None:
     catalog = behind(memory_gateway, reads_in_flight_max=1)
     catalog.put(1)

@@ -11,7 +11,7 @@ from werkzeug.test import TestResponse
 
 from gateway.http.wire.problems import remembered
 from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.access.service import Caller, Service, catalog_path, document_path
 from tests.asking import SetClock
 from tests.http.conftest import problem
@@ -30,7 +30,7 @@ def clock() -> SetClock:
 @pytest.fixture
 def service(clock: SetClock) -> Service:
     limits = ServiceLimits(retention=RetentionLimits(idempotency_s=KEPT_S))
-    return Service(gateway=Gateway(MemoryStore(), clock, limits, told=remembered))
+    return Service(gateway=GatewayService(MemoryStore(), clock, limits, told=remembered))
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions
 from gateway.limits import ServiceLimits
-from gateway.model import Pin
+from gateway.model import PinRecord
 from gateway.read import listing
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import Catalog, problem
 from tests.memory_store import MemoryStore
 
@@ -112,9 +112,9 @@ class _CompactedMeanwhile(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gateway: Gateway | None = None
+        self.gateway: GatewayService | None = None
 
-    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         gateway, self.gateway = self.gateway, None
         if gateway is not None:
             gateway.write(catalog, "k0000", Put("newer", 7))
@@ -125,7 +125,7 @@ class _CompactedMeanwhile(MemoryStore):
 @pytest.fixture
 def overtaken() -> tuple[_CompactedMeanwhile, FlaskClient]:
     store = _CompactedMeanwhile()
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
     for number in range(600):
         gateway.write("big", f"k{number:04}", Put(number, 3))
     store.gateway = gateway

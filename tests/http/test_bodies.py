@@ -17,7 +17,7 @@ from gateway.http.wire import body as bodies
 from gateway.http.wire.body import decode_patch, decode_value, require_storable, weigh
 from gateway.http.wire.codes import RequestRefused
 from gateway.limits import RequestLimits
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 
 JSON = "application/json"
@@ -319,7 +319,7 @@ class TestValues:
     CROWDED = b"[" + b",".join([b"[]"] * 6_000) + b"]"
 
     @pytest.fixture
-    def narrow(self, memory_gateway: Gateway) -> FlaskClient:
+    def narrow(self, memory_gateway: GatewayService) -> FlaskClient:
         return create_app(memory_gateway, self.LIMITS).test_client()
 
     def test_a_body_with_too_many_is_refused_undecoded(

@@ -13,14 +13,14 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.test import TestResponse
 
-from gateway.decide.request import Refused, Request, Unknown, Written
+from gateway.decide.request import Refused, Request, Unknown, WriteOutcome
 from gateway.errors import StoreUnavailable
 from gateway.http import create_app
 from gateway.http.routes import bulk as bulk_route
 from gateway.http.write import bulk_stream
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.memory_store import MemoryStore
 
@@ -209,21 +209,21 @@ def test_behind_a_line_that_may_come_again_the_lines_of_its_document_are_held_ba
 ) -> None:
     """Also in later windows, and of any document once there are very many of them."""
     monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 2)
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()
     commit_each = gateway.commit_each
     failing: list[str] = []
 
-    def flaky(requests: Sequence[Request]) -> list[Written]:
+    def flaky(requests: Sequence[Request]) -> list[WriteOutcome]:
         return [once_failing(request) for request in requests]
 
-    def once_failing(request: Request) -> Written:
+    def once_failing(request: Request) -> WriteOutcome:
         if request.key not in failing:
             return commit_each([request])[0]
         failing.remove(request.key)
         if request.key == "a":
-            return Written(Refused(StoreUnavailable("away")), request.commit_id, 1)
-        return Written(Unknown(request.commit_id), request.commit_id, 1)
+            return WriteOutcome(Refused(StoreUnavailable("away")), request.commit_id, 1)
+        return WriteOutcome(Unknown(request.commit_id), request.commit_id, 1)
 
     def told() -> list[str | None]:
         failing[:] = "ab"
@@ -369,7 +369,7 @@ def test_a_body_that_breaks_off_says_so_behind_what_was_whole(
     assert (broken["status"], broken["problem"]["code"]) == (400, "malformed_request")
 
 
-def test_a_line_over_its_bound_is_skipped(memory_gateway: Gateway) -> None:
+def test_a_line_over_its_bound_is_skipped(memory_gateway: GatewayService) -> None:
     client = create_app(memory_gateway, RequestLimits(bulk_line_bytes_max=200)).test_client()
     name = uuid.uuid4().hex
     good = json.dumps({"catalog": name, "key": "k", **put(1)}).encode()
@@ -380,9 +380,9 @@ def test_a_line_over_its_bound_is_skipped(memory_gateway: Gateway) -> None:
 
 
 def test_an_unknown_outcome_names_where_to_ask() -> None:
-    class Silent(Gateway):
-        def commit_each(self, requests: Any) -> list[Written]:
-            return [Written(Unknown(each.commit_id), each.commit_id, 1) for each in requests]
+    class Silent(GatewayService):
+        def commit_each(self, requests: Any) -> list[WriteOutcome]:
+            return [WriteOutcome(Unknown(each.commit_id), each.commit_id, 1) for each in requests]
 
     client = create_app(Silent(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
     line = {"catalog": "c", "key": "k", **put(1, idempotency_key="one")}
@@ -392,8 +392,8 @@ def test_an_unknown_outcome_names_where_to_ask() -> None:
 
 
 def test_a_defect_never_looks_like_the_end() -> None:
-    class Broken(Gateway):
-        def commit_each(self, *_: Any) -> list[Written]:
+    class Broken(GatewayService):
+        def commit_each(self, *_: Any) -> list[WriteOutcome]:
             raise RuntimeError("a defect")
 
     client = create_app(Broken(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
@@ -403,7 +403,7 @@ def test_a_defect_never_looks_like_the_end() -> None:
 
 
 def test_a_defect_with_one_line_is_that_lines_alone() -> None:
-    class Broken(Gateway):
+    class Broken(GatewayService):
         def request(self, catalog: str, *_: Any, **asked: Any) -> Request:
             if catalog == "bad":
                 raise RuntimeError("a defect")

@@ -8,9 +8,9 @@ import pytest
 
 from gateway import cpu
 from gateway.http.write.bulk_stream import (
+    BodyLine,
     Budget,
     LargeLines,
-    Line,
     LineQueue,
     LineSplitter,
     Spool,
@@ -31,22 +31,22 @@ def windows(lines_max: int, bytes_max: int) -> Windows:
 def test_lines_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
     body = b"a\n\nbb\r\n \n" + b"c" * 12 + b"\n" + b"d" * 10 + b"\nlast"
     splitter = LineSplitter(10, 1_000)
-    lines: list[Line] = []
+    lines: list[BodyLine] = []
     for start in range(0, len(body), size):
         lines += splitter.feed(body[start : start + size])
     lines += splitter.finish()
     assert lines == [
-        Line(0, 1, b"a"),
-        Line(3, 3, b"bb\r", 1),
-        Line(9, 12, None, 1),
-        Line(22, 10, b"d" * 10),
-        Line(33, 4, b"last"),
+        BodyLine(0, 1, b"a"),
+        BodyLine(3, 3, b"bb\r", 1),
+        BodyLine(9, 12, None, 1),
+        BodyLine(22, 10, b"d" * 10),
+        BodyLine(33, 4, b"last"),
     ]
 
 
 def test_lines_wait_while_the_queue_is_full() -> None:
     queue = LineQueue(windows(2, 100))
-    line = Line(0, 60, b"x" * 60)
+    line = BodyLine(0, 60, b"x" * 60)
     assert queue.put([line] * 3)  # a piece is put as a whole
     done = threading.Event()
     waiting = threading.Thread(target=lambda: (queue.put([line]), queue.end(), done.set()))
@@ -63,10 +63,10 @@ def test_nobody_waits_for_what_nobody_takes() -> None:
     queue = LineQueue(windows(1, 1))
     spool = Spool(Budget(1))
     assert spool.write(b"xx")
-    queue.put([Line(0, 1, b"x")])
+    queue.put([BodyLine(0, 1, b"x")])
     results: list[bool] = []
     threads = [
-        threading.Thread(target=lambda: results.append(queue.put([Line(0, 1, b"x")]))),
+        threading.Thread(target=lambda: results.append(queue.put([BodyLine(0, 1, b"x")]))),
         threading.Thread(target=lambda: results.append(spool.write(b"x"))),
     ]
     for thread in threads:
@@ -191,7 +191,7 @@ def test_others_have_turns_while_lines_are_cut(monkeypatch: pytest.MonkeyPatch) 
     found: list[bool] = []
     cut = LineSplitter._end
 
-    def seen(splitter: LineSplitter, end_bytes: int) -> Line | None:
+    def seen(splitter: LineSplitter, end_bytes: int) -> BodyLine | None:
         found.append(cpu.draw(0.0))
         return cut(splitter, end_bytes)
 

@@ -18,8 +18,8 @@ from gateway.http import create_app
 from gateway.http.wire.responses import Stream, in_pieces
 from gateway.limits import RequestLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from tests.http.conftest import Catalog, problem
 from tests.http.event_stream import Event, events
 from tests.memory_store import MemoryStore
@@ -33,7 +33,7 @@ class Service:
     def __init__(self, **bounds: int) -> None:
         self.store = MemoryStore()
         limits = ServiceLimits(watch=WatchLimits(watchers_max=3, bookmark_commits=5, **bounds))
-        gateway = Gateway(self.store, ThreadRuntime(), limits)
+        gateway = GatewayService(self.store, ThreadRuntime(), limits)
         self.app = create_app(gateway, RequestLimits(watch_bookmark_s=1))
         self.client = self.app.test_client()
         self.catalog = Catalog(self.client, "c")
@@ -186,7 +186,7 @@ class TestEventStream:
         own.put(1)
 
         def fail(*_: Any) -> None:
-            raise Unreachable("gone")
+            raise StoreUnreachable("gone")
 
         monkeypatch.setattr(WatchLog, "page", fail)
         monkeypatch.setattr(WatchLog, "onward", fail)

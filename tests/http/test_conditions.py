@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.decide.conditions import ANY_TAG, Preconditions
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import read_conditions, write_conditions
 from tests.http.conftest import Catalog, problem
@@ -23,39 +23,39 @@ def environ_of(**headers: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("headers", "conditions"),
     [
-        ({}, Conditions()),
-        ({"if_match": '"a"'}, Conditions(if_match=frozenset("a"))),
-        ({"if_match": '"a","b"'}, Conditions(if_match=frozenset("ab"))),
-        ({"if_match": ' "a" ,, \t"b", '}, Conditions(if_match=frozenset("ab"))),
-        ({"if_match": '"a,b"'}, Conditions(if_match=frozenset({"a,b"}))),
-        ({"if_match": '""'}, Conditions(if_match=frozenset({""}))),
-        ({"if_match": "*"}, Conditions(if_match=ANY_TAG)),
-        ({"if_match": " * "}, Conditions(if_match=ANY_TAG)),
-        ({"if_match": '"*"'}, Conditions(if_match=frozenset({'"*"'}))),
-        ({"if_match": 'W/"a"'}, Conditions(if_match=frozenset({'W/"a"'}))),
-        ({"if_none_match": 'W/"a", "b"'}, Conditions(if_none_match=frozenset("ab"))),
-        ({"if_none_match": "*"}, Conditions(if_none_match=ANY_TAG)),
-        ({"if_unmodified_since": PAST}, Conditions(if_unmodified_since=784111777)),
+        ({}, Preconditions()),
+        ({"if_match": '"a"'}, Preconditions(if_match=frozenset("a"))),
+        ({"if_match": '"a","b"'}, Preconditions(if_match=frozenset("ab"))),
+        ({"if_match": ' "a" ,, \t"b", '}, Preconditions(if_match=frozenset("ab"))),
+        ({"if_match": '"a,b"'}, Preconditions(if_match=frozenset({"a,b"}))),
+        ({"if_match": '""'}, Preconditions(if_match=frozenset({""}))),
+        ({"if_match": "*"}, Preconditions(if_match=ANY_TAG)),
+        ({"if_match": " * "}, Preconditions(if_match=ANY_TAG)),
+        ({"if_match": '"*"'}, Preconditions(if_match=frozenset({'"*"'}))),
+        ({"if_match": 'W/"a"'}, Preconditions(if_match=frozenset({'W/"a"'}))),
+        ({"if_none_match": 'W/"a", "b"'}, Preconditions(if_none_match=frozenset("ab"))),
+        ({"if_none_match": "*"}, Preconditions(if_none_match=ANY_TAG)),
+        ({"if_unmodified_since": PAST}, Preconditions(if_unmodified_since=784111777)),
         (
             {"if_unmodified_since": "Sunday, 06-Nov-94 08:49:37 GMT"},
-            Conditions(if_unmodified_since=784111777),
+            Preconditions(if_unmodified_since=784111777),
         ),
         (
             {"if_unmodified_since": "Sun Nov  6 08:49:37 1994"},
-            Conditions(if_unmodified_since=784111777),
+            Preconditions(if_unmodified_since=784111777),
         ),
         (
             {"if_match": '"a"', "if_none_match": '"b"'},
-            Conditions(if_match=frozenset("a"), if_none_match=frozenset("b")),
+            Preconditions(if_match=frozenset("a"), if_none_match=frozenset("b")),
         ),
         (
             {"if_match": "*", "if_none_match": '"b"'},
-            Conditions(if_match=ANY_TAG, if_none_match=frozenset("b")),
+            Preconditions(if_match=ANY_TAG, if_none_match=frozenset("b")),
         ),
     ],
 )
 def test_well_formed_conditions_are_understood(
-    headers: dict[str, str], conditions: Conditions
+    headers: dict[str, str], conditions: Preconditions
 ) -> None:
     assert read_conditions(environ_of(**headers)) == conditions
     assert write_conditions(environ_of(**headers)) == conditions

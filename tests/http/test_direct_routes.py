@@ -19,7 +19,7 @@ from gateway.http.app import DirectRoute
 from gateway.http.wire.problems import remembered
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.memory_store import MemoryStore
 
 REQUESTS: Final = 3000
@@ -83,7 +83,7 @@ class Way:
     def __init__(self, *, direct: bool) -> None:
         self._runtime = Repeatable()
         store, limits = MemoryStore(), ServiceLimits()
-        self._gateway = Gateway(store, self._runtime, limits, told=remembered)
+        self._gateway = GatewayService(store, self._runtime, limits, told=remembered)
         bodies = RequestLimits(body_bytes_max=2000)
         self._app = create_app(self._gateway, bodies, authenticate=authenticate)
         if not direct:

@@ -25,8 +25,8 @@ from gateway.http.wire.problems import remembered
 from gateway.http.write.bulk_lines import _OPERATIONS
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock
 from tests.http.keyed_routes import CASES, WITHOUT_KEY, Ask, Case, World
 from tests.memory_store import MemoryStore
@@ -215,12 +215,12 @@ class LosingStore:
 
         def losing(*arguments: Any, **named: Any) -> Any:
             if self.lost:
-                raise Unreachable("it is away")
+                raise StoreUnreachable("it is away")
             done = method(*arguments, **named)
             if self.loses and name == "move_heads":
                 self.lost = True
                 self._clock.passed_s += 3600
-                raise Unreachable("the answer is lost")
+                raise StoreUnreachable("the answer is lost")
             return done
 
         return losing
@@ -238,8 +238,8 @@ class Lossy(NamedTuple):
 def lossy() -> Lossy:
     store, clock = MemoryStore(), SetClock()
     losing = LosingStore(store, clock)
-    first = Gateway(losing, clock, ServiceLimits(), told=remembered)  # type: ignore[arg-type]
-    second = Gateway(store, ThreadRuntime(), ServiceLimits(), told=remembered)
+    first = GatewayService(losing, clock, ServiceLimits(), told=remembered)  # type: ignore[arg-type]
+    second = GatewayService(store, ThreadRuntime(), ServiceLimits(), told=remembered)
     return Lossy(create_app(first).test_client(), create_app(second).test_client(), losing)
 
 

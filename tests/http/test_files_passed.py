@@ -15,7 +15,7 @@ import pytest
 import gateway
 from gateway.http import create_app
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, ServiceLimits
+from gateway.service import GatewayService, ServiceLimits
 from gateway.state import write_out
 from tests.http.conftest import Catalog
 from tests.memory_store import MemoryStore
@@ -64,7 +64,7 @@ def test_a_write_passes_few_files_and_a_read_fewer(
 ) -> None:
     monkeypatch.setattr(write_out, "_LINGER_S", 0.0)  # the clock stands still
     # Made here, so that its threads are watched too.
-    made = Gateway(MemoryStore(), StandingStill(), ServiceLimits())
+    made = GatewayService(MemoryStore(), StandingStill(), ServiceLimits())
     catalog = Catalog(create_app(made).test_client(), "c")
     catalog.put({"n": 0})
     patched = passed(lambda: catalog.patch({"op": "replace", "path": "/n", "value": 1}), here=False)

@@ -10,17 +10,17 @@ import pytest
 from gateway.access import ANONYMOUS
 from gateway.decide.application_steps import Fence
 from gateway.http.wire.headers import Preferences
-from gateway.http.write.bulk_lines import BulkTerms, line_request
-from gateway.http.write.bulk_stream import Line
+from gateway.http.write.bulk_lines import LineTerms, line_request
+from gateway.http.write.bulk_stream import BodyLine
 from gateway.limits import RequestLimits
 from gateway.model import Idempotency
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 
-def asked(gateway: Gateway, text: str) -> Idempotency:
+def asked(gateway: GatewayService, text: str) -> Idempotency:
     raw = text.encode()
-    terms = BulkTerms(ANONYMOUS, RequestLimits(), False, Preferences(None, None, False))
-    request = line_request(gateway, Line(0, len(raw), raw), terms)
+    terms = LineTerms(ANONYMOUS, RequestLimits(), False, Preferences(None, None, False))
+    request = line_request(gateway, BodyLine(0, len(raw), raw), terms)
     assert request.idempotency is not None
     return request.idempotency
 
@@ -54,13 +54,13 @@ ATTRIBUTES = line(op="put", value=1, attributes={"mode": "replace", "value": {"t
     ids=["put", "patch", "extended", "merge", "delete", "attributes"],
 )
 def test_fingerprints_stay_what_they_are(
-    memory_gateway: Gateway, text: str, fingerprint: str
+    memory_gateway: GatewayService, text: str, fingerprint: str
 ) -> None:
     """A request that was sent before an upgrade and is sent again after it is the same one."""
     assert asked(memory_gateway, text).fingerprint == fingerprint
 
 
-def test_the_spelling_is_not_in_them(memory_gateway: Gateway) -> None:
+def test_the_spelling_is_not_in_them(memory_gateway: GatewayService) -> None:
     told = {
         asked(memory_gateway, text).fingerprint
         for text in (
@@ -86,7 +86,7 @@ def test_the_spelling_is_not_in_them(memory_gateway: Gateway) -> None:
     assert len(others) == 6
 
 
-def test_the_spelling_of_an_apply_is_not_in_its_fingerprint(memory_gateway: Gateway) -> None:
+def test_the_spelling_of_an_apply_is_not_in_its_fingerprint(memory_gateway: GatewayService) -> None:
     terms = {"op": "apply", "manager": "nightly", "force": ["/a"]}
     told = {
         asked(memory_gateway, line(value={"a": value}, **{**terms, **more})).fingerprint
@@ -95,7 +95,7 @@ def test_the_spelling_of_an_apply_is_not_in_its_fingerprint(memory_gateway: Gate
     assert len(told) == 3
 
 
-def test_the_scope_is_the_applications(memory_gateway: Gateway) -> None:
+def test_the_scope_is_the_applications(memory_gateway: GatewayService) -> None:
     fenced = asked(memory_gateway, line(op="delete", fence="7.5f0c.nightly"))
     plain = asked(memory_gateway, DELETE)
     assert (fenced.principal, plain.principal) == ("\n5f0c", "anonymous")

@@ -15,7 +15,7 @@ from gateway.http import create_app
 from gateway.http.routes.listing import _export_lines
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from patching import digest
 from tests.http.conftest import Catalog, problem
 from tests.memory_store import MemoryStore
@@ -109,7 +109,7 @@ def test_an_export_of_an_empty_catalog_is_empty(catalog: Catalog) -> None:
 
 def big_catalog(documents: int) -> tuple[MemoryStore, FlaskClient]:
     store = MemoryStore()
-    client = create_app(Gateway(store, ThreadRuntime(), ServiceLimits())).test_client()
+    client = create_app(GatewayService(store, ThreadRuntime(), ServiceLimits())).test_client()
     for number in range(documents):
         client.put(f"/v1/catalogs/big/documents/k{number:04}", json=number)
     return store, client

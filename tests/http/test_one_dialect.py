@@ -21,7 +21,7 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, WriteEnded
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.dialects import (
     ROUTES,
     STALE,
@@ -65,7 +65,7 @@ def heard() -> Heard:
 
 @pytest.fixture(scope="module")
 def client(heard: Heard) -> FlaskClient:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), LIMITS, meters=heard)  # type: ignore[arg-type]
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), LIMITS, meters=heard)  # type: ignore[arg-type]
     return create_app(gateway).test_client()
 
 

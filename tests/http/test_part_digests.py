@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from patching import NO_LISTS, Lists, parse_lists, part_digest
+from patching import NO_LISTS, Lists, parse_lists
+from patching.part_digests import part_digest
 from tests.http.conftest import Catalog, problem
 
 _APPLY = "application/vnd.metadata.apply+json"

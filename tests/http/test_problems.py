@@ -16,43 +16,42 @@ from werkzeug.test import TestResponse
 from gateway import cpu, errors
 from gateway import uploads as upload_errors
 from gateway.access import Principal
-from gateway.conflict import Conflict, Disputed, Required
-from gateway.decide.refusals import (
+from gateway.conflict import Disputed, Required, StateConflict
+from gateway.decide.request import Refused, Unknown
+from gateway.errors import (
     ChangedSince,
     DocumentsBreakSettings,
     ItemsCollide,
+    KeysUnavailable,
     ListsUnchecked,
     OvertakenLook,
+    Unauthenticated,
 )
-from gateway.decide.request import Refused, Unknown
-from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
 from gateway.http.wire.codes import KINDS, RequestRefused, TryLater
 from gateway.http.wire.problems import problem_of
 from gateway.limits import ServiceLimits
 from gateway.model import Document
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway, Reading, Written
+from gateway.service import DocumentReading, GatewayService, WriteOutcome
 from patching import (
-    Contested,
     DocumentAbsent,
-    IndexNeedsTest,
     InvalidPatch,
     Json,
     LimitExceeded,
-    ListViolation,
-    OwnedByOthers,
-    Ownership,
     PatchConflict,
     PatchError,
     PathMissing,
     TestFailed,
 )
+from patching.errors import IndexNeedsTest, ListViolation
+from patching.owners import Ownership
+from patching.ownership import Contested, OwnedByOthers
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.memory_store import MemoryStore
 
 # One of each class, with the code and status that the contract gives it.
-CONFLICT = Conflict(Required.IF_MATCH, ("1-a",), "k")
+CONFLICT = StateConflict(Required.IF_MATCH, ("1-a",), "k")
 DOCUMENT = Document("k", {"n": 1}, 1, 1, "a", 0)
 EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.DocumentNotFound("c", "k"), "document_not_found", 404),
@@ -60,12 +59,12 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.RevisionCompacted(1, 5), "revision_compacted", 410),
     (errors.PatchDoesNotFit(PathMissing("x"), "k", DOCUMENT), "path_missing", 409),
     (OwnedByOthers((Contested("/a", (Ownership("b", 1),), 1, 2, "/a"),)), "owned_by_others", 409),
-    (errors.PreconditionFailed(CONFLICT), "precondition_failed", 412),
+    (errors.ConditionFailed(CONFLICT), "precondition_failed", 412),
     (upload_errors.UploadConflict(CONFLICT), "upload_conflict", 409),
     (upload_errors.UploadNotFound("x"), "upload_not_found", 404),
     (upload_errors.UploadIncomplete(2), "upload_incomplete", 409),
     (upload_errors.UploadCommitted("x"), "upload_committed", 409),
-    (errors.PreconditionRequired("c"), "precondition_required", 428),
+    (errors.ConditionRequired("c"), "precondition_required", 428),
     (errors.TargetExists("k"), "target_exists", 409),
     (ChangedSince([Disputed("k", False, "/a", 3, 1, 2)]), "changed_since", 409),
     (errors.RevertForbidden("x"), "forbidden", 403),
@@ -90,7 +89,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.PinHolds(3, 2), "pin_holds", 409),
     (errors.SnapshotExists(3, 3), "snapshot_exists", 409),
     (errors.Unstorable("x", "/a", 0), "unstorable_value", 422),
-    (errors.OverLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
+    (errors.AboveLimit("x", limit="y", maximum=1, actual=2), "over_limit", 413),
     (errors.IdempotencyMismatch("k", 1), "idempotency_key_reused", 422),
     (cpu.TooMuchWork(2_000), "too_much_work", 422),
     (errors.RefusedBefore("over_limit", "x", {"limit": "y"}), "over_limit", 413),
@@ -102,7 +101,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
-    (errors.OutcomeUnknown("id"), "outcome_unknown", 504),
+    (errors.UnknownOutcome("id"), "outcome_unknown", 504),
     (InvalidPatch("x"), "invalid_patch", 400),
     (InvalidPatch("x", code="unknown_operation"), "unknown_operation", 400),
     (InvalidPatch("x", code="invalid_pointer"), "invalid_pointer", 400),
@@ -149,21 +148,21 @@ def test_a_conflict_inside_a_commit_error_keeps_its_code(error: PatchError) -> N
     assert inside.members["key"] == "k"
 
 
-class Scripted(Gateway):
+class Scripted(GatewayService):
     """Answers with the error it was given last, as the layers below would deliver it."""
 
     error: Exception = RuntimeError("not set")
 
-    def commit(self, *_: Any, **__: Any) -> Written:
-        if isinstance(self.error, errors.OutcomeUnknown):
-            return Written(Unknown(self.error.commit_id), self.error.commit_id, 1)
+    def commit(self, *_: Any, **__: Any) -> WriteOutcome:
+        if isinstance(self.error, errors.UnknownOutcome):
+            return WriteOutcome(Unknown(self.error.commit_id), self.error.commit_id, 1)
         if isinstance(self.error, errors.CommitError) and not isinstance(
             self.error, errors.QueueFull
         ):
-            return Written(Refused(self.error), "id", 1)
+            return WriteOutcome(Refused(self.error), "id", 1)
         raise self.error
 
-    def read(self, *_: Any) -> Reading:
+    def read(self, *_: Any) -> DocumentReading:
         raise self.error
 
     read_at_revision = read
@@ -299,7 +298,7 @@ def _closed(catalog: Catalog) -> Catalog:
             raise KeysUnavailable("unreachable")
         return Principal("ann", ())
 
-    closed = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    closed = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     return Catalog(create_app(closed, authenticate=authenticate).test_client(), catalog.name)
 
 
@@ -379,7 +378,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
     "held_back": _by_error(errors.HeldBack("x")),
     "store_unavailable": _by_error(errors.StoreUnavailable("x")),
-    "outcome_unknown": _by_error(errors.OutcomeUnknown("id")),
+    "outcome_unknown": _by_error(errors.UnknownOutcome("id")),
 }
 
 
@@ -488,7 +487,7 @@ class TestWhatHelps:
     def test_an_unknown_outcome_names_the_way_to_ask(
         self, fails_with: Callable[..., Catalog]
     ) -> None:
-        catalog = fails_with(errors.OutcomeUnknown("the-id"))
+        catalog = fails_with(errors.UnknownOutcome("the-id"))
         content = problem(catalog.put(1, Idempotency_Key="a/b"), 504, "outcome_unknown")
         assert content["outcome"] == "/v1/catalogs/c/outcomes/a%2Fb"
         assert content["commit_id"] == "the-id"
@@ -501,7 +500,7 @@ class TestWhatHelps:
             raise errors.StoreUnavailable("x")
 
         monkeypatch.setattr(scripted, "told_commits", unreachable)
-        failed = errors.PreconditionFailed(replace(CONFLICT, document=DOCUMENT, since_revision=1))
+        failed = errors.ConditionFailed(replace(CONFLICT, document=DOCUMENT, since_revision=1))
         content = problem(fails_with(failed).put(1), 412, "precondition_failed")
         assert "changes_since" not in content
 

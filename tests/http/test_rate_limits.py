@@ -17,7 +17,7 @@ from gateway.access import Grant, Principal, Role
 from gateway.access.token_buckets import PrincipalLimits, Rate
 from gateway.http import create_app
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import Catalog, problem
 from tests.http.served import Server, serving
 
@@ -42,7 +42,7 @@ Limited = Callable[..., Catalog]
 
 
 @pytest.fixture
-def limited(memory_gateway: Gateway, clock: Clock) -> Limited:
+def limited(memory_gateway: GatewayService, clock: Clock) -> Limited:
     """A catalog behind these rates, whose principal is named by the bearer token."""
 
     def make(*rates: Rate) -> Catalog:
@@ -98,7 +98,9 @@ def test_principals_are_counted_by_themselves(limited: Limited) -> None:
     assert catalog.get(Authorization="Bearer b").status_code == 200
 
 
-def test_refusals_by_access_control_cost_as_much(memory_gateway: Gateway, clock: Clock) -> None:
+def test_refusals_by_access_control_cost_as_much(
+    memory_gateway: GatewayService, clock: Clock
+) -> None:
     app = create_app(
         memory_gateway,
         authenticate=lambda _: Principal("p", ()),

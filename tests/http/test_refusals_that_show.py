@@ -12,7 +12,7 @@ from gateway.http import create_app
 from gateway.http.write import represent
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import Catalog, problem
 from tests.memory_store import MemoryStore
 
@@ -169,7 +169,9 @@ def test_contents_that_were_not_read_for_the_decision_are_shown() -> None:
 
 
 def _catalog_on(store: MemoryStore) -> Catalog:
-    return Catalog(create_app(Gateway(store, ThreadRuntime(), ServiceLimits())).test_client(), "c")
+    return Catalog(
+        create_app(GatewayService(store, ThreadRuntime(), ServiceLimits())).test_client(), "c"
+    )
 
 
 def test_a_line_of_a_bulk_request_shows_it(written: Catalog) -> None:

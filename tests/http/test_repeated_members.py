@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from werkzeug.test import TestResponse
 
 from gateway.http.wire import headers as media_types
-from patching import join_pointer, repeated_member, split_pointer
+from patching import join_pointer, split_pointer
+from patching.values import repeated_member
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH, Catalog, problem
 
 JSON = "application/json"

@@ -16,7 +16,7 @@ from gateway.http import create_app
 from gateway.limits import MIB, AdmissionLimits, MemoryLimits, ServiceLimits, WatchLimits
 from gateway.model import BareDocument, Document
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import SCANNED_BYTES_MAX, Store
 from gateway.store.mongodb import connect
 from tests.http.conftest import JSON_PATCH, Catalog, problem
@@ -27,11 +27,11 @@ from tests.service import RunningGateway, own_database
 Eventually = Callable[..., Any]
 
 
-def gateway_with(store: Store, **memory: Any) -> Gateway:
-    return Gateway(store, ThreadRuntime(), ServiceLimits(memory=MemoryLimits(**memory)))
+def gateway_with(store: Store, **memory: Any) -> GatewayService:
+    return GatewayService(store, ThreadRuntime(), ServiceLimits(memory=MemoryLimits(**memory)))
 
 
-def catalog_of(gateway: Gateway, **admission: int) -> Catalog:
+def catalog_of(gateway: GatewayService, **admission: int) -> Catalog:
     app = create_app(gateway, admission=AdmissionLimits(**admission))
     return Catalog(app.test_client(), "c")
 
@@ -42,7 +42,7 @@ def store(mongodb_uri: str) -> Iterator[Store]:
         yield connect(mongodb_uri, database, timeout_ms=WAIT_MS)
 
 
-def reader_of(gateway: Gateway) -> Any:
+def reader_of(gateway: GatewayService) -> Any:
     from gateway.access import Grant, Principal, Role
 
     return gateway.acls.sight(Principal("eve", (Grant(Role.READ, "*"),)), "c")
@@ -201,16 +201,16 @@ def test_forty_clients_of_heavy_pages_take_no_more_than_is_said(mongodb_uri: str
         assert peak - idle < 640 * MIB
 
 
-def stream_of(gateway: Gateway) -> Iterator[bytes]:
+def stream_of(gateway: GatewayService) -> Iterator[bytes]:
     """The pieces of a feed from the beginning, which is behind what the ring holds."""
     stream = {"Accept": "text/event-stream"}
     client = create_app(gateway).test_client()
     return iter(client.get("/v1/catalogs/c/changes?after=0", headers=stream).iter_encoded())
 
 
-def with_a_log(**memory: Any) -> Gateway:
+def with_a_log(**memory: Any) -> GatewayService:
     limits = ServiceLimits(memory=MemoryLimits(**memory), watch=WatchLimits(ring_commits_max=1))
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), limits)
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), limits)
     for number in range(600):
         size = 100_000 if number < 3 else 1
         gateway.write("c", f"k{number}", Put("x" * size, size + 2))

@@ -14,7 +14,7 @@ import patching
 from gateway.http import create_app
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import Catalog, problem
 from tests.http.test_differences import attributes, state_at, transact
 from tests.memory_store import MemoryStore
@@ -497,7 +497,9 @@ class TestTerms:
         revert(catalog, 4, conflict="force")
         assert value(catalog) == 2
 
-    def test_schemas_and_limits_hold(self, catalog: Catalog, memory_gateway: Gateway) -> None:
+    def test_schemas_and_limits_hold(
+        self, catalog: Catalog, memory_gateway: GatewayService
+    ) -> None:
         catalog.put({"n": 1}, key="t")
         catalog.put({"m": 1}, key="t")
         catalog.client.put(catalog.path, json={"schemas": {"t": {"required": ["m"]}}})
@@ -633,7 +635,7 @@ def test_reverts_under_concurrent_disjoint_edits_keep_them() -> None:
     store = MemoryStore()
     limits = ServiceLimits(deadline_ms=WAIT_MS)
     catalog, other = (
-        Catalog(create_app(Gateway(store, ThreadRuntime(), limits)).test_client(), "c")
+        Catalog(create_app(GatewayService(store, ThreadRuntime(), limits)).test_client(), "c")
         for _ in range(2)
     )
     catalog.put({"undone": 0, **{f"w{number}": 0 for number in range(4)}})

@@ -16,8 +16,8 @@ from gateway.http.wire import problems
 from gateway.limits import ServiceLimits
 from gateway.model import Head, Retention
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from tests.http.conftest import Catalog, problem
 from tests.memory_store import MemoryStore
 
@@ -31,20 +31,20 @@ class DownStore(MemoryStore):
     """A database that nobody reaches."""
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:  # noqa: ARG002
-        raise Unreachable(DRIVER_SAYS)
+        raise StoreUnreachable(DRIVER_SAYS)
 
     tails = heads
 
     def retention(self, catalog: str) -> Retention | None:  # noqa: ARG002
-        raise Unreachable(DRIVER_SAYS)
+        raise StoreUnreachable(DRIVER_SAYS)
 
     def ping(self) -> None:
-        raise Unreachable(DRIVER_SAYS)
+        raise StoreUnreachable(DRIVER_SAYS)
 
 
 @pytest.fixture
 def app_without_database() -> Flask:
-    return create_app(Gateway(DownStore(), ThreadRuntime(), ServiceLimits(deadline_ms=200)))
+    return create_app(GatewayService(DownStore(), ThreadRuntime(), ServiceLimits(deadline_ms=200)))
 
 
 def test_livez_answers_without_a_database(app_without_database: Flask) -> None:
@@ -72,7 +72,7 @@ def test_without_a_database_everything_is_503_and_not_applied(app_without_databa
 
 
 def test_the_contract_is_served_if_it_is_there(
-    memory_gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory_gateway: GatewayService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "openapi.yaml"
     monkeypatch.setattr(service, "_OPENAPI_PLACES", (tmp_path / "absent", place))
@@ -83,7 +83,7 @@ def test_the_contract_is_served_if_it_is_there(
     assert answer.content_type == "application/yaml"
 
 
-def test_headers_can_be_added_to_an_answer(memory_gateway: Gateway) -> None:
+def test_headers_can_be_added_to_an_answer(memory_gateway: GatewayService) -> None:
     app = create_app(memory_gateway)
 
     @app.after_request

@@ -12,7 +12,7 @@ from werkzeug.test import TestResponse
 from gateway.http import create_app
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.http.conftest import Catalog, problem
 from tests.memory_store import MemoryStore
 
@@ -376,7 +376,7 @@ class TestRefusals:
 def behind(**limits: Any) -> FlaskClient:
     """A service of its own behind other limits."""
     store = MemoryStore()
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
     return create_app(gateway, RequestLimits(**limits)).test_client()
 
 

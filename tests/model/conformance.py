@@ -16,7 +16,7 @@ from unittest.mock import patch
 from gateway.model import Change as RealChange
 from gateway.model import Commit as RealCommit
 from gateway.model import Document, Idempotency
-from gateway.model import Move as RealMove
+from gateway.model import HeadMove as RealMove
 from gateway.model import Verdict as RealVerdict
 from gateway.store.contract import Moved, Swept
 from tests.simulation import simulation
@@ -24,7 +24,19 @@ from tests.simulation.plan import Plan, as_chosen
 from tests.simulation.recorder import Recording, RecordingStore
 
 from . import properties, store
-from .values import NOTHING, Change, Commit, Doc, Head, Move, State, Verdict, Wrong, put_in, truth
+from .values import (
+    NOTHING,
+    Change,
+    Commit,
+    Doc,
+    Head,
+    Move,
+    State,
+    Verdict,
+    Wrong,
+    put_in,
+    truth,
+)
 
 _KEYS_MAX = 16
 

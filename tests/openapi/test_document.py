@@ -24,7 +24,7 @@ from gateway.http.write.bulk_lines import LineAnswer
 from gateway.limits import ServiceLimits
 from gateway.model import Action
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import (
@@ -52,7 +52,7 @@ _CONSOLE_PATHS = {"/", "/console", "/console/{name}"}
 
 @pytest.fixture(scope="module")
 def app() -> Flask:
-    return create_app(Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    return create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
 
 
 def test_the_file_is_valid_openapi() -> None:

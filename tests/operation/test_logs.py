@@ -22,8 +22,8 @@ from gateway.http.door.observation import AccessLog
 from gateway.limits import ServiceLimits
 from gateway.logs import configure, scrub
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.connection import Connection
 from tests.failure.clients import send
 from tests.memory_store import MemoryStore
@@ -199,7 +199,7 @@ def test_an_uncaught_exception_of_a_thread_is_logged(lines: Read) -> None:
 
 
 def test_an_access_line_says_what_the_request_was_and_what_it_did(lines: Read) -> None:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway, observers=[AccessLog()]).test_client()
     path = "/v1/catalogs/a%2Fb/documents/the%20key"
     headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "X-Request-Id": "mine"}
@@ -231,7 +231,7 @@ def test_an_access_line_says_what_the_request_was_and_what_it_did(lines: Read) -
 
 
 def with_a_defect(monkeypatch: pytest.MonkeyPatch, name: str) -> FlaskClient:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
 
     def defect(*_: Any) -> None:
         raise RuntimeError("a defect")
@@ -319,7 +319,7 @@ def test_what_the_database_refused_is_not_repeated() -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise BulkWriteError({"writeErrors": [failed]})
 
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(StoreUnreachable) as refused:
         connection.bulk(refuse, [])
     assert "121" in str(refused.value)
     assert "contents" not in str(refused.value)

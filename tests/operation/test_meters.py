@@ -16,10 +16,10 @@ from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
 from gateway.metrics.prometheus import PrometheusMeters, measured
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
-from gateway.model import Move
+from gateway.model import HeadMove
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Moved, Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import Moved, StoreUnreachable
 from tests.asking import wait_until
 from tests.memory_store import MemoryStore
 from tests.operation.conftest import samples, value
@@ -69,8 +69,8 @@ class Told:
         self.swept += commits
 
 
-def gateway_of(store: Any, told: Told, **limits: Any) -> Gateway:
-    return Gateway(store, ThreadRuntime(), ServiceLimits(**limits), meters=told)
+def gateway_of(store: Any, told: Told, **limits: Any) -> GatewayService:
+    return GatewayService(store, ThreadRuntime(), ServiceLimits(**limits), meters=told)
 
 
 class Contended(MemoryStore):
@@ -87,7 +87,7 @@ class Contended(MemoryStore):
 
 class Away(MemoryStore):
     def heads(self, catalogs: Collection[str]) -> Any:  # noqa: ARG002 - the contract's
-        raise Unreachable("away")
+        raise StoreUnreachable("away")
 
     tails = heads
 
@@ -163,7 +163,7 @@ def test_calls_to_the_store_are_timed_and_those_that_failed_are_counted() -> Non
     meters = PrometheusMeters(registry)
     store = measured(Away(), meters)
     for _ in range(2):
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             store.heads(["c"])
     store.move_heads([])
     assert store.stored_bytes({}) == Away().stored_bytes({})
@@ -177,7 +177,7 @@ def test_calls_to_the_store_are_timed_and_those_that_failed_are_counted() -> Non
 
 def test_levels_are_what_they_are_when_they_are_looked_at(eventually: Eventually) -> None:
     registry = Registry(None)
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=NO_METERS)
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=NO_METERS)
     sampler = Sampler(registry, "1.2.3", gateway.readings, lambda: 3)
 
     def found(name: str, **labels: str) -> float:
@@ -216,4 +216,4 @@ def test_the_master_imports_nothing_that_has_to_wait_for_the_fork() -> None:
 def test_a_move_is_one_call_for_all_its_heads() -> None:
     """What is timed stays what it is: arguments and answers pass through."""
     store = measured(MemoryStore(), PrometheusMeters(Registry(None)))
-    assert store.move_heads(list[Move]()) == {}
+    assert store.move_heads(list[HeadMove]()) == {}

@@ -16,9 +16,9 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.tracing import is_wanted, tracing
-from gateway.tracing.spans import Spans, exporting_provider
+from gateway.tracing.spans import SpanRecorder, exporting_provider
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
@@ -37,8 +37,8 @@ def exporter() -> InMemorySpanExporter:
 def client(exporter: InMemorySpanExporter) -> FlaskClient:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traces = Spans(provider)
-    gateway = Gateway(
+    traces = SpanRecorder(provider)
+    gateway = GatewayService(
         MemoryStore(), ThreadRuntime(), ServiceLimits(), meters=traces.metered(NO_METERS)
     )
     return create_app(gateway, observers=[traces]).test_client()

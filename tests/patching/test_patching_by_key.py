@@ -14,21 +14,18 @@ from patch_strategies import documents, randoms
 from patching import (
     ABSENT,
     NO_LISTS,
-    Footprint,
-    ListViolation,
     PatchError,
     PathMissing,
     apply_extended,
     apply_within,
     diff,
-    displaced,
     equal,
-    footprint,
-    overlap,
     parse,
     parse_extended,
     parse_lists,
 )
+from patching.errors import ListViolation
+from patching.footprints import Footprint, displaced, footprint, overlap
 from tests.cases import cases
 
 LISTS = parse_lists(

@@ -7,7 +7,8 @@ from random import Random
 
 import msgspec
 
-from patching import decoded, equal, has_many_exponents
+from patching import equal
+from patching.values import decoded, has_many_exponents
 
 
 def test_what_has_many_exponents_is_decoded_to_the_same() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patching import Json, canonical, digest, equal
+from patching import Json, digest, equal
+from patching.canonical_json import canonical
 
 _NUMBERS = st.one_of(
     st.integers(-3, 3),

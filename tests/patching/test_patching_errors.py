@@ -4,15 +4,13 @@ import pickle
 
 import pytest
 
-import patching
+import patching.errors
+import patching.ownership
 from patching import (
     ABSENT,
     DocumentAbsent,
-    IndexNeedsTest,
     InvalidPatch,
     LimitExceeded,
-    ListViolation,
-    OwnedByOthers,
     PatchConflict,
     PatchError,
     PathMissing,
@@ -20,6 +18,8 @@ from patching import (
     apply,
     parse,
 )
+from patching.errors import IndexNeedsTest, ListViolation
+from patching.ownership import OwnedByOthers
 
 TREE = {
     InvalidPatch: PatchError,
@@ -40,8 +40,8 @@ def test_the_tree_is_as_its_docstring_draws_it():
         assert error.__name__ in PatchError.__doc__
         code = "invalid_patch" if error is InvalidPatch else error.code
         assert error is PatchConflict or code in PatchError.__doc__
-    exported = {getattr(patching, name) for name in patching.__all__ if name[0].isupper()}
-    errors = {each for each in exported if isinstance(each, type) and issubclass(each, Exception)}
+    public = [*vars(patching.errors).values(), *vars(patching.ownership).values()]
+    errors = {each for each in public if isinstance(each, type) and issubclass(each, Exception)}
     assert errors == {PatchError, *TREE}
 
 

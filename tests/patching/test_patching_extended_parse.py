@@ -13,11 +13,10 @@ from patching import (
     PatchError,
     TestFailed,
     apply_extended,
-    is_conditional,
     parse,
     parse_extended,
-    parse_tests,
 )
+from patching.extended import is_conditional, parse_tests
 
 OK = {"op": "defined", "path": ""}
 

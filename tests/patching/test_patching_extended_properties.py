@@ -24,18 +24,17 @@ from patching import (
     PatchError,
     apply,
     apply_extended,
-    canonical,
     equal,
-    footprint,
     join_pointer,
-    overlap,
     parse_extended,
     split_pointer,
 )
 from patching._apply_extended import LOWER
-from patching._extended import EXTENDED_OPERATIONS, Change
 from patching._predicates import PREDICATES as PREDICATES_OF_THE_LANGUAGE
 from patching._predicates import Predicate
+from patching.canonical_json import canonical
+from patching.extended import EXTENDED_OPERATIONS, Change
+from patching.footprints import footprint, overlap
 
 KEYED = {"/k": ["id"], "/k/*/k": ["id", "n"], "/*/k": ["id"]}
 IDS = ["a", "b", "0", 1, True]

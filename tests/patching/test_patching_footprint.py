@@ -5,16 +5,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from patch_strategies import at, containers, locations, patched_documents, patches
 
-from patching import (
-    ABSENT,
-    Footprint,
-    PatchError,
-    apply,
-    equal,
-    footprint,
-    overlap,
-    split_pointer,
-)
+from patching import ABSENT, PatchError, apply, equal, split_pointer
+from patching.footprints import Footprint, footprint, overlap
 
 DOCUMENT = {"l": [1, 2], "o": {"0": 1, "-": 2, "x": {"y": 1}}}
 

@@ -11,16 +11,8 @@ from extended_calls import extended, size
 from hypothesis import given
 from patch_strategies import randoms
 
-from patching import (
-    IndexNeedsTest,
-    InvalidPatch,
-    ListViolation,
-    PatchError,
-    apply_extended,
-    apply_within,
-    equal,
-    parse_lists,
-)
+from patching import InvalidPatch, PatchError, apply_extended, apply_within, equal, parse_lists
+from patching.errors import IndexNeedsTest, ListViolation
 from tests.cases import cases
 
 LISTS = parse_lists(

@@ -15,15 +15,15 @@ from patch_strategies import documents, locations, randoms
 from patching import (
     ABSENT,
     NO_LISTS,
-    ArrayKeys,
     InvalidPatch,
     Lists,
-    ListViolation,
-    _lists,
     equal,
+    list_rules,
     parse_lists,
     split_pointer,
 )
+from patching.errors import ListViolation
+from patching.list_rules import ArrayKeys
 from tests.cases import cases
 
 US = "␟"
@@ -146,12 +146,12 @@ def test_the_work_is_counted_and_grows_with_the_document_alone(
     ])  # fmt: skip
     looked_at = 0
 
-    def counted(part: Any, name: Any, member: Any = _lists._member) -> Any:
+    def counted(part: Any, name: Any, member: Any = list_rules._member) -> Any:
         nonlocal looked_at
         looked_at += 1
         return member(part, name)
 
-    monkeypatch.setattr(_lists, "_member", counted)
+    monkeypatch.setattr(list_rules, "_member", counted)
     for document in (many, [{} for _ in many]):
         looked_at = 0
         assert rules.require(document) == len(many)

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from patching import (
-    LimitExceeded,
-    Limits,
-    Owners,
-    apply_wanted,
-    let_go,
-    parse_lists,
-    require_fit,
-    taken_over,
-)
+from patching import LimitExceeded, Limits, parse_lists
+from patching.owners import OwnerTree
+from patching.ownership import apply_wanted, let_go, require_fit, taken_over
 
 A_SET = parse_lists([{"pointer": "/tags", "set": True}])
 TAGS = {"tags": list(range(50))}
 
 
-def applied_by(managers: int, limits: Limits = Limits()) -> Owners:  # noqa: B008 - frozen
+def applied_by(managers: int, limits: Limits = Limits()) -> OwnerTree:  # noqa: B008 - frozen
     owners = None
     for n in range(managers):
         done = apply_wanted(
@@ -65,7 +58,7 @@ def test_what_lists_make_of_the_owners_there_are_keeps_nobody_from_writing(limit
 
 def test_to_apply_takes_as_long_for_many_owners_as_for_few() -> None:
     """What follows from the set of a leaf's owners is found once, not for each leaf."""
-    from patching import _ownership
+    from patching import ownership
 
     looked_at = 0
 
@@ -83,8 +76,8 @@ def test_to_apply_takes_as_long_for_many_owners_as_for_few() -> None:
         document = wanted if n else {}
         owners = apply_wanted(document, owners, wanted, manager=f"m{n}", revision=1).owners
     assert owners is not None
-    counted = Owners(tuple(Counted(each) for each in owners.by), owners.of)
-    work = _ownership._Work(counted, _ownership.Ownership("m5", 2), "refuse", frozenset())
-    tree = work.start(wanted, _ownership.NO_LISTS)
-    work.want((), wanted, wanted, tree, _ownership.NO_LISTS)
+    counted = OwnerTree(tuple(Counted(each) for each in owners.by), owners.of)
+    work = ownership._Work(counted, ownership.Ownership("m5", 2), "refuse", frozenset())
+    tree = work.start(wanted, ownership.NO_LISTS)
+    work.want((), wanted, wanted, tree, ownership.NO_LISTS)
     assert 0 < looked_at < 20

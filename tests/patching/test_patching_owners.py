@@ -24,26 +24,18 @@ from patching import (
     InvalidPatch,
     LimitExceeded,
     Limits,
-    ListViolation,
-    OwnedByOthers,
-    Owners,
-    Ownership,
     PatchError,
     apply,
-    apply_wanted,
-    change_between,
-    changed_owners,
     diff,
     digest,
     equal,
     join_pointer,
-    let_go,
-    owned_digest,
-    owned_digests,
     parse_lists,
-    part_digest,
-    taken_over,
 )
+from patching.errors import ListViolation
+from patching.owners import Ownership, OwnerTree, change_between, changed_owners
+from patching.ownership import OwnedByOthers, apply_wanted, let_go, taken_over
+from patching.part_digests import owned_digest, owned_digests, part_digest
 from tests.cases import cases
 
 CASES = cases(300)
@@ -83,9 +75,9 @@ class World:
 
     def __init__(self) -> None:
         self.revision = 0
-        self.owners_before: Owners | None = None  # that revision
+        self.owners_before: OwnerTree | None = None  # that revision
         self.content = ABSENT
-        self.owners: Owners | None = None
+        self.owners: OwnerTree | None = None
         self.sent = {}  # by manager, what it applied last
 
     @property
@@ -227,7 +219,7 @@ class World:
             stored = msgspec.json.decode(msgspec.json.encode(change), type=type(change))
             assert changed_owners(owners_before, stored, self.revision) == self.owners
         if self.owners is not None:
-            stored = msgspec.json.decode(msgspec.json.encode(self.owners), type=Owners)
+            stored = msgspec.json.decode(msgspec.json.encode(self.owners), type=OwnerTree)
             assert stored == self.owners
             assert len(set(self.owners.by)) == len(self.owners.by)
             assert self.owners.count() == len(self.owned)
@@ -266,7 +258,7 @@ class World:
                 assert done.owners is self.owners
 
 
-def flat(owners: Owners | None):
+def flat(owners: OwnerTree | None):
     leaves = owners.leaves() if owners else ()
     return {tokens: {each.name: each.since for each in by} for tokens, by in leaves}
 

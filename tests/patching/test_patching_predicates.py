@@ -6,15 +6,8 @@ import time
 import pytest
 from extended_calls import refused, run
 
-from patching import (
-    ABSENT,
-    LimitExceeded,
-    Limits,
-    PatchError,
-    TestFailed,
-    apply_extended,
-    parse_tests,
-)
+from patching import ABSENT, LimitExceeded, Limits, PatchError, TestFailed, apply_extended
+from patching.extended import parse_tests
 from tests.patience import WAIT_S
 
 DOCUMENT = {

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from patch_strategies import at, locations, patched_documents
 
-from patching import PatchError, apply, footprint, parse, split_pointer
+from patching import PatchError, apply, parse, split_pointer
+from patching.footprints import footprint
 
 
 class CountingDict(dict):

@@ -11,21 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from patch_strategies import SCALARS, at, document, locations, randoms
 
-from patching import (
-    ABSENT,
-    Dispute,
-    Merged,
-    apply,
-    canonical,
-    diff,
-    equal,
-    footprint,
-    join_pointer,
-    overlap,
-    parse_lists,
-    split_pointer,
-    three_way,
-)
+from patching import ABSENT, apply, diff, equal, join_pointer, parse_lists, split_pointer, three_way
+from patching.canonical_json import canonical
+from patching.footprints import footprint, overlap
+from patching.merging import Dispute, Merged
 from tests.cases import cases
 
 LISTS = parse_lists([{"pointer": "/fields", "item_key": ["id"]}, {"pointer": "/tags", "set": True}])

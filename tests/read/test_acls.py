@@ -12,8 +12,8 @@ from gateway.limits import ServiceLimits
 from gateway.read.listing import whole
 from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Store, Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import WatchedStore, applied, once, put, wait_until
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
@@ -22,12 +22,12 @@ CLOSED = {"acl": {"read": ["ann"]}}
 FIRST = Life("k", 1)
 
 
-def gateway_on(store: object, grace_ms: int = 0) -> Gateway:
+def gateway_on(store: object, grace_ms: int = 0) -> GatewayService:
     limits = ServiceLimits(write_out_grace_ms=grace_ms)
-    return Gateway(cast(Store, store), ThreadRuntime(), limits)
+    return GatewayService(cast(Store, store), ThreadRuntime(), limits)
 
 
-def close_and_delete(gateway: Gateway, *, makes_again: bool) -> None:
+def close_and_delete(gateway: GatewayService, *, makes_again: bool) -> None:
     """In one batch: eve is taken off, and the document ends."""
     steps = [EditAttributes(Put(CLOSED, 40)), Delete(), *([put("new")] if makes_again else [])]
     requests = [gateway.request("c", (KeyEdit("k", step),)) for step in steps]
@@ -35,7 +35,7 @@ def close_and_delete(gateway: Gateway, *, makes_again: bool) -> None:
         applied(written.outcome)
 
 
-def sees_the_past(gateway: Gateway) -> list[bool]:
+def sees_the_past(gateway: GatewayService) -> list[bool]:
     """Whether eve sees k as revision 1 had it: in a listing, and in the history."""
     sight = gateway.acls.sight(EVE, "c")
     assert sight is not None
@@ -64,7 +64,7 @@ def test_an_acl_that_is_half_written_out_is_not_remembered(
         sight.hidden([FIRST])
         seen.append(sees_the_past(reader))
         if dies:
-            raise Unreachable("it is dead")
+            raise StoreUnreachable("it is dead")
 
     watched.before["write_commits"] = once(look)
     close_and_delete(gateway_on(watched), makes_again=makes_again)

@@ -10,7 +10,7 @@ from gateway.model import Digested
 from gateway.read import digests
 from gateway.read.digests import KeyDigestPage
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.scanned import Scanned
 from patching import digest
 from tests.asking import put
@@ -38,15 +38,15 @@ class _WrittenBefore(MemoryStore):
         )
 
 
-def gateway_on(store: MemoryStore) -> Gateway:
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+def gateway_on(store: MemoryStore) -> GatewayService:
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     for number in range(6):
         gateway.write("c", f"a{number}", put({"n": number}))
         gateway.write("c", f"b{number}", put({"n": number}))
     return gateway
 
 
-def listed(gateway: Gateway, revision: int | None = None) -> dict[str, tuple[str, str]]:
+def listed(gateway: GatewayService, revision: int | None = None) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     page = KeyDigestPage(0, [], "")
     while page.next_after is not None:

@@ -14,7 +14,7 @@ from gateway.limits import ServiceLimits
 from gateway.read import digests
 from gateway.read.digests import KeyDigestPage, Names
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
@@ -28,7 +28,7 @@ PARTS = ["a", "B", "ab", "é", "É", "", LAST, "x.y"]
 class History:
     """Random documents under random keys; what was there at each revision, and what eve sees."""
 
-    gateway: Gateway
+    gateway: GatewayService
     states: list[dict[str, int]]
     closed: set[str]
 
@@ -36,7 +36,7 @@ class History:
 @pytest.fixture(scope="module")
 def history() -> History:
     rng = random.Random(20261123)
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     found = History(gateway, [{}], set())
     now: dict[str, int] = {}
     while len(found.states) < 220:
@@ -147,7 +147,7 @@ def test_a_large_folder_is_passed_by_without_a_look_at_what_is_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = MemoryStore()
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     edits = [KeyEdit(f"a/{n:04}", put(n)) for n in range(500)] + [KeyEdit("b", put(1))]
     applied(gateway.commit(gateway.request("c", tuple(edits))).outcome)
     scanned: list[int] = []

@@ -18,7 +18,7 @@ from gateway.read import partitions
 from gateway.read.listing import whole
 from gateway.read.partitions import KeySpan
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
@@ -46,7 +46,7 @@ class NotedStore(MemoryStore):
         return super().scan_keys(catalog, after, prefix, limit)
 
 
-def commit(gateway: Gateway, edits: Sequence[KeyEdit]) -> None:
+def commit(gateway: GatewayService, edits: Sequence[KeyEdit]) -> None:
     applied(gateway.commit(gateway.request("c", edits)).outcome)
 
 
@@ -56,9 +56,9 @@ def store() -> NotedStore:
 
 
 @pytest.fixture(scope="module")
-def gateway(store: NotedStore) -> Gateway:
+def gateway(store: NotedStore) -> GatewayService:
     """Revision 2: 450 documents, of which ann sees the third below ``open/`` and few others."""
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     luck = random.Random(20261123)
     names = [f"{luck.randrange(10**9):09d}" for _ in range(150)]
     edits = [KeyEdit(f"open/{name}", put(1)) for name in names]
@@ -81,7 +81,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def keys(gateway: Gateway, span: KeySpan, sight: Any = None) -> list[str]:
+def keys(gateway: GatewayService, span: KeySpan, sight: Any = None) -> list[str]:
     page = gateway.listing.page(
         "c", whole, prefix=span.prefix, after=span.after, limit=2000, revision=None, sight=sight
     )
@@ -96,7 +96,9 @@ def sizes(found: Sequence[str], bounds: Sequence[str]) -> list[int]:
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("count", [2, 9])
-def test_ranges_are_about_as_large(gateway: Gateway, way: str, span: KeySpan, count: int) -> None:
+def test_ranges_are_about_as_large(
+    gateway: GatewayService, way: str, span: KeySpan, count: int
+) -> None:
     found = keys(gateway, span)
     plan = gateway.partitions.plan("c", count, span, revision=None)
     assert list(plan.bounds) == sorted(set(plan.bounds))
@@ -115,7 +117,7 @@ def test_ranges_are_about_as_large(gateway: Gateway, way: str, span: KeySpan, co
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("count", [2, 9])
 def test_who_sees_few_documents_is_told_of_these_alone(
-    gateway: Gateway, way: str, span: KeySpan, count: int
+    gateway: GatewayService, way: str, span: KeySpan, count: int
 ) -> None:
     sight = gateway.acls.sight(ANN, "c")
     found = keys(gateway, span, sight)
@@ -129,7 +131,7 @@ def test_who_sees_few_documents_is_told_of_these_alone(
 
 
 def test_no_text_is_made_of_keys_out_of_sight(way: str) -> None:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     edits = [KeyEdit(f"a/{n:03d}", put(n)) for n in range(100)]
     commit(gateway, edits)
     acl = Put({"acl": {"read": ["nobody"]}}, 30)
@@ -147,7 +149,7 @@ def test_no_text_is_made_of_keys_out_of_sight(way: str) -> None:
 
 
 def test_the_work_is_bounded_and_reads_no_document(
-    gateway: Gateway, store: NotedStore, way: str, monkeypatch: pytest.MonkeyPatch
+    gateway: GatewayService, store: NotedStore, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "scan_documents", None)
     monkeypatch.setattr(store, "documents", None)
@@ -164,7 +166,7 @@ def test_the_work_is_bounded_and_reads_no_document(
 
 
 def test_it_is_about_a_revision_that_can_be_read() -> None:
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
     with pytest.raises(CatalogNotFound):
         gateway.partitions.plan("c", 4, EVERYTHING, revision=None)
     for number in range(1, 5):

@@ -10,7 +10,7 @@ from gateway.errors import CatalogNotFound
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import Store
 from tests.asking import WatchedStore, once, put
 from tests.patience import WAIT_MS
@@ -19,8 +19,8 @@ SETTINGS = {"require_precondition": False, "retention": {"commits": 5}}
 CALLS = [("after", "heads"), ("before", "commits"), ("before", "documents"), ("after", "documents")]
 
 
-def gateway_on(store: object) -> Gateway:
-    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+def gateway_on(store: object) -> GatewayService:
+    return GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
 
 @pytest.mark.parametrize(("when", "call"), CALLS)

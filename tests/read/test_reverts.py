@@ -10,7 +10,7 @@ from gateway.errors import RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.read.reverts import RevertTerms
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.contract import Store
 from tests.asking import WatchedStore, once, put
 from tests.patience import WAIT_MS
@@ -18,8 +18,8 @@ from tests.patience import WAIT_MS
 TERMS = RevertTerms("c", "", "refuse", 100, None)
 
 
-def gateway_on(store: object) -> Gateway:
-    return Gateway(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+def gateway_on(store: object) -> GatewayService:
+    return GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
 
 def test_a_revision_that_is_made_meanwhile_is_not_undone_by_going_to_it(store: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.decide.edits import Delete
 from gateway.limits import ServiceLimits
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import SetClock, WatchedStore, once, put, wait_until
 from tests.memory_store import MemoryStore
 
@@ -13,8 +13,8 @@ def test_of_what_is_purged_meanwhile_no_old_revision_is_told() -> None:
     memory, clock = MemoryStore(), SetClock()
     watched = WatchedStore(memory)
     limits = ServiceLimits(cache_bytes_max=0)
-    sleeper = Gateway(watched, clock, limits)  # type: ignore[arg-type]
-    other = Gateway(memory, clock, limits)
+    sleeper = GatewayService(watched, clock, limits)  # type: ignore[arg-type]
+    other = GatewayService(memory, clock, limits)
     other.write("c", "k", put(1))
     wait_until(lambda: memory.last_written({"c": [1]}) == {"c": 1})
     memory.end_tails({"c": (1, 0)})

@@ -10,15 +10,15 @@ from gateway.errors import RevisionNotFound
 from gateway.limits import ServiceLimits
 from gateway.read.history import RevisionAt
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Store, Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, applied, once, put, wait_until
 from tests.patience import WAIT_MS
 
 
-def gateway_on(store: object, runtime: ThreadRuntime | None = None) -> Gateway:
+def gateway_on(store: object, runtime: ThreadRuntime | None = None) -> GatewayService:
     limits = ServiceLimits(deadline_ms=WAIT_MS)
-    return Gateway(cast(Store, store), runtime or ThreadRuntime(), limits)
+    return GatewayService(cast(Store, store), runtime or ThreadRuntime(), limits)
 
 
 @pytest.mark.parametrize("breaks", [False, True])
@@ -35,7 +35,7 @@ def test_a_time_above_the_newest_commit_is_provisional(store: Store, breaks: boo
         assert reader.revision_at("c", asked[0]) == RevisionAt(1, is_final=False)
         clock.passed_s += 3.0
         if breaks:
-            raise Unreachable("it is sent again")
+            raise StoreUnreachable("it is sent again")
 
     watched.before["move_heads"] = once(look)
     outcome = applied(gateway_on(watched, clock).write("c", "k", put(2)).outcome)
@@ -98,7 +98,7 @@ def test_what_is_final_in_a_batch_that_is_not_written_out(store: Store) -> None:
     def look() -> None:
         head = store.heads(["c"])["c"]
         limits = ServiceLimits(write_out_grace_ms=0)
-        reader = Gateway(store, ThreadRuntime(), limits)
+        reader = GatewayService(store, ThreadRuntime(), limits)
         found.append(reader.revision_at("c", head.time_us))
 
     watched.before["write_documents"] = once(look)

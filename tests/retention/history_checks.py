@@ -17,9 +17,9 @@ from gateway.read.listing import Listing, whole
 from gateway.retention.compaction import CatalogCompaction
 from gateway.retention.verification import Second, Verification
 from gateway.runtime import Runtime, ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state.cache import Cache
-from gateway.state.heads import Observer, Settler
+from gateway.state.heads import HeadReader, Settler
 from gateway.state.replay import advance_all
 from gateway.state.sweep import Sweeper
 from gateway.store.contract import Store
@@ -30,7 +30,7 @@ LIMITS = ServiceLimits(write_out_grace_ms=0, cache_bytes_max=0)
 State = Mapping[str, tuple[Any, Any]]
 
 
-def wait_until_written(gateway: Gateway, catalog: str = "c") -> None:
+def wait_until_written(gateway: GatewayService, catalog: str = "c") -> None:
     """Until the gateway itself has written out all that it has committed.
 
     Others may have done so before. Where history is swept without a grace, it mustn't be under way.
@@ -47,13 +47,13 @@ class Killed(BaseException):
 
 def settler_of(store: Store, runtime: Runtime, meters: Meters = NO_METERS) -> Settler:
     cache = Cache(runtime, LIMITS, meters)
-    return Settler(store, cache, Observer(store, cache, LIMITS), runtime, LIMITS)
+    return Settler(store, cache, HeadReader(store, cache, LIMITS), runtime, LIMITS)
 
 
 def history_of(store: Store) -> HistoryReads:
     runtime = ThreadRuntime()
     cache = Cache(runtime, LIMITS)
-    observer = Observer(store, cache, LIMITS)
+    observer = HeadReader(store, cache, LIMITS)
     settler = Settler(store, cache, observer, runtime, LIMITS)
     return HistoryReads(store, observer, settler, runtime, LIMITS)
 

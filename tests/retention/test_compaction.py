@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.decide.edits import Delete, KeyEdit, Move, Touch
+from gateway.decide.edits import Delete, KeyEdit, MoveKey, Touch
 from gateway.decide.settings import CompiledSettings
 from gateway.errors import (
+    AboveLimit,
     CatalogNotFound,
-    OverLimit,
     PinHolds,
     PinNotFound,
     RevisionCompacted,
@@ -24,12 +24,12 @@ from gateway.errors import (
 )
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
-from gateway.model import SETTINGS_KEY, Idempotency, Pin
+from gateway.model import SETTINGS_KEY, Idempotency, PinRecord
 from gateway.read.history import HistoryReads, Which
 from gateway.retention.compaction import Compactor
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Store, Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, once, patch, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
@@ -45,9 +45,9 @@ from tests.retention.history_checks import (
 KEYS = ("a", "b", "c", "d")
 
 
-def gateway_on(store: Store, runtime: ThreadRuntime | None = None, **limits: Any) -> Gateway:
+def gateway_on(store: Store, runtime: ThreadRuntime | None = None, **limits: Any) -> GatewayService:
     retention = RetentionLimits(pause_ms=0, tombstone_grace_s=0, **limits)
-    return Gateway(
+    return GatewayService(
         store, runtime or ThreadRuntime(), ServiceLimits(full_value_every=3, retention=retention)
     )
 
@@ -61,7 +61,7 @@ HISTORY: list[list[KeyEdit]] = [
     [KeyEdit("a", Touch())],
     [KeyEdit("b", patch({"op": "add", "path": "", "value": {}}))],
     [KeyEdit("c", Delete())],
-    [KeyEdit("a", Move("c"))],
+    [KeyEdit("a", MoveKey("c"))],
     [KeyEdit("c", patch({"op": "add", "path": "/o", "value": 1}))],
     [KeyEdit("d", put({"n": 4})), KeyEdit("b", Delete())],
     [KeyEdit("d", Delete())],
@@ -69,7 +69,7 @@ HISTORY: list[list[KeyEdit]] = [
 ]
 
 
-def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> Sequence[Any]:
+def write_history(gateway: GatewayService, store: Store, catalog: str = "c") -> Sequence[Any]:
     """``HISTORY``; the states, by revision."""
     for _ in _commits(gateway, catalog):
         pass
@@ -78,7 +78,7 @@ def write_history(gateway: Gateway, store: Store, catalog: str = "c") -> Sequenc
     return _states()
 
 
-def _commits(gateway: Gateway, catalog: str) -> Iterator[int]:
+def _commits(gateway: GatewayService, catalog: str) -> Iterator[int]:
     """Makes them; their revisions."""
     for revision, each in enumerate(HISTORY, 1):
         name = None if revision % 2 else Idempotency("ann", f"{revision - 1}", "x")
@@ -97,7 +97,7 @@ def nothing() -> None:
     pass
 
 
-def written(store: Store, *catalogs: str) -> Gateway:
+def written(store: Store, *catalogs: str) -> GatewayService:
     """Each has the history."""
     gateway = gateway_on(store)
     for catalog in catalogs:
@@ -195,11 +195,11 @@ def test_pins(store: Store) -> None:
         retention.pin("c", 13, 10, "ann")
     with pytest.raises(RevisionCompacted):
         retention.pin("c", 3, 10, "ann")
-    with pytest.raises(OverLimit):
+    with pytest.raises(AboveLimit):
         retention.pin("c", 5, 1001, "ann")
     low = retention.pin("c", 4, 100, "bob")
     retention.pin("c", 5, 10, "bob")
-    with pytest.raises(OverLimit):
+    with pytest.raises(AboveLimit):
         retention.pin("c", 5, 10, "bob")
     assert [pin.revision for pin in retention.pins("c")] == [4, 5, 12]
     clock.passed_s += 50
@@ -230,10 +230,10 @@ class HeldBack:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def set_pin(self, catalog: str, pin: Pin, *held: Pin) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, *held: PinRecord) -> bool:
         if self.late is None and self._store.retention(catalog).pins:  # type: ignore[union-attr]
             self.late = lambda: self._store.set_pin(catalog, pin, *held)
-            raise Unreachable("the connection broke")
+            raise StoreUnreachable("the connection broke")
         return self._store.set_pin(catalog, pin, *held)
 
 
@@ -496,7 +496,7 @@ class TestInTheBackground:
 
         def refuse(catalog: str, swept: Any) -> None:
             if catalog == "b":
-                raise Unreachable("a bulk write failed")
+                raise StoreUnreachable("a bulk write failed")
             sweep(catalog, swept)
 
         monkeypatch.setattr(store, "sweep", refuse)
@@ -515,11 +515,11 @@ class TestInTheBackground:
 
         def away(*arguments: Any) -> None:
             asked.append(arguments[0] if arguments else "ping")
-            raise Unreachable("it is away")
+            raise StoreUnreachable("it is away")
 
         monkeypatch.setattr(store, "retention", away)
         monkeypatch.setattr(store, "ping", away)
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             compactor_of(store, ThreadRuntime(), commits=2).run_round()
         assert asked == ["a", "ping"]
 
@@ -605,7 +605,7 @@ def test_a_pin_made_while_compaction_runs_holds_or_is_refused(store: Store) -> N
     refused: list[bool] = []
 
     def pin_now(_: str) -> None:
-        refused.append(not store.set_pin("c", Pin(f"{len(refused)}", 6, 2**50, "ann")))
+        refused.append(not store.set_pin("c", PinRecord(f"{len(refused)}", 6, 2**50, "ann")))
 
     compaction_of(store, step=pin_now).compact("c", 11, nothing)
     assert refused

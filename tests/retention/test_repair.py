@@ -16,10 +16,11 @@ from gateway.decide.edits import Delete
 from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
-from patching import ABSENT, Owners, Ownership
+from patching import ABSENT
+from patching.owners import Ownership, OwnerTree
 from tests.asking import add, applied, content_of, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
@@ -68,7 +69,7 @@ SPOILT: dict[str, Callable[[MemoryStore], object]] = {
         wait_until_written(written_on(s)),
     ),
     "attributes": lambda s: spoil(s, attributes={"acl": {"read": ["eve"]}}),
-    "owners": lambda s: spoil(s, owners=Owners(((Ownership("eve", 1),),), 0)),
+    "owners": lambda s: spoil(s, owners=OwnerTree(((Ownership("eve", 1),),), 0)),
     "another commit": lambda s: spoil(s, commit_id="f" * 32),
     "an older one": lambda s: spoil(s, revision=1, content={"n": 0}),
     "it is missing": lambda s: s._documents.pop(("c", "k")),
@@ -77,7 +78,7 @@ SPOILT: dict[str, Callable[[MemoryStore], object]] = {
 }
 
 
-def written_on(store: MemoryStore) -> Gateway:
+def written_on(store: MemoryStore) -> GatewayService:
     gateway = gateway_on(store)
     applied(gateway.write("c", "k", add("/later", 1)).outcome)
     return gateway

@@ -24,7 +24,8 @@ from gateway.store.contract import Store, Swept
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
 from gateway.store.mongodb.store import MongoStore
-from patching import ABSENT, Absent, Json
+from patching import ABSENT, Json
+from patching.values import Absent
 from tests.asking import put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS

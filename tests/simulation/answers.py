@@ -6,19 +6,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gateway.conflict import Conflict
-from gateway.decide.refusals import ChangedSince
+from gateway.conflict import StateConflict
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
 from gateway.errors import (
+    ChangedSince,
     CommitError,
+    ConditionFailed,
     PatchDoesNotFit,
-    PreconditionFailed,
     QueueFull,
     RevisionCompacted,
     code_of,
 )
 from gateway.model import APPLICATIONS_KEY, Document, Skipped, version_of
-from patching import IndexNeedsTest, OwnedByOthers
+from patching.errors import IndexNeedsTest
+from patching.ownership import OwnedByOthers
 
 from .asks import SETTINGS, Ask, Name
 from .gone import GONE
@@ -182,8 +183,8 @@ def _is_true_of(ask: Ask, ledger: Ledger, state: State, call: Call, error: Commi
         verdict = unable if unable.code == _code(error) else verdict
     if (verdict.kind, verdict.code, verdict.places) != ("refused", _code(error), _places(error)):
         return False
-    met: Conflict | PatchDoesNotFit
-    if isinstance(error, PreconditionFailed):
+    met: StateConflict | PatchDoesNotFit
+    if isinstance(error, ConditionFailed):
         met = error.conflict
         if met.catalog_revision not in (None, state.revision):
             return False

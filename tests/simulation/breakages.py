@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.commit import inputs, queue, round
 from gateway.decide import decide
 from gateway.decide.request import Outcome, Request, Unknown
-from gateway.model import Commit, Document, Head, Move, Reply, Verdict
+from gateway.model import Commit, Document, Head, HeadMove, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import tail, write_out
@@ -21,7 +21,7 @@ from tests.memory_store import MemoryStore
 _move_head = MemoryStore.move_head
 
 
-def move_anyway(self: MemoryStore, move: Move) -> MoveResult:
+def move_anyway(self: MemoryStore, move: HeadMove) -> MoveResult:
     """The head is put where the move wants it, and back where it is turned down all the same."""
     before = dict(self._heads)
     wanted = {field: getattr(move.place, field) for field in move.place._fields}
@@ -43,7 +43,7 @@ def no_verdicts_carried(self: round.Round, catalog: str) -> tuple[list[Commit], 
     return _carried(self, catalog)[0], []
 
 
-def move_unless_committed(self: MemoryStore, move: Move) -> MoveResult:
+def move_unless_committed(self: MemoryStore, move: HeadMove) -> MoveResult:
     """A move that takes no notice of one that carried verdicts alone."""
     current = self._heads.get(move.catalog) or Head(move.catalog)
     if current.revision == move.base and current.judged > move.judged:
@@ -77,7 +77,7 @@ _add = write_out.WriteOut.add
 def own_commits_alone(
     self: write_out.WriteOut,
     since: Any,
-    move: Move,
+    move: HeadMove,
     carried: Sequence[Commit] = (),  # noqa: ARG001
     judged: Sequence[Verdict] = (),
     documents: Mapping[str, Document] = write_out.NOTHING,
@@ -104,7 +104,7 @@ def decide_and_answer(
     return decisions
 
 
-def never_ours(store: Store, move: Move) -> Moved:  # noqa: ARG001
+def never_ours(store: Store, move: HeadMove) -> Moved:  # noqa: ARG001
     return Moved.LOST
 
 

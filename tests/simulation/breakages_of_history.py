@@ -19,7 +19,7 @@ from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
 from gateway.feed import hub as watch_hub
-from gateway.model import Document, Pin
+from gateway.model import Document, PinRecord
 from gateway.read import listing
 from gateway.retention import compaction
 from gateway.state import heads, tail
@@ -110,10 +110,10 @@ def commit_backwards(self: loop.CommitLoop, requests: Sequence[Request]) -> list
     return _commit_each(self, requests[::-1])[::-1]
 
 
-_deletion = catalogs.Catalogs.deletion_of
+_deletion = catalogs.CatalogWide.deletion_of
 
 
-def delete_what_was_listed(self: catalogs.Catalogs, request: Request) -> Request:
+def delete_what_was_listed(self: catalogs.CatalogWide, request: Request) -> Request:
     deletion = _deletion(self, request)
     page = self._listing.page(
         request.catalog, lambda each: each.key, prefix="", after="", limit=1_000, revision=None
@@ -148,7 +148,7 @@ def read_once(revision: int | None, read: Callable[[], Any]) -> Any:  # noqa: AR
     return read()
 
 
-def nothing_pinned(pins: Sequence[Pin], now_us: int) -> int | None:  # noqa: ARG001
+def nothing_pinned(pins: Sequence[PinRecord], now_us: int) -> int | None:  # noqa: ARG001
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import patching
+import patching.ownership
 from gateway.decide.decide import Deciding
 from gateway.decide.draft import DELETED, Draft
 from gateway.decide.drafts import reverted
@@ -15,8 +16,8 @@ from gateway.decide.edits import KeyEdit
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
 from gateway.decide.request import Request
 from gateway.model import Change, Commit, Document
-from patching import ABSENT, Owners
-from patching._owners import owners_of
+from patching import ABSENT
+from patching.owners import OwnerTree, owners_of
 
 
 def owned_by_nobody(draft: Draft, *given: Any) -> Draft:  # noqa: ARG001
@@ -31,7 +32,7 @@ def kept_as_they_were(draft: Draft, *given: Any) -> Draft:
     return replace(draft, owners=owners_of(left), owned=draft.content)
 
 
-def owners_before(document: Document | None, commit: Commit, change: Change) -> Owners | None:  # noqa: ARG001
+def owners_before(document: Document | None, commit: Commit, change: Change) -> OwnerTree | None:  # noqa: ARG001
     """Of a tail's changes the content is laid over what is stored, and not the owners."""
     return change.owners if document is None else document.owners
 
@@ -59,7 +60,7 @@ def edit_with_owners_of_the_base(
 
 
 _one = Deciding.one
-_first_owners: dict[tuple[str, str], Owners | None] = {}
+_first_owners: dict[tuple[str, str], OwnerTree | None] = {}
 
 
 def decide_on_the_first_owners(self: Deciding, request: Request, attempt: int) -> Any:
@@ -80,10 +81,10 @@ def decide_on_the_first_owners(self: Deciding, request: Request, attempt: int) -
         del self.document  # type: ignore[method-assign]
 
 
-_let_go = patching.let_go
+_let_go = patching.ownership.let_go
 
 
-def let_all_go(document: Any, owners: Owners, manager: str, **named: Any) -> Any:
+def let_all_go(document: Any, owners: OwnerTree, manager: str, **named: Any) -> Any:
     """What the manager owns together with others is removed, too."""
     alone = {
         tokens: tuple(each for each in by if each.name == (manager, False)) or by
@@ -92,10 +93,10 @@ def let_all_go(document: Any, owners: Owners, manager: str, **named: Any) -> Any
     return _let_go(document, owners_of(alone) or owners, manager, **named)
 
 
-def let_nothing_go(document: Any, owners: Owners, manager: str, **named: Any) -> Any:
+def let_nothing_go(document: Any, owners: OwnerTree, manager: str, **named: Any) -> Any:
     """What nobody owns any more stays."""
     done = _let_go(document, owners, manager, **named)
-    return patching.ApplyResult(document, done.owners)
+    return patching.ownership.ApplyResult(document, done.owners)
 
 
 def force_always(edit: ApplyWanted | LetGo, *given: Any) -> Any:

@@ -23,8 +23,8 @@ from gateway.model import (
     Digested,
     Document,
     Head,
-    Move,
-    Pin,
+    HeadMove,
+    PinRecord,
     Reply,
     Retention,
     Verdict,
@@ -34,8 +34,8 @@ from gateway.store.contract import (
     CommitSignals,
     MoveResult,
     Rejected,
+    StoreUnreachable,
     Swept,
-    Unreachable,
     Unsent,
     UploadStore,
 )
@@ -186,14 +186,14 @@ class FaultyStore:
 
         self._write([_bound(leave, catalog) for catalog in sorted(catalogs)])
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
+    def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
         steps = [_bound(self._move, move) for move in moves]
         moved: Mapping[str, MoveResult] = _merged(self._write(steps))
         if self._happens(self._network.faults.doze):
             self._suspend()
         return moved
 
-    def _move(self, move: Move) -> Mapping[str, MoveResult]:
+    def _move(self, move: HeadMove) -> Mapping[str, MoveResult]:
         """Of each move by itself the answer may be lost, or come before it is made, if it is; or it
         is refused."""
         faults = self._network.faults
@@ -321,7 +321,7 @@ class FaultyStore:
     def retention(self, catalog: str) -> Retention | None:
         return self._read([lambda: self._inner.retention(catalog)])[0]
 
-    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         return self._update(lambda: self._inner.set_pin(catalog, pin, held))
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
@@ -381,33 +381,33 @@ class FaultyStore:
     def _read(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
         self._travel()
         if self._happens(self._network.faults.before):
-            raise Unreachable("simulated: no way to the store")
+            raise StoreUnreachable("simulated: no way to the store")
         found = self._do(steps)
         self._travel()
         if self._happens(self._network.faults.after):
-            raise Unreachable("simulated: the answer was lost")
+            raise StoreUnreachable("simulated: the answer was lost")
         return found
 
     def _write(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
         faults = self._network.faults
         self._travel(sleeps=self._network.strays)
         if self._happens(faults.before):
-            lost = Unsent if self._rng.random() < 0.5 else Unreachable
+            lost = Unsent if self._rng.random() < 0.5 else StoreUnreachable
             raise lost("simulated: no way to the store")
         if self._happens(faults.late):
             self._network.later(steps)
             self._travel()
-            raise Unreachable("simulated: no answer, the write is still under way")
+            raise StoreUnreachable("simulated: no answer, the write is still under way")
         if self._happens(faults.part):
             count = self._rng.randrange(len(steps) + 1)
             self._send(steps[:count])
             if self._network.strays and self._rng.random() < 0.5:
                 self._network.later(steps[count:])
-            raise Unreachable("simulated: broken off in the middle")
+            raise StoreUnreachable("simulated: broken off in the middle")
         done = self._send(steps)
         self._travel()
         if self._happens(faults.after):
-            raise Unreachable("simulated: the answer was lost")
+            raise StoreUnreachable("simulated: the answer was lost")
         return done
 
     def _send(self, steps: Sequence[Callable[[], _T]]) -> list[_T]:
@@ -426,7 +426,7 @@ class FaultyStore:
     def _travel(self, *, sleeps: bool = True) -> None:
         """The way to the store or back; it may never end, or with ``sleeps`` take long."""
         if self._scheduler.closed:  # a generator's clean-up
-            raise Unreachable("simulated: the history is over")
+            raise StoreUnreachable("simulated: the history is over")
         faults = self._network.faults
         if self._happens(faults.crash):
             self._scheduler.kill(self._process)
@@ -440,7 +440,7 @@ class FaultyStore:
         self._scheduler.sleep(seconds)
         if self._is_down():
             self._scheduler.sleep(0.5)
-            raise Unreachable("simulated: the store is down")
+            raise StoreUnreachable("simulated: the store is down")
 
     def _suspend(self) -> None:
         seconds = self._network.faults.suspended_s * 2 * self._rng.random()

@@ -295,7 +295,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "deletion-of-all": mutation(
         "what is there to be deleted with a catalog is found when that is decided",
         "untrue-commit",
-        (catalogs.Catalogs, "deletion_of", history.delete_what_was_listed),
+        (catalogs.CatalogWide, "deletion_of", history.delete_what_was_listed),
         adjust=deleting,
     ),
     "looks-are-decided": mutation(

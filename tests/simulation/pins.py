@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.errors import (
+    AboveLimit,
     CatalogNotFound,
     CommitError,
-    OverLimit,
     PinHolds,
     PinNotFound,
     RevisionCompacted,
     RevisionNotFound,
     SnapshotExists,
 )
-from gateway.model import Pin
+from gateway.model import PinRecord
 
 from .ledger import Ledger, Violation
 from .recorder import Call
@@ -22,7 +22,7 @@ from .recorder import Call
 
 def check_pins(ledger: Ledger) -> Iterator[Violation]:
     """No floor is raised above a pin that hasn't expired, by a clock that may be wrong."""
-    pins: dict[str, Pin] = {}
+    pins: dict[str, PinRecord] = {}
     floor = 0
     for kept in ledger.kept:
         if kept.what == "pin":
@@ -51,13 +51,13 @@ def check_pin(ledger: Ledger, call: Call, error: CommitError | None) -> Iterator
     elif isinstance(error, CatalogNotFound):
         if 0 not in ledger.current(call.called, call.answered):
             yield Violation("pin", "the catalog was there")
-    elif isinstance(error, PinNotFound | OverLimit):
+    elif isinstance(error, PinNotFound | AboveLimit):
         pass  # by whose clock is of no interest
     elif call.pin is not None and call.pin not in _set(ledger, call):
         yield Violation("pin", f"{call.pin} was never set")
 
 
-def _set(ledger: Ledger, call: Call) -> list[Pin]:
+def _set(ledger: Ledger, call: Call) -> list[PinRecord]:
     assert call.answered is not None
     return [
         kept.about

@@ -10,10 +10,10 @@ import msgspec
 
 from gateway.decide.request import Outcome
 from gateway.errors import CommitError
-from gateway.model import Commit, Document, Move, Pin, Reply, Verdict
+from gateway.model import Commit, Document, HeadMove, PinRecord, Reply, Verdict
 from gateway.read.history import HistoryPage, RevisionAt
 from gateway.retention.compaction import CompactionResult
-from gateway.service import Reading
+from gateway.service import DocumentReading
 from gateway.store.contract import Moved, MoveResult, Swept
 from tests.memory_store import MemoryStore
 
@@ -79,11 +79,11 @@ class Call:
     answered: int | None = None
     answered_s: float = 0.0
     outcome: Outcome | None = None
-    reading: Reading | None = None
+    reading: DocumentReading | None = None
     page: HistoryPage | None = None
     listed: Listed | None = None
     at: RevisionAt | None = None
-    pin: Pin | None = None
+    pin: PinRecord | None = None
     compacted: CompactionResult | None = None
     reply: Reply | None = None
     error: Exception | None = None
@@ -127,7 +127,7 @@ class Recording:
     lost_verdicts: list[str] = field(default_factory=list)
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     documents: dict[tuple[str, str], Document] = field(default_factory=dict)
-    fresh: dict[tuple[str, str], Reading] = field(default_factory=dict)
+    fresh: dict[tuple[str, str], DocumentReading] = field(default_factory=dict)
     defects: list[str] = field(default_factory=list)
     neglected: list[str] = field(default_factory=list)
     faulty: bool = True
@@ -155,7 +155,7 @@ class RecordingStore(MemoryStore):
     def measure_leases_by(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
 
-    def move_head(self, move: Move) -> MoveResult:
+    def move_head(self, move: HeadMove) -> MoveResult:
         result = super().move_head(move)
         if result is Moved.WON:
             tick = self._recording.tick()
@@ -165,7 +165,7 @@ class RecordingStore(MemoryStore):
             self._recording.verdicts += [(tick, verdict) for verdict in move.verdicts]
         return result
 
-    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         return self._note(super().set_pin(catalog, pin, held), catalog, "pin", pin)
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 import patching
+import patching.extended
 from gateway.decide import compares as values
-from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Conditions
+from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.conditions import Tag as GatewayTag
 from gateway.decide.edits import (
     ApplyPatch,
@@ -19,7 +20,7 @@ from gateway.decide.edits import (
     Get,
     KeyEdit,
     Merge,
-    Move,
+    MoveKey,
     Put,
     Touch,
 )
@@ -35,7 +36,7 @@ from gateway.decide.request import Request
 from gateway.decide.reverting import Forced
 from gateway.model import Idempotency
 from gateway.read.reverts import RevertTerms
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 from .asks import Action, Ask, Compare, Tag, Undone, Wanted
 
@@ -45,7 +46,9 @@ _DOCUMENTS_MAX = 100
 _encode = msgspec.json.Encoder(enc_hook=str).encode  # of names, too
 
 
-def request_of(gateway: Gateway, ask: Ask, edits: Sequence[KeyEdit] | None = None) -> Request:
+def request_of(
+    gateway: GatewayService, ask: Ask, edits: Sequence[KeyEdit] | None = None
+) -> Request:
     """``edits``: those of a revert, which aren't the client's."""
     idempotency = None
     if ask.idempotency_key is not None:
@@ -69,7 +72,7 @@ def request_of(gateway: Gateway, ask: Ask, edits: Sequence[KeyEdit] | None = Non
     )
 
 
-def reverting(gateway: Gateway, ask: Ask, undone: Undone) -> list[KeyEdit]:
+def reverting(gateway: GatewayService, ask: Ask, undone: Undone) -> list[KeyEdit]:
     """What a revert comes to; raises what ``Reverts`` does."""
     forced = {
         key: Forced(*(_pointers(undone, key, of_attributes) for of_attributes in (False, True)))
@@ -88,10 +91,10 @@ def _pointers(undone: Undone, key: str, of_attributes: bool) -> tuple[str, ...]:
     return tuple(pointer for *of, pointer in places if of == [key, of_attributes])
 
 
-def _conditions(ask: Ask) -> Conditions:
+def _conditions(ask: Ask) -> Preconditions:
     if ask.if_match is None and not ask.create_only:
         return NO_CONDITIONS
-    return Conditions(
+    return Preconditions(
         if_match=None if ask.if_match is None else frozenset(map(_tag, ask.if_match)),
         if_none_match=ANY_TAG if ask.create_only else None,
     )
@@ -113,7 +116,7 @@ def _compare(compare: Compare) -> values.Compare:
         case "equals":
             return values.Equals(key, value)
         case "tests":
-            return values.Satisfies(key, patching.parse_tests(value))
+            return values.Satisfies(key, patching.extended.parse_tests(value))
         case "revision":
             return values.RevisionIs(value)
         case "unchanged":
@@ -135,7 +138,7 @@ def _edits(actions: Sequence[Action]) -> tuple[KeyEdit, ...]:
 def _edit(action: Action) -> Edit:
     match action.deed:
         case "move":
-            return Move(action.value)
+            return MoveKey(action.value)
         case "touch":
             return Touch()
         case "get":

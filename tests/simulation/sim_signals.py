@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.store.contract import CommitSignals, Unreachable
+from gateway.store.contract import CommitSignals, StoreUnreachable
 
 from .scheduler import Scheduler
 
@@ -35,9 +35,9 @@ class SimSignals:
                 left_s = deadline - self._scheduler.now
                 self._scheduler.sleep(min(left_s, _LOOK_EVERY_S))
                 if self._is_down():
-                    raise Unreachable("simulated: the store is down")
+                    raise StoreUnreachable("simulated: the store is down")
                 told = self._inner.next(0)
-        except Unreachable:
+        except StoreUnreachable:
             self._broken = True
             self.close()
             raise
@@ -48,5 +48,5 @@ class SimSignals:
 
     def _look(self) -> Mapping[str, int]:
         if self._broken:
-            raise Unreachable("simulated: the signals have ended")
+            raise StoreUnreachable("simulated: the signals have ended")
         return self._read([lambda: self._inner.next(0)])[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
 from gateway.decide.request import Request
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 from .scheduler import Process, Scheduler
 from .sim_runtime import SimEvent
@@ -21,7 +21,7 @@ class Machine:
         self.turns: dict[str, Process] = {}
         self.waiting: dict[str, Process] = {}
         self.workers: dict[Process, int] = {}
-        self.gateways: dict[int, Gateway] = {}
+        self.gateways: dict[int, GatewayService] = {}
 
 
 class SimTurns:

@@ -21,7 +21,7 @@ from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
 from gateway.limits import ServiceLimits
 from gateway.model import Head, Skipped
 from gateway.retention.verification import Verification
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 from .asks import SETTINGS, Action, Name, write
 from .clients import Client
@@ -113,7 +113,7 @@ class World:
         self._workers.append(worker)
         return worker
 
-    def _gateway(self, process: Process) -> Gateway:
+    def _gateway(self, process: Process) -> GatewayService:
         store = FaultyStore(self._store, self._network, self.scheduler, process, self._rng)
         skew = self._plan.skew_us
         runtime = SimRuntime(
@@ -125,11 +125,11 @@ class World:
             preempt=self._plan.preempt,
         )
         if not self._plan.turns:
-            return Gateway(store, runtime, _limits(self._plan))
+            return GatewayService(store, runtime, _limits(self._plan))
         number = self._machine.workers[process] = len(self._machine.workers) + 1
         turns = SimTurns(self._machine, process)
         neighbours = SimNeighbours(self._machine, process, self.scheduler)
-        gateway = Gateway(store, runtime, _limits(self._plan), turns, neighbours=neighbours)
+        gateway = GatewayService(store, runtime, _limits(self._plan), turns, neighbours=neighbours)
         self._machine.gateways[number] = gateway
         return gateway
 
@@ -260,7 +260,7 @@ class World:
                 self._recording.findings += map(str, verification.verify(catalog))
         done.append(True)
 
-    def _read_past(self, gateway: Gateway, catalog: str, key: str, revision: int) -> None:
+    def _read_past(self, gateway: GatewayService, catalog: str, key: str, revision: int) -> None:
         document = None
         try:
             document = gateway.read_at_revision(catalog, key, revision).document

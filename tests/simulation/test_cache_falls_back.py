@@ -12,25 +12,25 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.conditions import ANY_TAG, Conditions
+from gateway.decide.conditions import ANY_TAG, Preconditions
 from gateway.decide.edits import Delete, Put
 from gateway.decide.request import Refused, Unchanged
 from gateway.limits import ServiceLimits
 from gateway.model import Head
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.state.heads import Observer, Standing
+from gateway.service import GatewayService
+from gateway.state.heads import HeadReader, Standing
 from tests.memory_store import MemoryStore
 
 
 @pytest.fixture
-def fallen_back(monkeypatch: pytest.MonkeyPatch) -> Gateway:
+def fallen_back(monkeypatch: pytest.MonkeyPatch) -> GatewayService:
     """Without an entry at first; its next look finds the head at 2, and the cache falls to 1."""
-    looks: list[Gateway] = []
-    observe = Observer.observe
+    looks: list[GatewayService] = []
+    observe = HeadReader.observe
 
     def observe_and_fall_back(
-        self: Observer, catalogs: Collection[str], *read: Any
+        self: HeadReader, catalogs: Collection[str], *read: Any
     ) -> dict[str, Standing]:
         standings = observe(self, catalogs, *read)
         if looks and self._cache is looks[0]._cache:
@@ -40,32 +40,32 @@ def fallen_back(monkeypatch: pytest.MonkeyPatch) -> Gateway:
             self._cache.learn("c", 1, {"k": old})
         return standings
 
-    monkeypatch.setattr(Observer, "observe", observe_and_fall_back)
+    monkeypatch.setattr(HeadReader, "observe", observe_and_fall_back)
     store = MemoryStore()
-    other = Gateway(store, ThreadRuntime(), ServiceLimits())
+    other = GatewayService(store, ThreadRuntime(), ServiceLimits())
     other.write("c", "k", Put("old", 5))
     document = other.read("c", "k").document
     assert document is not None
     old = document
     other.write("c", "k", Delete())
-    looks.append(Gateway(store, ThreadRuntime(), ServiceLimits()))
+    looks.append(GatewayService(store, ThreadRuntime(), ServiceLimits()))
     return looks[0]
 
 
-def test_a_read_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None:
+def test_a_read_is_not_older_than_the_head_it_saw(fallen_back: GatewayService) -> None:
     reading = fallen_back.read("c", "k")
     assert reading.catalog_revision == 2
     assert reading.document is not None
     assert not reading.document.exists
 
 
-def test_a_no_op_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None:
+def test_a_no_op_is_not_older_than_the_head_it_saw(fallen_back: GatewayService) -> None:
     outcome = fallen_back.write("c", "k", Put("old", 5), dry_run=True).outcome
     assert isinstance(outcome, Unchanged)
     assert outcome.would_change
 
 
-def test_a_refusal_is_not_older_than_the_head_it_saw(fallen_back: Gateway) -> None:
-    create_only = Conditions(if_none_match=ANY_TAG)
+def test_a_refusal_is_not_older_than_the_head_it_saw(fallen_back: GatewayService) -> None:
+    create_only = Preconditions(if_none_match=ANY_TAG)
     outcome = fallen_back.write("c", "k", Put("new", 5), conditions=create_only).outcome
     assert not isinstance(outcome, Refused)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gateway.decide.request import Applied, Refused, Unchanged
 from gateway.errors import code_of
 from gateway.model import Commit
-from patching import IndexNeedsTest, OwnedByOthers
+from patching.errors import IndexNeedsTest
+from patching.ownership import OwnedByOthers
 
 from .recorder import Call, Recording
 

@@ -7,11 +7,11 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from gateway.decide.request import Refused, Request, Written
+from gateway.decide.request import Refused, Request, WriteOutcome
 from gateway.errors import CommitError
 from gateway.model import Document
 from gateway.read.listing import whole
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 from .asks import Ask, Undone
 from .recorder import Call, Listed, Recording, told
@@ -27,7 +27,7 @@ class Worker:
     """Calls are served by tasks of ``process``: killed and suspended with it."""
 
     def __init__(
-        self, process: Process, gateway: Gateway, scheduler: Scheduler, recording: Recording
+        self, process: Process, gateway: GatewayService, scheduler: Scheduler, recording: Recording
     ) -> None:
         self.process = process
         self._gateway = gateway
@@ -100,7 +100,7 @@ class Worker:
         return self.process.suspended_s - ahead_s
 
 
-def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
+def serve_call(gateway: GatewayService, call: Call, sleep: Callable[[float], None]) -> None:
     """Raises CommitError."""
     ask, revision = call.ask, call.ask.revision
     match ask.kind:
@@ -143,7 +143,7 @@ def serve_call(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> 
             call.compacted = gateway.retention.compact(ask.catalog, revision or 0)
 
 
-def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -> None:
+def serve_export(gateway: GatewayService, call: Call, sleep: Callable[[float], None]) -> None:
     export = gateway.listing.export(
         call.ask.catalog, whole, owner=PRINCIPAL, revision=call.ask.revision
     )
@@ -155,7 +155,7 @@ def serve_export(gateway: Gateway, call: Call, sleep: Callable[[float], None]) -
     call.listed = Listed(export.revision, documents)
 
 
-def serve_write(gateway: Gateway, call: Call) -> None:
+def serve_write(gateway: GatewayService, call: Call) -> None:
     if call.ask.undone is not None:
         serve_revert(gateway, call, call.ask.undone)
         return
@@ -168,11 +168,11 @@ def serve_write(gateway: Gateway, call: Call) -> None:
         try:
             written = gateway.catalogs.delete(request)
         except CommitError as error:
-            written = Written(Refused(error), request.commit_id, 1)
+            written = WriteOutcome(Refused(error), request.commit_id, 1)
     call.outcome, call.commit_id = written.outcome, written.commit_id
 
 
-def serve_settings(gateway: Gateway, call: Call, request: Request) -> Written:
+def serve_settings(gateway: GatewayService, call: Call, request: Request) -> WriteOutcome:
     """Where documents break the lists that they declare, nothing is decided."""
     try:
         return gateway.catalogs.set_up(request)
@@ -180,10 +180,10 @@ def serve_settings(gateway: Gateway, call: Call, request: Request) -> Written:
         if error.retryable:
             raise
         call.unread = error
-        return Written(Refused(error), request.commit_id, 1)
+        return WriteOutcome(Refused(error), request.commit_id, 1)
 
 
-def serve_revert(gateway: Gateway, call: Call, undone: Undone) -> None:
+def serve_revert(gateway: GatewayService, call: Call, undone: Undone) -> None:
     """Where it can't be told what to undo, its key decides that."""
     ask = call.ask
     try:
@@ -200,7 +200,7 @@ def serve_revert(gateway: Gateway, call: Call, undone: Undone) -> None:
     call.outcome, call.commit_id = written.outcome, written.commit_id
 
 
-def serve_bulk(gateway: Gateway, calls: Sequence[Call]) -> None:
+def serve_bulk(gateway: GatewayService, calls: Sequence[Call]) -> None:
     requests = [request_of(gateway, call.ask) for call in calls]
     for call, written in zip(calls, gateway.commit_each(requests), strict=True):
         call.outcome, call.commit_id = written.outcome, written.commit_id

@@ -14,7 +14,9 @@ from typing import Any
 
 import psutil
 
-from patching.client import CatalogRoutes, RequestError, Transport
+from patching.client import RequestError
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from tests.asking import wait_until
 from tests.patience import WAIT_S
 from tests.spark.passing import Passing, process_at

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from patching.client import CatalogRoutes, Transport
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from tests.service import RunningGateway
 from tests.spark.passing import Passing
 from tests.spark.sessions import Sessions

@@ -30,7 +30,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 pytest.importorskip("grpc", reason="the extra `dev` isn't installed: Spark Connect speaks gRPC")
 
 import patching.spark.export
-from patching.client import CatalogRoutes
+from patching.client.routes import CatalogRoutes
 from patching.spark import register
 from patching.spark.export import export_catalog, export_history
 from patching.spark.remote import parallelism

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from patching.client import CatalogRoutes, NotFound, Transport
+from patching.client import NotFound
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from tests.service import RunningGateway
 
 Write = Callable[..., None]

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from patching.client import CatalogRoutes, RequestError, Transport
+from patching.client import RequestError
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from tests.service import RunningGateway
 from tests.spark.processes import kill, python_workers
 

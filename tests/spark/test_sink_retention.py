@@ -16,8 +16,8 @@ from werkzeug.serving import make_server
 
 from gateway.http.app import create_app
 from gateway.limits import ServiceLimits
-from gateway.service import Gateway
-from patching.client import Transport
+from gateway.service import GatewayService
+from patching.client.transport import Transport
 from tests.asking import SetClock
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
@@ -36,7 +36,7 @@ def clock() -> SetClock:
 @pytest.fixture
 def old(clock: SetClock) -> Iterator[Written]:
     """A catalog of a gateway that keeps keys as long as any does by default."""
-    app = create_app(Gateway(MemoryStore(), clock, ServiceLimits(deadline_ms=WAIT_MS)))
+    app = create_app(GatewayService(MemoryStore(), clock, ServiceLimits(deadline_ms=WAIT_MS)))
     server = make_server("127.0.0.1", 0, app, threaded=True)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()

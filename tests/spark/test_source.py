@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql.datasource import GreaterThan, LessThan, StringStartsWith
 from pyspark.sql.types import StringType, StructType
 
-from patching.client import Conflict, RequestError, Transport
+from patching.client import Conflict, RequestError
+from patching.client.transport import Transport
 from patching.spark import held_revision
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from patching.client import Transport
+from patching.client.transport import Transport
 from patching.spark.options import WRITE, OptionRefused, Options
-from patching.spark.outcomes import Counts, TaskWritten
+from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.sink import MetadataStreamWriter
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -231,7 +231,11 @@ def test_what_a_micro_batch_did_is_told(capsys: pytest.CaptureFixture[str]) -> N
     schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
     options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c"}, WRITE)
     writer = MetadataStreamWriter(schema, options, overwrite=False)
-    tasks = [TaskWritten(0, Counts(applied=200, replayed=30)), None, TaskWritten(1, Counts(100))]
+    tasks = [
+        TaskWritten(0, OutcomeCounts(applied=200, replayed=30)),
+        None,
+        TaskWritten(1, OutcomeCounts(100)),
+    ]
     writer.commit(tasks, 7)
     assert "metadata: micro-batch 7 is done: 300 applied (30 of them when sent before)" in (
         capsys.readouterr().err

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from patching import digest
-from patching.client import CatalogRoutes, Transport, segment
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport, segment
 from tests.service import RunningGateway
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")

@@ -19,15 +19,17 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from gateway.decide.edits import Put
-from gateway.decide.request import Refused, Request, Unknown, Written
+from gateway.decide.request import Refused, Request, Unknown, WriteOutcome
 from gateway.errors import StoreUnavailable
 from gateway.http import create_app
 from gateway.http.write import bulk_stream
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from patching.client import BulkTerms, CatalogRoutes, HttpAnswer, Retry, Transport
-from patching.client._errors import problem_of
+from gateway.service import GatewayService
+from patching.client import BulkTerms, Retry
+from patching.client.errors import problem_of
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import HttpAnswer, Transport
 from patching.spark.columns import Columns
 from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import TaskWritten
@@ -168,15 +170,15 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
     though they were applied or not: it holds back those behind, and the task sends them again."""
     monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 1)
     luck = random.Random(5)
-    gateway = Gateway(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()
     commit_each = gateway.commit_each
     failed: Counter[str] = Counter()
 
-    def flaky(requests: Sequence[Request]) -> list[Written]:
+    def flaky(requests: Sequence[Request]) -> list[WriteOutcome]:
         return [maybe(request) for request in requests]
 
-    def maybe(request: Request) -> Written:
+    def maybe(request: Request) -> WriteOutcome:
         fate = luck.choice(["away", "lost", "unknown", *["done"] * 6])
         failed[fate] += 1
         if fate in ("done", "lost"):
@@ -184,8 +186,8 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
             if fate == "done":
                 return written
         if fate == "away":
-            return Written(Refused(StoreUnavailable("away")), request.commit_id, 1)
-        return Written(Unknown(request.commit_id), request.commit_id, 1)
+            return WriteOutcome(Refused(StoreUnavailable("away")), request.commit_id, 1)
+        return WriteOutcome(Unknown(request.commit_id), request.commit_id, 1)
 
     for key in "klm":
         gateway.write("c", key, Put({"log": []}, 10))
@@ -204,7 +206,7 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
 def test_a_version_that_is_older_than_its_keys_fails(inside: Callable[..., None]) -> None:
     """Instead of being applied again, by a task that begins then or that is at it."""
     clock = SetClock()
-    gateway = Gateway(MemoryStore(), clock, ServiceLimits())
+    gateway = GatewayService(MemoryStore(), clock, ServiceLimits())
     gateway.write("c", "k", Put({"log": []}, 10))
     inside(client=create_app(gateway).test_client())
     version = Version("nightly", 7)

@@ -17,7 +17,7 @@ import pytest
 from gateway.access.principal import parse_grant
 from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
-from patching.client import CatalogRoutes
+from patching.client.routes import CatalogRoutes
 from patching.spark.options import WRITE, Options
 from tests.access.certificates import Authority
 from tests.patience import WAIT_MS

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from patching.client import CatalogRoutes, Transport
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 from patching.spark.options import LOAD, Options
 
 

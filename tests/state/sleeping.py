@@ -13,7 +13,7 @@ from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
 from gateway.model import Commit, Document
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import tail
 from gateway.store.contract import Store, Unreachable
 from tests.asking import SetClock, WatchedStore, add, applied, put
@@ -50,16 +50,16 @@ class World:
         self.clock.passed_s += seconds
         self._move_on(seconds)
 
-    def watched(self, meters: Meters = NO_METERS) -> tuple[WatchedStore, Gateway]:
+    def watched(self, meters: Meters = NO_METERS) -> tuple[WatchedStore, GatewayService]:
         watched = WatchedStore(self.store)
         return watched, gateway_on(watched, self.clock, meters)
 
 
 def gateway_on(
     store: Any, runtime: ThreadRuntime | None = None, meters: Meters = NO_METERS
-) -> Gateway:
+) -> GatewayService:
     limits = ServiceLimits(full_value_every=3, write_out_grace_ms=1, deadline_ms=60_000)
-    return Gateway(cast(Store, store), runtime or ThreadRuntime(), limits, meters=meters)
+    return GatewayService(cast(Store, store), runtime or ThreadRuntime(), limits, meters=meters)
 
 
 class Noted(NoMeters):
@@ -89,24 +89,24 @@ def sent_by(watched: WatchedStore, call: str) -> list[Document | Commit]:
     return sent
 
 
-def touch_nothing(_: Gateway) -> None:
+def touch_nothing(_: GatewayService) -> None:
     pass
 
 
-def change(other: Gateway) -> None:
+def change(other: GatewayService) -> None:
     other.write("c", "k", add("/m", 1))
 
 
-def replace_it(other: Gateway) -> None:
+def replace_it(other: GatewayService) -> None:
     other.write("c", "k", put({"by": "other"}))
 
 
-def delete(other: Gateway) -> None:
+def delete(other: GatewayService) -> None:
     other.write("c", "k", Delete())
 
 
 # What others do to k before they compact, and after it.
-MEANWHILE: dict[str, tuple[Callable[[Gateway], None], Callable[[Gateway], None]]] = {
+MEANWHILE: dict[str, tuple[Callable[[GatewayService], None], Callable[[GatewayService], None]]] = {
     "compacted": (touch_nothing, touch_nothing),
     "changed": (change, touch_nothing),
     "changed above the floor": (touch_nothing, change),
@@ -117,7 +117,7 @@ MEANWHILE: dict[str, tuple[Callable[[Gateway], None], Callable[[Gateway], None]]
 }
 
 
-def write_both(gateway: Gateway) -> object:
+def write_both(gateway: GatewayService) -> object:
     edits = [KeyEdit("k", put({"n": 1})), KeyEdit("other", Delete())]
     return gateway.commit(gateway.request("c", edits)).outcome
 
@@ -211,7 +211,7 @@ TAIL: list[list[KeyEdit]] = [
 FIRST, LAST = 3, 6
 
 
-def write_tail(gateway: Gateway, first: int = FIRST, last: int = LAST) -> None:
+def write_tail(gateway: GatewayService, first: int = FIRST, last: int = LAST) -> None:
     """The commits of ``TAIL`` from ``first`` up to ``last``, by one move."""
     edits = TAIL[first - FIRST : last + 1 - FIRST]
     for written in gateway.commit_each([gateway.request("c", each) for each in edits]):

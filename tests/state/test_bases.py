@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.limits import ServiceLimits
-from gateway.model import Change, Commit, Document, Move
+from gateway.model import Change, Commit, Document, HeadMove
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import replay, tail
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, bare_after
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 from patching import ABSENT
 from tests.asking import WatchedStore, add, applied, content_of, once, put, wait_until
 from tests.memory_store import MemoryStore
@@ -131,14 +131,16 @@ def spoilt(store: Store) -> Store:
     return store
 
 
-def gateway_that_never_writes_out(store: Store, meters: Noted) -> Gateway:
+def gateway_that_never_writes_out(store: Store, meters: Noted) -> GatewayService:
     watched: Any = WatchedStore(store)
 
     def away() -> None:
-        raise Unreachable("away")
+        raise StoreUnreachable("away")
 
     watched.before["write_documents"] = away
-    return Gateway(watched, ThreadRuntime(), ServiceLimits(deadline_ms=60_000), meters=meters)
+    return GatewayService(
+        watched, ThreadRuntime(), ServiceLimits(deadline_ms=60_000), meters=meters
+    )
 
 
 def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
@@ -152,7 +154,7 @@ def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
     patch: Any = [{"op": "add", "path": "/5", "value": 1}]
     named = Change("k", "patch", 1, patch, base_revision=4, base_id=state.commit_id)
     commit = Commit("c", 5, head.time_us + 1, "5" * 32, "ann", None, None, 1, (named,))
-    move = Move("c", 4, (commit,), 4, last=head.last)
+    move = HeadMove("c", 4, (commit,), 4, last=head.last)
     spoilt.move_heads([move])
     expected = {"1": 1, "2": 1, "3": 1, "5": 1}
     meters = Noted()

@@ -9,7 +9,7 @@ from msgspec.json import decode, encode
 
 from gateway.limits import ServiceLimits
 from gateway.memory import parsed_bytes
-from gateway.model import Change, Commit, Document, Head, Idempotency, Move, Verdict
+from gateway.model import Change, Commit, Document, Head, HeadMove, Idempotency, Verdict
 from gateway.runtime import ThreadRuntime
 from gateway.state.cache import Cache
 from patching import Json
@@ -87,7 +87,9 @@ def test_a_large_document_is_weighed_anew_before_it_has_grown_by_much() -> None:
         content = [*content, more]
         size_bytes = len(encode(content))
         last = "" if revision == 1 else ID
-        move = Move("c", revision - 1, (commit("c", revision, len(encode(more))),), 0, last=last)
+        move = HeadMove(
+            "c", revision - 1, (commit("c", revision, len(encode(more))),), 0, last=last
+        )
         cache.replace(move, {"k": Document("k", content, revision, 1, ID, 1, 0, size_bytes)})
         cache.wrote("c", revision)
         exact = parsed_bytes(content)
@@ -173,7 +175,7 @@ def test_what_is_counted_is_what_is_there(seed: int) -> None:
                 assert seen is not None
                 made = commit(name, revision + 1, rng.randrange(LARGE))
                 cache.replace(
-                    Move(
+                    HeadMove(
                         name, revision, (made,), 0, seen.judged, (verdict(name, seen.judged + 1),)
                     ),
                     {"a": document("a")},

@@ -15,7 +15,7 @@ from gateway.model import Document, Head
 from gateway.runtime import ThreadRuntime
 from gateway.state import cache as cache_module
 from gateway.state.cache import Cache, Seen
-from gateway.state.heads import Observer
+from gateway.state.heads import HeadReader
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
 from tests.asking import WatchedStore, applied, once, put
@@ -70,7 +70,7 @@ class Remembering:
         self.meters = Noted()
         self._catalog = catalog
         self._cache = Cache(ThreadRuntime(), limits, self.meters)
-        self._observer = Observer(cast(Store, self.store), self._cache, limits)
+        self._observer = HeadReader(cast(Store, self.store), self._cache, limits)
         (commit,) = store.commits({catalog: (revision - 1, revision)})[catalog]
         empty: Any = {"tail": (), "verdicts": ()}
         head = Head(catalog, revision, commit.time_us, written=revision, last=commit.id, **empty)

@@ -14,9 +14,9 @@ import pytest
 from gateway.decide.request import Applied
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import tail
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
@@ -30,9 +30,9 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def gateway_on(store: Any, meters: Noted | None = None) -> Gateway:
+def gateway_on(store: Any, meters: Noted | None = None) -> GatewayService:
     limits = ServiceLimits(deadline_ms=60_000, write_out_grace_ms=1)
-    return Gateway(store, ThreadRuntime(), limits, meters=meters or Noted())
+    return GatewayService(store, ThreadRuntime(), limits, meters=meters or Noted())
 
 
 def backup(store: MemoryStore) -> Callable[[], None]:
@@ -95,7 +95,7 @@ def test_what_is_still_to_be_written_out_is_dropped(store: MemoryStore, others: 
 
     def away() -> None:
         failed.append(None)
-        raise Unreachable("away")
+        raise StoreUnreachable("away")
 
     watched.before["write_documents"] = away
     applied(ours.write("c", "k", put({"lost": 1})).outcome)

@@ -11,7 +11,7 @@ from gateway.decide.request import Applied, Outcome, Refused
 from gateway.errors import DocumentNotFound, RefusedBefore
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import SetClock, WatchedStore, applied, content_of, once, put, replace, wait_until
 from tests.memory_store import MemoryStore
 
@@ -26,10 +26,10 @@ class World:
         self.store = MemoryStore()
         self.clock = SetClock()
         self.watched = WatchedStore(self.store)
-        self.ours = Gateway(self.watched, self.clock, ServiceLimits())  # type: ignore[arg-type]
-        self.other = Gateway(self.store, self.clock, ServiceLimits())
+        self.ours = GatewayService(self.watched, self.clock, ServiceLimits())  # type: ignore[arg-type]
+        self.other = GatewayService(self.store, self.clock, ServiceLimits())
 
-    def patch_under_key(self, gateway: Gateway) -> Outcome:
+    def patch_under_key(self, gateway: GatewayService) -> Outcome:
         """Refused where there is no document."""
         own = Idempotency("ann", "x", "f")
         return gateway.write("c", "k", replace("/n", 2), idempotency=own, once=True).outcome

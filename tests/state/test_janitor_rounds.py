@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.model import Change, Move
+from gateway.model import Change, HeadMove
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import janitor
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from tests.memory_store import MemoryStore
 from tests.state.sleeping import gateway_on
 from tests.store.contract_suite import commit
@@ -36,11 +36,11 @@ class Store(MemoryStore):
         return [head.catalog for head in self.open_tails(1 << 60, 99)]
 
 
-def left_behind(store: Store) -> Gateway:
+def left_behind(store: Store) -> GatewayService:
     """A worker moved the heads and died."""
     for name in NAMES:
         made = commit(1, catalog=name, changes=(Change("k", "put", 1, value=1),))
-        store.move_heads([Move(name, 0, [made], 0)])
+        store.move_heads([HeadMove(name, 0, [made], 0)])
     return gateway_on(store, ThreadRuntime())
 
 
@@ -49,7 +49,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(janitor, "_HEADS_AT_ONCE", 3)
 
 
-def rounds(gateway: Gateway, count: int) -> None:
+def rounds(gateway: GatewayService, count: int) -> None:
     """The first look at a tail leaves it to its writer for a moment."""
     gateway._settler._patience._grace_s = 0.0
     for _ in range(count):
@@ -62,7 +62,7 @@ def test_a_round_goes_through_all_pages() -> None:
     assert store.open() == []
 
 
-@pytest.mark.parametrize("error", [KeyError("state"), Unreachable("no shard")])
+@pytest.mark.parametrize("error", [KeyError("state"), StoreUnreachable("no shard")])
 def test_those_that_cannot_be_ended_starve_nobody(error: Exception) -> None:
     """As many as fill the first pages: somebody edited them by hand; or now and then one."""
     store = Store(error)
@@ -76,8 +76,8 @@ def test_those_that_cannot_be_ended_starve_nobody(error: Exception) -> None:
 
 
 def test_where_nothing_can_be_reached_the_round_ends_soon() -> None:
-    store = Store(Unreachable("away"))
+    store = Store(StoreUnreachable("away"))
     gateway = left_behind(store)
     store.bad = NAMES
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         rounds(gateway, 1)

@@ -17,7 +17,7 @@ from gateway.decide.request import Unknown
 from gateway.model import Commit, Head
 from gateway.service import Gateway
 from gateway.state import tail
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
@@ -145,7 +145,7 @@ def stopped_writer(world: World, write: Callable[[Gateway], object]) -> Iterator
     def stop() -> None:
         reached.set()
         go_on.wait(WAIT_S)
-        raise Unreachable("its connection is dead")
+        raise StoreUnreachable("its connection is dead")
 
     stopped.before["write_documents"] = once(stop)
     write(theirs)
@@ -314,7 +314,7 @@ def test_nothing_is_sent_before_a_look_that_is_due(world: World) -> None:
     def away() -> None:
         looks.append(None)
         if len(looks) < 4:
-            raise Unreachable("it is away")
+            raise StoreUnreachable("it is away")
 
     def overtaken() -> None:
         sleeper.sleep()
@@ -361,7 +361,7 @@ def test_whose_a_compacted_revision_was_is_unknown(store: Store) -> None:
             other.write("c", "k", put(number + 1))
         wait_until_written(other)
         compaction_of(store).compact("c", 4, nothing)
-        raise Unreachable("the answer is lost")
+        raise StoreUnreachable("the answer is lost")
 
     watched.after["move_heads"] = once(meanwhile)
     written = ours.write("c", "k", put(9))

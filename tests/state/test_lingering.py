@@ -6,7 +6,7 @@ import pytest
 
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import write_out
 from tests.asking import WatchedStore, put, wait_until
 from tests.memory_store import MemoryStore
@@ -33,7 +33,7 @@ def store() -> WatchedStore:
 
 
 @pytest.fixture
-def gateway(store: WatchedStore, clock: Clock) -> Gateway:
+def gateway(store: WatchedStore, clock: Clock) -> GatewayService:
     return gateway_on(store, clock)
 
 
@@ -41,7 +41,7 @@ def written(store: WatchedStore) -> list[str]:
     return [name for name in store.calls if name in WRITES]
 
 
-def test_moves_share_a_write_out(gateway: Gateway, store: WatchedStore) -> None:
+def test_moves_share_a_write_out(gateway: GatewayService, store: WatchedStore) -> None:
     for number in range(write_out._LINGER_MOVES - 1):
         gateway.write("c", f"k{number}", put(number))
     assert written(store) == []
@@ -51,7 +51,7 @@ def test_moves_share_a_write_out(gateway: Gateway, store: WatchedStore) -> None:
 
 
 def test_a_lone_move_is_written_out_in_a_moment(
-    gateway: Gateway, store: WatchedStore, clock: Clock
+    gateway: GatewayService, store: WatchedStore, clock: Clock
 ) -> None:
     gateway.write("c", "k", put(0))
     assert written(store) == []
@@ -60,14 +60,18 @@ def test_a_lone_move_is_written_out_in_a_moment(
     wait_until(lambda: written(store) == list(WRITES))
 
 
-def test_whoever_waits_for_it_is_not_kept_waiting(gateway: Gateway, store: WatchedStore) -> None:
+def test_whoever_waits_for_it_is_not_kept_waiting(
+    gateway: GatewayService, store: WatchedStore
+) -> None:
     gateway.write("c", "k", put(0))
     page = gateway.listing.page("c", whole, after="", prefix="", limit=10, revision=None)
     assert [document.key for document in page.documents] == ["k"]
     assert written(store) == list(WRITES)
 
 
-def test_a_tail_that_is_half_full_is_in_the_way(gateway: Gateway, store: WatchedStore) -> None:
+def test_a_tail_that_is_half_full_is_in_the_way(
+    gateway: GatewayService, store: WatchedStore
+) -> None:
     half = gateway.limits.tail_bytes_max // 2
     gateway.write("c", "k", put("x" * half))
     wait_until(lambda: written(store) == list(WRITES))

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, Move, Touch
+from gateway.decide.edits import Delete, EditAttributes, KeyEdit, Merge, MoveKey, Touch
 from gateway.decide.request import Applied, Refused, Unchanged
 from gateway.errors import PinHolds, SnapshotExists
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from tests.asking import patch, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
@@ -56,7 +56,7 @@ _steps = st.one_of(
 )
 
 _store = MemoryStore()
-_gateway = Gateway(
+_gateway = GatewayService(
     _store, ThreadRuntime(), ServiceLimits(full_value_every=3, retention=RetentionLimits())
 )
 _names = (f"catalog-{number}" for number in itertools.count())
@@ -74,7 +74,7 @@ def key_edit(kind: str, key: str, value: Any) -> KeyEdit:
         "merge": lambda: Merge({"n": None, "o": value}, 20),
         "delete": Delete,
         "attributes": lambda: EditAttributes(put({"v": value} if value else {})),
-        "move": lambda: Move(value),
+        "move": lambda: MoveKey(value),
         "touch": Touch,
     }
     return KeyEdit(key, edits[kind]())

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.runtime import ThreadRuntime
 from gateway.state.sharing import SharedLooks
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from tests.patience import WAIT_S
 
 
@@ -31,7 +31,7 @@ class Shelf:
             self.begun.set()
             assert self.go_on.wait(WAIT_S)
         if not self.reachable:
-            raise Unreachable("x")
+            raise StoreUnreachable("x")
         return {name: value for name in names if name != "missing"}
 
 
@@ -70,7 +70,7 @@ def test_an_error_is_for_all_who_shared_the_look_and_for_no_one_else() -> None:
     shelf.go_on.set()
     shelf.reachable = False
     looks = SharedLooks(shelf.look_at, ThreadRuntime())
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         looks.look(["a"])
     shelf.reachable = True
     assert looks.look(["a"]) == {"a": 0}

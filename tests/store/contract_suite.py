@@ -15,16 +15,17 @@ from gateway.model import (
     Commit,
     Document,
     Head,
+    HeadMove,
+    HeadPosition,
     Idempotency,
-    Move,
-    Place,
     Skipped,
 )
 from gateway.store.contract import CLAIMS_MAX, Moved, Rejected, Store
-from patching import ABSENT, Json, Owners, Ownership, change_between
+from patching import ABSENT, Json
+from patching.owners import Ownership, OwnerTree, change_between
 
 # Names as MongoDB has them in no document: so they are kept as text.
-OWNERS = Owners(
+OWNERS = OwnerTree(
     ((Ownership("ann", 4, True), Ownership("nightly", 2)), (Ownership("nightly", 2),)),
     {"$a": 0, "a.b": {"": 1, "\0": 1}},
 )
@@ -45,10 +46,10 @@ def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: objec
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def move(*commits: Commit, written: int = 0) -> Move:
+def move(*commits: Commit, written: int = 0) -> HeadMove:
     """Of a head whose last commit is the one that ``commit`` makes for its revision."""
     catalog, base = commits[0].catalog, commits[0].revision - 1
-    return Move(catalog, base, commits, written, last=f"{base:032x}" if base else "")
+    return HeadMove(catalog, base, commits, written, last=f"{base:032x}" if base else "")
 
 
 def head(*commits: Commit, written: int = 0) -> Head:
@@ -145,7 +146,7 @@ class StoreContract:
         store.move_heads([move(commit(1)), move(commit(1, catalog="d"), commit(2, catalog="d"))])
         store.move_heads([move(commit(2, id="f" * 32))])
         before = store.tails(["c"])
-        assert before["c"].place == Place(2, "f" * 32, 0, "")
+        assert before["c"].place == HeadPosition(2, "f" * 32, 0, "")
         assert store.move_heads([move(commit(3)), move(commit(3, catalog="d"))]) == {
             "c": Moved.LOST,
             "d": Moved.WON,

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from gateway.model import BareDocument, Change, bare
 from gateway.store.contract import Store
-from patching import ABSENT, Owners, Ownership, digest
+from patching import ABSENT, digest
+from patching.owners import Ownership, OwnerTree
 from tests.store.contract_suite import commit, document, head, move
 
 _LAST = "\U0010ffff"
@@ -103,11 +104,11 @@ class ListingsContract:
         )
         owned = replace(
             document(1, key="owned", content=content),
-            owners=Owners(by, {"a": 0, "b": {"x": 1}}),
+            owners=OwnerTree(by, {"a": 0, "b": {"x": 1}}),
         )
         listed = replace(
             document(2, key="listed", content=items),
-            owners=Owners(((Ownership("Ann", 2),),), {"s": {'"x"': 0}}),
+            owners=OwnerTree(((Ownership("Ann", 2),),), {"s": {'"x"': 0}}),
         )
         gone = replace(document(7, key="gone"), content=ABSENT, size_bytes=0)
         store.write_documents({"c": [owned, listed, gone, document(3, key="plain")]})

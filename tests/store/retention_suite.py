@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import Change, Commit, Idempotency, Pin, Retention
+from gateway.model import Change, Commit, Idempotency, PinRecord, Retention
 from gateway.store.contract import Store, Swept
 from patching import ABSENT
 from tests.store.contract_suite import commit, document, move
@@ -17,8 +17,8 @@ _NOW_US = 1_000_000
 _MANY = 1_000_000
 
 
-def pin(revision: int, *, name: str = "p", expires_us: int = _NOW_US + 1) -> Pin:
-    return Pin(name, revision, expires_us, "$ann")
+def pin(revision: int, *, name: str = "p", expires_us: int = _NOW_US + 1) -> PinRecord:
+    return PinRecord(name, revision, expires_us, "$ann")
 
 
 def two_keys(revision: int, **fields: object) -> Commit:

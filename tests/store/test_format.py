@@ -21,8 +21,8 @@ from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.format import FORMAT
 from patching import ABSENT
@@ -50,12 +50,12 @@ def store(database: Any, mongodb_uri: str) -> Iterator[MongoStore]:
 
 
 @pytest.fixture
-def gateway(store: MongoStore) -> Gateway:
+def gateway(store: MongoStore) -> GatewayService:
     limits = ServiceLimits(deadline_ms=WAIT_MS, write_out_grace_ms=1)
-    return Gateway(store, ThreadRuntime(), limits)
+    return GatewayService(store, ThreadRuntime(), limits)
 
 
-def test_no_commit_pin_or_token_is_lost(gateway: Gateway, store: MongoStore) -> None:
+def test_no_commit_pin_or_token_is_lost(gateway: GatewayService, store: MongoStore) -> None:
     assert {head.catalog: head.revision for head in store.list_heads("", "", 9)} == _REVISIONS
     for catalog, revision in _REVISIONS.items():
         floor = gateway._settler.settle(catalog).floor
@@ -69,7 +69,7 @@ def test_no_commit_pin_or_token_is_lost(gateway: Gateway, store: MongoStore) -> 
     assert [token.name for token in store.tokens().tokens()] == ["ann"]
 
 
-def test_a_batch_that_was_not_written_out_is_there(gateway: Gateway) -> None:
+def test_a_batch_that_was_not_written_out_is_there(gateway: GatewayService) -> None:
     assert content_of(gateway, catalog="unfinished") == {"n": 1}
     assert content_of(gateway, "m", "unfinished") == "new"
     with pytest.raises(DocumentNotFound):
@@ -77,13 +77,13 @@ def test_a_batch_that_was_not_written_out_is_there(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(("catalog", "key"), [("unfinished", "dead"), ("settled", "key-3")])
-def test_its_keys_still_apply_once(gateway: Gateway, catalog: str, key: str) -> None:
+def test_its_keys_still_apply_once(gateway: GatewayService, catalog: str, key: str) -> None:
     again = gateway.write(catalog, "k", put(9), idempotency=Idempotency("ann", key, "print-3"))
     told = again.outcome
     assert not isinstance(told, Applied) or told.replayed
 
 
-def test_it_is_written_on(gateway: Gateway) -> None:
+def test_it_is_written_on(gateway: GatewayService) -> None:
     for catalog, revision in _REVISIONS.items():
         edit = put({"n": 9}) if catalog == "deleted" else replace("/n", 9)
         commit = applied(gateway.write(catalog, "k", edit).outcome).commit
@@ -98,7 +98,7 @@ def test_what_was_about_to_be_swept_is_swept(store: MongoStore) -> None:
 
 
 def test_it_is_taken_over_once(
-    store: MongoStore, database: Any, gateway: Gateway, mongodb_uri: str
+    store: MongoStore, database: Any, gateway: GatewayService, mongodb_uri: str
 ) -> None:
     before = store.tails(_REVISIONS)
     gateway.write("settled", "k", replace("/n", 9))
@@ -110,7 +110,9 @@ def test_it_is_taken_over_once(
 
 def test_an_unknown_format_is_refused(store: MongoStore, database: Any) -> None:
     database["format"].insert_one({"_id": "format", "number": FORMAT + 1})
-    with pytest.raises(Unreachable, match=f"the database has format {FORMAT + 1}, this gateway"):
+    with pytest.raises(
+        StoreUnreachable, match=f"the database has format {FORMAT + 1}, this gateway"
+    ):
         store.heads(["settled"])
     assert database["catalogs"].find_one({"_id": "settled"})["revision"] == 8
 
@@ -131,14 +133,14 @@ def test_a_gateway_of_format_2_is_refused(
     monkeypatch.setattr("gateway.store.mongodb.format._OLDER", (1,))
     older = connect(mongodb_uri, database.name, WAIT_MS)
     with pytest.raises(
-        Unreachable, match=f"the database has format {FORMAT}, this gateway knows up to 2"
+        StoreUnreachable, match=f"the database has format {FORMAT}, this gateway knows up to 2"
     ):
         older.heads(["settled"])
     older.close()
 
 
 def test_a_gateway_of_format_1_beside_it_changes_nothing(
-    store: MongoStore, database: Any, gateway: Gateway
+    store: MongoStore, database: Any, gateway: GatewayService
 ) -> None:
     """Its moves are lost; a catalog that it makes is taken over."""
     gateway.write("settled", "k", replace("/n", 9))

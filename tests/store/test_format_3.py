@@ -18,11 +18,11 @@ from pymongo.errors import BulkWriteError
 
 from gateway.decide.request import Applied, Unchanged
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Idempotency, Place
+from gateway.model import Commit, HeadPosition, Idempotency
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect, records
 from gateway.store.mongodb.format import FORMAT
 from tests.asking import applied, content_of, put, replace
@@ -49,9 +49,9 @@ def store(database: Any, mongodb_uri: str) -> Iterator[MongoStore]:
 
 
 @pytest.fixture
-def gateway(store: MongoStore) -> Gateway:
+def gateway(store: MongoStore) -> GatewayService:
     limits = ServiceLimits(deadline_ms=WAIT_MS, write_out_grace_ms=1)
-    return Gateway(store, ThreadRuntime(), limits)
+    return GatewayService(store, ThreadRuntime(), limits)
 
 
 class OldGateway:
@@ -104,7 +104,7 @@ def made(revision: int, catalog: str = "settled", commit_id: str = "0" * 32) -> 
     return Commit(catalog, revision, 1 << 52, commit_id, "old", None, None, 1, ())
 
 
-def test_no_commit_document_or_verdict_is_lost(gateway: Gateway, store: MongoStore) -> None:
+def test_no_commit_document_or_verdict_is_lost(gateway: GatewayService, store: MongoStore) -> None:
     assert {head.catalog: head.revision for head in store.list_heads("", "", 9)} == _REVISIONS
     for catalog, revision in _REVISIONS.items():
         gateway._settler.settle(catalog)
@@ -124,7 +124,7 @@ def test_no_commit_document_or_verdict_is_lost(gateway: Gateway, store: MongoSto
         *(("unfinished", "dead"), ("unfinished", "noop"), ("judged", "refused")),
     ],
 )
-def test_its_keys_still_decide_once(gateway: Gateway, catalog: str, key: str) -> None:
+def test_its_keys_still_decide_once(gateway: GatewayService, catalog: str, key: str) -> None:
     asked = Idempotency("ann", key, "print")
     again = gateway.write(catalog, "k", put(9), idempotency=asked, once=True).outcome
     assert isinstance(again, Applied | Unchanged)
@@ -137,12 +137,12 @@ def test_the_last_commit_is_known_where_the_head_has_it(store: MongoStore) -> No
     assert unfinished.tail
     assert unfinished.verdicts
     last, verdict = unfinished.tail[-1].id, unfinished.verdicts[-1].id
-    assert unfinished.place == Place(3, last, 1, verdict)
-    assert heads["settled"].place == Place(7, "", 1, "")
+    assert unfinished.place == HeadPosition(3, last, 1, verdict)
+    assert heads["settled"].place == HeadPosition(7, "", 1, "")
     assert heads["judged"].place[:3] == (0, "", 1)
 
 
-def test_it_is_written_on(gateway: Gateway, store: MongoStore) -> None:
+def test_it_is_written_on(gateway: GatewayService, store: MongoStore) -> None:
     for catalog, revision in _REVISIONS.items():
         edit = put({"n": 9}) if catalog == "deleted" else replace("/n", 9)
         commit = applied(gateway.write(catalog, "k", edit).outcome).commit
@@ -156,7 +156,7 @@ def test_it_is_written_on(gateway: Gateway, store: MongoStore) -> None:
 
 
 def test_it_is_taken_over_by_several_at_once(
-    store: MongoStore, database: Any, gateway: Gateway, mongodb_uri: str
+    store: MongoStore, database: Any, gateway: GatewayService, mongodb_uri: str
 ) -> None:
     before = store.tails(_REVISIONS)
     applied(gateway.write("settled", "k", replace("/n", 9)).outcome)
@@ -169,13 +169,13 @@ def test_it_is_taken_over_by_several_at_once(
 
 
 def test_a_gateway_of_format_3_that_runs_on_changes_nothing(
-    store: MongoStore, database: Any, gateway: Gateway
+    store: MongoStore, database: Any, gateway: GatewayService
 ) -> None:
     """It has looked at the format before, and knows where the heads were."""
     old = OldGateway(database)
     assert old.move(made(8), judged=1), "it isn't what a gateway of format 3 sends"
     before = store.tails(["settled", "unfinished"])
-    assert before["settled"].place == Place(8, "0" * 32, 1, "")
+    assert before["settled"].place == HeadPosition(8, "0" * 32, 1, "")
     assert not old.reads("settled")
     assert not old.move(made(9), judged=1)
     for judged in (0, 1):
@@ -191,7 +191,7 @@ def test_a_gateway_of_format_3_that_runs_on_changes_nothing(
 
 @pytest.mark.parametrize("how", ["read", "written", "found by the janitor"])
 def test_a_catalog_that_it_still_makes_is_taken_over(
-    store: MongoStore, database: Any, gateway: Gateway, how: str
+    store: MongoStore, database: Any, gateway: GatewayService, how: str
 ) -> None:
     store.heads(["settled"])
     old = OldGateway(database)
@@ -200,7 +200,7 @@ def test_a_catalog_that_it_still_makes_is_taken_over(
     if how == "written":
         assert applied(gateway.write("new", "k", put(1)).outcome).commit.revision == 3
     elif how == "read":
-        assert store.heads(["new"])["new"].place == Place(2, "f" * 32, 0, "")
+        assert store.heads(["new"])["new"].place == HeadPosition(2, "f" * 32, 0, "")
     else:
         assert "new" in {head.catalog for head in store.open_tails(1 << 60, 99)}
     assert "new" in {head.catalog for head in store.list_heads("", "", 9)}
@@ -214,20 +214,24 @@ def test_a_gateway_of_format_3_that_starts_is_refused(
     monkeypatch.setattr("gateway.store.mongodb.format.FORMAT", 3)
     monkeypatch.setattr("gateway.store.mongodb.format._OLDER", (2,))
     older = connect(mongodb_uri, database.name, WAIT_MS)
-    with pytest.raises(Unreachable, match="the database has format 4, this gateway knows up to 3"):
+    with pytest.raises(
+        StoreUnreachable, match="the database has format 4, this gateway knows up to 3"
+    ):
         older.heads(["settled"])
     older.close()
 
 
 def test_a_gateway_of_this_format_is_kept_out_by_the_next_one(
-    store: MongoStore, database: Any, gateway: Gateway
+    store: MongoStore, database: Any, gateway: GatewayService
 ) -> None:
     """The number is in each head, and in what each move asks for."""
     applied(gateway.write("settled", "k", replace("/n", 9)).outcome)
     gateway._settler.settle("settled")
     database["catalogs"].update_many({}, {"$set": {"head.format": FORMAT + 1}})
     before = database["catalogs"].find_one({"_id": "settled"})
-    with pytest.raises(Unreachable, match=f"the database has format {FORMAT + 1}, this gateway"):
+    with pytest.raises(
+        StoreUnreachable, match=f"the database has format {FORMAT + 1}, this gateway"
+    ):
         store.heads(["settled"])
     gateway.write("settled", "k", replace("/n", 10), wait_s=0.5)
     store.end_tails({"settled": (8, 1)})

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.errors import ConfigurationError, OperationFailure
 
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.tokens import MongoTokens
-from patching import Owners, Ownership, digest
+from patching import digest
+from patching.owners import Ownership, OwnerTree
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import StoreContract, commit, document, move
 from tests.store.listings_suite import ListingsContract
@@ -89,7 +90,7 @@ def test_what_was_seen_of_a_mongodb_that_was_replaced_does_not_keep_its_successo
     """A restored one whose clock is behind: one read fails, and the next ones don't."""
     store.heads(["c"])
     store._on._seen_until = Timestamp(2**31, 1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         store.heads(["c"])
     assert store.heads(["c"]) == {}
     store.move_heads([move(commit(1))])
@@ -103,7 +104,7 @@ def test_a_time_that_the_server_can_not_verify_is_forgotten_with_its_client(
     """The driver sends the latest time it has seen with every command, and never forgets it."""
     monkeypatch.setattr(connection_module, "_REPLACED_AFTER_S", 0.0)
     client = store._on.client
-    with pytest.raises(Unreachable), store._on.as_unreachable():
+    with pytest.raises(StoreUnreachable), store._on.as_unreachable():
         raise OperationFailure("no keys found for HMAC", 211, {"codeName": reason})
     assert store._on.client is not client
     assert store.heads(["c"]) == {}
@@ -122,16 +123,16 @@ def test_an_index_that_somebody_dropped_is_made_anew(
     store.heads(["c"])
     with MongoClient(mongodb_uri) as client:
         client[database_name]["commits"].drop_indexes()
-    with pytest.raises(Unreachable, match="hint"):
+    with pytest.raises(StoreUnreachable, match="hint"):
         store.changes_of("c", "k", 1)
     assert store.changes_of("c", "k", 1) == []
 
 
 def test_a_database_out_of_reach_is_told_within_the_timeout() -> None:
     store = connect("mongodb://127.0.0.1:1/?replicaSet=none", "x", timeout_ms=300)
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         store.heads(["c"])
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         store.move_heads([move(commit(1))])
     store.close()
 
@@ -151,7 +152,7 @@ def test_a_mongodb_that_never_has_sessions_is_not_given_a_client_for_every_call(
         return opened[-1]
 
     def refused() -> None:
-        with pytest.raises(Unreachable), connection.as_unreachable():
+        with pytest.raises(StoreUnreachable), connection.as_unreachable():
             raise ConfigurationError("Sessions are not supported by this MongoDB deployment")
 
     monkeypatch.setattr(connection_module, "_REPLACED_AFTER_S", 3600.0)
@@ -217,8 +218,8 @@ def test_parts_of_large_contents_and_many_managers_are_not_stored(
     store: MongoStore, mongodb_uri: str, database_name: str
 ) -> None:
     """Nor those that an earlier version wrote."""
-    many = Owners((tuple(Ownership(f"m{n:02}", 1) for n in range(17)),), {"n": 0})
-    one = Owners(((Ownership("m", 1),),), {"n": 0})
+    many = OwnerTree((tuple(Ownership(f"m{n:02}", 1) for n in range(17)),), {"n": 0})
+    one = OwnerTree(((Ownership("m", 1),),), {"n": 0})
     owned = [replace(document(n, key=key), owners=one) for n, key in enumerate(("old", "small"), 1)]
     large = replace(document(3, key="large"), size_bytes=1_000_000, owners=one)
     store.write_documents({"c": [large, replace(document(4, key="many"), owners=many), *owned]})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo.errors import BulkWriteError
 
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.connection import _results
 
 TAKEN = {"code": 11000, "keyPattern": {"_id": 1}, "errmsg": "E11000 duplicate key"}
@@ -48,5 +48,5 @@ def test_what_is_about_the_moment_or_the_place_is_in_doubt(code: int | None) -> 
 
 
 def test_where_no_majority_is_known_to_have_it_all_are_in_doubt() -> None:
-    with pytest.raises(Unreachable, match="replication"):
+    with pytest.raises(StoreUnreachable, match="replication"):
         _results(error(TAKEN, TOO_LARGE, unconfirmed=True))

@@ -14,8 +14,8 @@ from gateway.decide.request import Applied, Refused
 from gateway.errors import DeadlineExceeded, StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
-from gateway.store.contract import Moved, Rejected, Swept, Unreachable
+from gateway.service import GatewayService
+from gateway.store.contract import Moved, Rejected, StoreUnreachable, Swept
 from gateway.store.mongodb import MongoStore, connect
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
@@ -40,7 +40,7 @@ def test_a_duplicate_that_is_no_race_is_told_and_not_tried_for_ever(
 ) -> None:
     database["documents"].create_index("state.content.mail", unique=True)
     both = [document(1, key=key, content={"mail": "secret"}) for key in "ab"]
-    with pytest.raises(Unreachable, match=r"unique index on state\.content\.mail") as refused:
+    with pytest.raises(StoreUnreachable, match=r"unique index on state\.content\.mail") as refused:
         store.write_documents({"c": both})
     assert "secret" not in str(refused.value)
 
@@ -49,7 +49,7 @@ def test_a_commit_is_never_left_out_of_the_history_for_it(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
     database["commits"].create_index("author", unique=True)
-    with pytest.raises(Unreachable, match="unique index on author"):
+    with pytest.raises(StoreUnreachable, match="unique index on author"):
         store.write_commits([commit(1), commit(2)])
     database["commits"].drop_index("author_1")
     store.write_commits([commit(1), commit(2)])
@@ -61,7 +61,7 @@ def test_a_sweep_says_what_it_could_not_do(
 ) -> None:
     store.write_commits([commit(1, author="ann"), commit(2, author="bob")])
     database["commits"].create_index("author", unique=True)
-    with pytest.raises(Unreachable, match="unique index on author"):
+    with pytest.raises(StoreUnreachable, match="unique index on author"):
         store.sweep("c", [Swept(2, commit(2, author="ann"), frozenset("k"))])
 
 
@@ -95,7 +95,7 @@ def test_beside_a_catalog_that_is_refused_the_others_are_written(
 ) -> None:
     """In one round; and who is refused is told so at once, and not that it is unknown."""
     names = [*"abcdefgh", "sick"]
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
 
     def written(value: int) -> dict[str, Any]:
         requests = [gateway.request(name, (KeyEdit("k", Put(value, 1)),)) for name in names]
@@ -125,7 +125,7 @@ def test_a_catalog_goes_on_when_the_index_that_refused_its_batch_is_gone(
         name="foreign",
     )
     limits = ServiceLimits(deadline_ms=WAIT_MS, leaders=1, tail_commits_max=3)
-    gateway = Gateway(store, ThreadRuntime(), limits)
+    gateway = GatewayService(store, ThreadRuntime(), limits)
 
     def put(catalog: str, key: str, value: Any, wait_s: float | None = None) -> Any:
         return gateway.write(catalog, key, Put(value, 9), wait_s=wait_s).outcome

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import connect
 from tests.patience import WAIT_MS, WAIT_S
 from tests.store.contract_suite import commit
@@ -85,7 +85,7 @@ def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_n
     with MongoClient[dict[str, Any]](mongodb_uri) as client:
         client[database_name].drop_collection("commits")
     for _ in range(2):
-        with pytest.raises(Unreachable):
+        with pytest.raises(StoreUnreachable):
             signals.next(WAIT_S)
     opened = store.commit_signals()
     store.write_commits([commit(1)])
@@ -96,6 +96,6 @@ def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_n
 
 def test_out_of_reach_none_is_opened() -> None:
     store = connect("mongodb://127.0.0.1:1/?replicaSet=none", "x", timeout_ms=300)
-    with pytest.raises(Unreachable):
+    with pytest.raises(StoreUnreachable):
         store.commit_signals()
     store.close()

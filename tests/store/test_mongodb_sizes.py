@@ -15,7 +15,7 @@ from gateway.decide.request import Request
 from gateway.limits import ServiceLimits
 from gateway.model import Commit, Idempotency, Verdict
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state.write_out import WriteOut
 from gateway.store.mongodb import MongoStore, connect
 from tests.asking import add, put
@@ -33,12 +33,12 @@ def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
     store.close()
 
 
-def deletion_of_many(gateway: Gateway) -> Request:
+def deletion_of_many(gateway: GatewayService) -> Request:
     gateway.commit(gateway.request("c", [KeyEdit(key, Put(1, 1)) for key in KEYS]))
     return gateway.request("c", [KeyEdit(key, Delete()) for key in KEYS])
 
 
-def with_long_names(gateway: Gateway) -> Request:
+def with_long_names(gateway: GatewayService) -> Request:
     gateway.write("c", "k", put({"n": 1}))
     return gateway.request(
         "c",
@@ -51,7 +51,7 @@ def with_long_names(gateway: Gateway) -> Request:
     )
 
 
-def refused_with_long_names(gateway: Gateway) -> Request:
+def refused_with_long_names(gateway: GatewayService) -> Request:
     gateway.write("c", "k", put({"n": 1}))
     return gateway.request(
         "c",
@@ -78,7 +78,7 @@ def test_its_size_is_no_less_than_what_it_takes(
 
     monkeypatch.setattr(store, "move_heads", noting)
     monkeypatch.setattr(WriteOut, "add", lambda *_: None)  # so that it stays in the tail
-    gateway = Gateway(store, ThreadRuntime(), ServiceLimits())
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
     gateway.commit(ask(gateway))
     with MongoClient[dict[str, Any]](mongodb_uri) as client:
         head = client[database_name]["catalogs"].find_one({"_id": "c"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gateway.model import Idempotency, Move, Pin, Verdict
+from gateway.model import HeadMove, Idempotency, PinRecord, Verdict
 from gateway.store.contract import Moved, Store
 from tests.store.contract_suite import commit, move
 
@@ -24,16 +24,16 @@ def verdict(number: int, *, catalog: str = "c", revision: int = 1, key: str = ""
     )
 
 
-def judging(*verdicts: Verdict, base: int = 1, written: int = 0) -> Move:
+def judging(*verdicts: Verdict, base: int = 1, written: int = 0) -> HeadMove:
     """A move of the head of "c" at ``base`` by verdicts alone."""
     first = verdicts[0]
     last = f"{base:032x}" if base else ""
     return knowing(
-        Move(first.catalog, base, (), base, 0, verdicts, last=last), first.number - 1, written
+        HeadMove(first.catalog, base, (), base, 0, verdicts, last=last), first.number - 1, written
     )
 
 
-def knowing(move: Move, judged: int, written: int = 0) -> Move:
+def knowing(move: HeadMove, judged: int, written: int = 0) -> HeadMove:
     """The move, of a head whose last verdict is the one that ``verdict`` makes for ``judged``."""
     last_verdict = f"{judged:032x}" if judged else ""
     return replace(move, judged=judged, last_verdict=last_verdict, judged_written=written)
@@ -163,7 +163,7 @@ class VerdictsContract:
     def test_without_a_commit_there_is_nothing_to_keep(self, store: Store) -> None:
         store.move_heads([judging(verdict(1), base=0)])
         assert store.retention("c") is None
-        assert not store.set_pin("c", Pin("p", 0, _LATER_US, "ann"))
+        assert not store.set_pin("c", PinRecord("p", 0, _LATER_US, "ann"))
 
     def test_a_head_with_verdicts_is_found_until_they_end(self, store: Store) -> None:
         store.move_heads([move(commit(1))])

@@ -12,7 +12,7 @@ from typing import Any, cast
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
-from gateway.service import Gateway as HeldGateway
+from gateway.service import GatewayService as HeldGateway
 from gateway.store.contract import Store
 from gateway.store.mongodb import connect
 from patching import ABSENT

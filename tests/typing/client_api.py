@@ -12,39 +12,40 @@ from patching.client import (
     AppendFailed,
     BulkAnswer,
     Catalog,
-    CatalogHead,
-    CatalogRoutes,
-    CatalogState,
-    CatalogWritten,
     Change,
     Commit,
-    CommitSummary,
-    Compaction,
-    Difference,
     Document,
-    DocumentDigest,
-    Feed,
     Follower,
     Gateway,
     History,
-    PinState,
     Problem,
     Reload,
     RequestError,
     Retry,
     RetryDetails,
     Reverted,
-    RevisionTooOld,
     Several,
-    SkippedPlace,
     Snapshot,
     Subscription,
     TransactionResult,
-    Transport,
     Updated,
     Written,
     append,
 )
+from patching.client._feed import Feed
+from patching.client.errors import CommitSummary, RevisionTooOld
+from patching.client.results import (
+    CatalogHead,
+    CatalogState,
+    CatalogWritten,
+    Compaction,
+    Difference,
+    DocumentDigest,
+    PinState,
+    SkippedPlace,
+)
+from patching.client.routes import CatalogRoutes
+from patching.client.transport import Transport
 
 
 def listen(commit: Commit) -> None:

@@ -8,41 +8,33 @@ from patching import (
     ABSENT,
     DEFAULT_LIMITS,
     NO_LISTS,
-    ApplyResult,
-    Contested,
     Document,
     Extended,
     ExtendedPatch,
-    Footprint,
     Json,
     LimitExceeded,
     Limits,
-    ListRule,
     Lists,
-    Owners,
-    OwnersChange,
     Patch,
     PatchError,
     TestFailed,
     apply,
     apply_extended,
-    apply_wanted,
     apply_within,
-    change_between,
     diff,
     equal,
-    footprint,
-    is_conditional,
     join_pointer,
     merge,
-    overlap,
     parse,
     parse_extended,
     parse_lists,
-    parse_tests,
     split_pointer,
-    taken_over,
 )
+from patching.extended import is_conditional, parse_tests
+from patching.footprints import Footprint, footprint, overlap
+from patching.list_rules import ListRule
+from patching.owners import OwnersChange, OwnerTree, change_between
+from patching.ownership import ApplyResult, Contested, apply_wanted, taken_over
 
 counts: dict[str, int] = {"a": 1}  # invariant containers are documents too
 limits = Limits(operations_max=10)
@@ -83,9 +75,9 @@ assert_type(lists.require(counts, ABSENT), int)
 
 done = apply_wanted(counts, None, {"a": 1}, manager="nightly", revision=1, conflict="skip")
 assert_type(done, ApplyResult)
-assert_type(done.owners, Owners | None)
+assert_type(done.owners, OwnerTree | None)
 assert_type(done.skipped, tuple[Contested, ...])
-assert_type(taken_over(done.owners, counts, ABSENT, author="ann", revision=2), Owners | None)
+assert_type(taken_over(done.owners, counts, ABSENT, author="ann", revision=2), OwnerTree | None)
 assert_type(change_between(None, done.owners), OwnersChange | None)
 
 

@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
-from gateway.decide.request import Applied, Refused, Request, Unknown, Written
-from gateway.errors import Forbidden, OutcomeUnknown, code_of
+from gateway.decide.request import Applied, Refused, Request, Unknown, WriteOutcome
+from gateway.errors import Forbidden, UnknownOutcome, code_of
 from gateway.http.context import Context, Decided
 
 _log = logging.getLogger("gateway.audit")
@@ -139,14 +139,14 @@ def refused_line(error: Forbidden) -> LineOutcome:
     return LineOutcome(error.catalog, "", None, "refused", None, error.code)
 
 
-def outcome_of_line(request: Request, written: Written) -> LineOutcome:
+def outcome_of_line(request: Request, written: WriteOutcome) -> LineOutcome:
     code: str | None = None
     commit_id: str | None = None
     match written.outcome:
         case Refused(error):
             code = code_of(error)
         case Unknown(commit_id):
-            code = OutcomeUnknown.code
+            code = UnknownOutcome.code
         case Applied(commit):
             commit_id = commit.id
     return LineOutcome(
@@ -193,7 +193,7 @@ def _of_write(told: Decided) -> dict[str, Any]:
     return fields
 
 
-def _outcome(written: Written) -> str:
+def _outcome(written: WriteOutcome) -> str:
     match written.outcome:
         case Applied() as applied:
             return "replayed" if applied.replayed else "applied"

@@ -21,7 +21,7 @@ from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import Result, result_of
 from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _PRINCIPALS_MAX: Final = 20
 # A version is in a fence, which is read in at most so many digits.
@@ -49,7 +49,7 @@ APPLICATION_REQUEST: Final = strict(
 
 
 class ApplicationRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

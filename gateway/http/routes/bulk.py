@@ -31,7 +31,7 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu
-from gateway.decide.request import Refused, Request, Written, is_for_now
+from gateway.decide.request import Refused, Request, WriteOutcome, is_for_now
 from gateway.errors import Forbidden, GatewayError, HeldBack
 from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
@@ -43,11 +43,11 @@ from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import preferences
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, Stream, StreamAnswer, unbound_sending
-from gateway.http.write.bulk_lines import BulkTerms, line_request, problem_line, written_line
+from gateway.http.write.bulk_lines import LineTerms, line_request, problem_line, written_line
 from gateway.http.write.bulk_stream import (
+    BodyLine,
     Budget,
     LargeLines,
-    Line,
     LineQueue,
     LineSplitter,
     Spool,
@@ -56,7 +56,7 @@ from gateway.http.write.bulk_stream import (
 from gateway.http.write.represent import Represented
 from gateway.limits import MIB, RequestLimits
 from gateway.logs import for_this_request
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ _HEADERS_OF_LINES: Final = {
 
 
 class BulkRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
         self._shared = _Shared(
@@ -105,7 +105,7 @@ class BulkRoutes:
         headers: HeaderList = [("Content-Type", media_types.LINES[0])]
         if prefer.wait_s is not None:
             headers.append(("Preference-Applied", f"wait={prefer.wait_s}"))
-        terms = BulkTerms(context.by, self._limits, asked["dry_run"], prefer)
+        terms = LineTerms(context.by, self._limits, asked["dry_run"], prefer)
         run = _Run(self._gateway, terms, context, self._shared)
         return StreamAnswer(Stream(run.answers(), run.close), 200, headers)
 
@@ -122,7 +122,7 @@ class _Run:
     """One request, from its first line to its last answer."""
 
     def __init__(
-        self, gateway: Gateway, terms: BulkTerms, context: Context, shared: _Shared
+        self, gateway: GatewayService, terms: LineTerms, context: Context, shared: _Shared
     ) -> None:
         self._gateway = gateway
         self._terms = terms
@@ -267,12 +267,12 @@ class _Run:
             self._audit.tell_end(index, self._ended_early)
             self._spool.end()
 
-    def _window(self, first: int, lines: list[Line]) -> list[bytes]:
+    def _window(self, first: int, lines: list[BodyLine]) -> list[bytes]:
         """The answers to ``lines``, the first of which has the index ``first``; fewer of them where
         the request ends early."""
         answers: list[bytes] = [b""] * len(lines)
         requests: dict[int, Request] = {}
-        held_back: dict[int, tuple[Request, Written]] = {}
+        held_back: dict[int, tuple[Request, WriteOutcome]] = {}
         told: list[LineOutcome] = []
         refusal = self._refusal()
         for place, line in enumerate(lines):
@@ -310,7 +310,7 @@ class _Run:
         self._audit.tell_lines(told)
         return answers
 
-    def _held(self, request: Request) -> Written | None:
+    def _held(self, request: Request) -> WriteOutcome | None:
         """The outcome of a line that has to be sent again after an earlier one; None of others."""
         if len(self._held_back) >= _HELD_BACK_MAX:
             which = f"lines of {_HELD_BACK_MAX} documents"
@@ -322,7 +322,7 @@ class _Run:
             f"{which} before it could not be applied for now, or may not have been: send them again"
             " in order"
         )
-        return Written(Refused(HeldBack(detail)), request.commit_id, 1)
+        return WriteOutcome(Refused(HeldBack(detail)), request.commit_id, 1)
 
     def _end_line(self, index: int) -> bytes:
         """In the place of the line at ``index``, which isn't looked at."""

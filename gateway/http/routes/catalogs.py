@@ -34,13 +34,13 @@ from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _RULE = "/v1/catalogs/<segment:catalog>"
 
 
 class WholeCatalogRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

@@ -33,7 +33,7 @@ from gateway.http.wire.shapes import (
     event_data,
 )
 from gateway.limits import RequestLimits
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 EVENT_STREAM: Final = "text/event-stream"
 # How long a browser waits before it connects again.
@@ -43,7 +43,7 @@ _NO_STORE = ("Cache-Control", "no-store")
 
 
 class ChangesRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._feed = gateway.feed(commit_event)
         self._acls = gateway.acls
         self._limits = limits

@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask
 from msgspec.structs import replace
 
-from gateway.decide.conditions import NO_CONDITIONS, Conditions
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put
 from gateway.decide.owning import LetGo
 from gateway.errors import DocumentNotFound
@@ -43,8 +43,8 @@ from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import Document
-from gateway.read.current import Reading
-from gateway.service import Gateway
+from gateway.read.current import DocumentReading
+from gateway.service import GatewayService
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 
@@ -52,7 +52,7 @@ METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 class DocumentRoutes:
     """The routes of one ``part`` of documents."""
 
-    def __init__(self, gateway: Gateway, limits: RequestLimits, part: Part) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits, part: Part) -> None:
         self._gateway = gateway
         self._limits = limits
         self._part: Part = part
@@ -134,10 +134,12 @@ class DocumentRoutes:
         return catalog_name(catalog, self._limits), document_key(key, self._limits)
 
 
-def read_document(gateway: Gateway, context: Context, catalog: str, key: str, part: Part) -> Answer:
+def read_document(
+    gateway: GatewayService, context: Context, catalog: str, key: str, part: Part
+) -> Answer:
     """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
 
-    Raises DocumentNotFound, DocumentForbidden, PreconditionFailed, and what reading an earlier
+    Raises DocumentNotFound, DocumentForbidden, ConditionFailed, and what reading an earlier
     revision raises.
     """
     environ = context.environ
@@ -157,7 +159,7 @@ def read_document(gateway: Gateway, context: Context, catalog: str, key: str, pa
     return body_answer(encode(shown_part(document, part)), headers)
 
 
-def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Reading:
+def _reading(gateway: GatewayService, environ: Environ, catalog: str, key: str) -> DocumentReading:
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
     revision = asked_revision(gateway, catalog, parameters(environ, DOCUMENT_PARAMETERS))
@@ -166,7 +168,7 @@ def _reading(gateway: Gateway, environ: Environ, catalog: str, key: str) -> Read
     return gateway.read_at_revision(catalog, key, revision)
 
 
-def asked_revision(gateway: Gateway, catalog: str, asked: dict[str, Any]) -> int | None:
+def asked_revision(gateway: GatewayService, catalog: str, asked: dict[str, Any]) -> int | None:
     """The revision asked for by number or time, which are taken out of ``asked``; None: the newest.
 
     Where a commit may yet be made at or before that time, the answer says so, whatever it is.
@@ -184,7 +186,9 @@ def asked_revision(gateway: Gateway, catalog: str, asked: dict[str, Any]) -> int
     return found.revision
 
 
-def _require_seen(gateway: Gateway, context: Context, catalog: str, document: Document) -> None:
+def _require_seen(
+    gateway: GatewayService, context: Context, catalog: str, document: Document
+) -> None:
     """Raise DocumentForbidden by the acl that the document has now, also where it was read as of
     another time."""
     as_of_then = context.environ.get("QUERY_STRING")
@@ -199,17 +203,17 @@ def _require_seen(gateway: Gateway, context: Context, catalog: str, document: Do
         sight.require(document)
 
 
-def _require(conditions: Conditions, key: str, document: Document) -> None:
-    """Raise PreconditionFailed where a read under these conditions has nothing to answer."""
+def _require(conditions: Preconditions, key: str, document: Document) -> None:
+    """Raise ConditionFailed where a read under these conditions has nothing to answer."""
     if conditions.if_match is None and conditions.if_unmodified_since is None:
         return
-    Conditions(
+    Preconditions(
         if_match=conditions.if_match, if_unmodified_since=conditions.if_unmodified_since
     ).check(key, lambda _: document, document.revision)
 
 
 class OwnersRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

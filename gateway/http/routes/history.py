@@ -24,11 +24,11 @@ from gateway.model import Commit
 from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 
 class HistoryRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 
@@ -114,7 +114,7 @@ def _told(difference: DocumentDifference) -> msgspec.Raw:
 
 
 class DifferenceRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

@@ -39,7 +39,7 @@ from gateway.model import Document
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
 from gateway.read.partitions import KeySpan
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 class ListingRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 
@@ -257,7 +257,7 @@ def _refuse(parameter: str, reason: str) -> None:
 
 
 class PartitionRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

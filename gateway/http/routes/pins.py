@@ -19,8 +19,8 @@ from gateway.http.wire.members import REVISION
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.shapes import rfc3339
 from gateway.limits import RequestLimits
-from gateway.model import Pin
-from gateway.service import Gateway
+from gateway.model import PinRecord
+from gateway.service import GatewayService
 
 _SECONDS: Final = whole(1, required=True)
 PIN_REQUEST: Final = strict(revision=REVISION, seconds=_SECONDS, note=text(255, load_default=""))
@@ -29,7 +29,7 @@ COMPACTION_REQUEST: Final = strict(revision=whole(required=True))
 
 
 class RetentionRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._retention = gateway.retention
         self._limits = limits
 
@@ -91,7 +91,7 @@ class RetentionRoutes:
         return catalog_alone(this_request().environ, encoded, self._limits)
 
 
-def _shape(pin: Pin) -> dict[str, Any]:
+def _shape(pin: PinRecord) -> dict[str, Any]:
     return {
         "pin": pin.id,
         "revision": pin.revision,

@@ -38,7 +38,7 @@ from gateway.http.write.revert_answers import revert_answer
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
 from gateway.read.reverts import RevertTerms
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from patching import InvalidPatch, split_pointer
 
 _REVISIONS_MAX: Final = 100
@@ -88,7 +88,7 @@ REVERT: Final = strict(**_BODY)
 
 
 class RevertRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

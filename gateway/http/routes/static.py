@@ -19,7 +19,7 @@ from gateway.http.context import HeaderList, this_request
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, etag
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _PACKAGE: Final = Path(package.__file__).parent
 _INDEX: Final = "index.html"
@@ -61,7 +61,7 @@ class StaticFile(NamedTuple):
     tag: str
 
 
-class StaticFiles:
+class StaticFolder:
     """The files of ``folder`` by their name in it, each sent with ``headers``."""
 
     def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
@@ -98,7 +98,7 @@ def _holds(if_none_match: str, tag: str) -> bool:
 
 class ConsoleRoutes:
     def __init__(self) -> None:
-        self._files = StaticFiles(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
+        self._files = StaticFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/", "console_entry", self.entry, methods=["GET"])
@@ -122,7 +122,7 @@ class DocsPageRoutes:
     """The page about the API, which `docs/api_page/build.py` makes from `openapi.yaml`."""
 
     def __init__(self) -> None:
-        self._files = StaticFiles(_PACKAGE / "docs_page", _DOCS_HEADERS)
+        self._files = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
     def register(self, app: Flask) -> None:
         app.add_url_rule("/docs", "docs", self.page, methods=["GET"])
@@ -165,7 +165,7 @@ _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.
 
 
 class ServiceRoutes:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayService) -> None:
         self._gateway = gateway
         self._openapi = openapi_document()
 

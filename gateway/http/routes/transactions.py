@@ -17,14 +17,14 @@ from gateway.http.write.ask import Sent, read_ask, request_of, with_members
 from gateway.http.write.transaction_answers import transaction_answer
 from gateway.http.write.transactions import read_transaction
 from gateway.limits import RequestLimits
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 # The errors that only an action raises.
 _ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInvalid)
 
 
 class TransactionRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._limits = limits
 

@@ -10,9 +10,9 @@ from marshmallow import ValidationError, fields
 from msgspec.structs import replace
 
 from gateway.decide.conditions import Tags, tag_text
-from gateway.decide.request import Written
+from gateway.decide.request import WriteOutcome
 from gateway.decide.strict import Exact, strict
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.http.context import Context, Environ, declared_bytes, this_request
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.wire import headers as media_types
@@ -29,7 +29,7 @@ from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.limits import RequestLimits
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
 _RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
@@ -60,7 +60,7 @@ UPLOAD_COMMIT: Final = strict(
 
 
 class UploadRoutes:
-    def __init__(self, gateway: Gateway, limits: RequestLimits) -> None:
+    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         self._gateway = gateway
         self._uploads = gateway.uploads
         self._limits = limits
@@ -87,7 +87,7 @@ class UploadRoutes:
         attributes = attributes_asked(asked)
         try:
             opened = self._uploads.open(catalog, key, context.by, conditions, attributes)
-        except PreconditionFailed as failed:
+        except ConditionFailed as failed:
             context.helps = further_members(self._gateway, context.by, catalog, failed, None)
             if preferences(context.environ).refusal_shows:
                 shown = Represented(self._gateway, context.by).members(catalog, key, failed)
@@ -137,7 +137,7 @@ class UploadRoutes:
         )
         return document_answer(self._gateway, ask, result)
 
-    def _committed(self, opened: OpenUpload, numbers: list[int] | None, ask: Ask) -> Written:
+    def _committed(self, opened: OpenUpload, numbers: list[int] | None, ask: Ask) -> WriteOutcome:
         earlier = self._uploads.earlier(opened)
         if earlier is not None:
             return earlier

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 import patching
+import patching.ownership
 from gateway.decide.owning import ApplyWanted, LetGo
 from gateway.decide.strict import SWITCH, Exact
 from gateway.http.wire.codes import RequestRefused
@@ -24,11 +25,11 @@ APPLY_MEMBERS: Final = ("manager", "conflict", "force")
 LET_GO_MEMBERS: Final = ("manager", "prune")
 
 MANAGER_RULE: Final = f"it must be {AUTHOR_RULE}"
-CONFLICT_RULE: Final = f"it must be one of {', '.join(patching.CONFLICTS)}"
+CONFLICT_RULE: Final = f"it must be one of {', '.join(patching.ownership.CONFLICTS)}"
 _FORCE_MAX: Final = 1000
 _MANAGER: Final = Exact(str, MANAGER_RULE, is_author)
 _CONFLICT: Final = Exact(
-    str, CONFLICT_RULE, lambda text: text in patching.CONFLICTS, load_default="refuse"
+    str, CONFLICT_RULE, lambda text: text in patching.ownership.CONFLICTS, load_default="refuse"
 )
 _FORCE: Final = Exact(
     list,
@@ -42,7 +43,7 @@ class ApplyTerms(NamedTuple):
     """How something is applied, beside what is."""
 
     manager: str
-    conflict: patching.Conflict
+    conflict: patching.ownership.OnConflict
     force: tuple[str, ...]
 
     def edit(self, wanted: Json, size_bytes: int) -> ApplyWanted:
@@ -76,7 +77,7 @@ def apply_members(members: Mapping[str, Any], principal: str, at: str = "") -> A
         except patching.InvalidPatch as error:
             refuse_member(f"{at}/force/{index}", error.detail)
     manager = member(members, "manager", _MANAGER, at) or principal
-    conflict = cast(patching.Conflict, member(members, "conflict", _CONFLICT, at))
+    conflict = cast(patching.ownership.OnConflict, member(members, "conflict", _CONFLICT, at))
     return ApplyTerms(manager, conflict, force)
 
 

@@ -12,8 +12,8 @@ decoded:
 * An integer beyond 64 bits: 2**63 and -2**63 - 1 have 19 digits, so an integer of less than 19
   digits fits. A JSON integer is written as one run of digits without an exponent; where no run of
   19 digits is in ``raw``, every integer fits.
-* A member twice: ``patching.repeated_member`` sees it by the count of colons, in ``raw`` and in the
-  value as JSON.
+* A member twice: ``patching.values.repeated_member`` sees it by the count of colons, in ``raw`` and
+  in the value as JSON.
 * Nesting: every container is opened by its own ``[`` or ``{``, so the value is nested no deeper
   than the number of these bytes in ``raw``. Where there are more, the value's depth is counted.
 
@@ -33,15 +33,18 @@ import msgspec
 from werkzeug.wsgi import get_input_stream
 
 import patching
+import patching.extended
+import patching.values
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
-from gateway.errors import OverLimit, Unstorable
+from gateway.errors import AboveLimit, Unstorable
 from gateway.http.context import Environ, declared_bytes
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
-from patching import Json, Limits, has_many_exponents, join_pointer, repeated_member
+from patching import Json, Limits, join_pointer
+from patching.values import has_many_exponents, repeated_member
 
 _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
@@ -147,7 +150,7 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     encoded = encode(value)
     size_bytes = len(encoded)
     if size_bytes > limits.document_bytes_max:
-        raise OverLimit(
+        raise AboveLimit(
             f"the document takes {size_bytes} bytes as JSON, "
             f"{limits.document_bytes_max} are allowed",
             limit="document_bytes_max",
@@ -213,7 +216,7 @@ def _plain(body: Json, limits: Limits) -> patching.Patch:
     except patching.InvalidPatch as error:
         if error.code == "unknown_operation" and isinstance(body, list):
             name = body[error.operation or 0]["op"]
-            if name in patching.EXTENDED_OPERATIONS:
+            if name in patching.extended.EXTENDED_OPERATIONS:
                 error.detail += f"; {name!r} is one of {media_types.EXTENDED_PATCH}"
         raise
 

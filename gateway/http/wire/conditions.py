@@ -30,20 +30,20 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
 
-from gateway.conflict import Conflict, Required
+from gateway.conflict import Required, StateConflict
 from gateway.decide.conditions import (
     ANY,
     ANY_TAG,
     NO_CONDITIONS,
     CatalogTag,
     Composite,
-    Conditions,
+    Preconditions,
     Tag,
     Tags,
     tag_text,
 )
 from gateway.decide.ranges import RANGES_MAX, RangeUnchanged
-from gateway.errors import PreconditionFailed
+from gateway.errors import ConditionFailed
 from gateway.http.context import Environ
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import catalog_name, percent_decoded
@@ -177,7 +177,7 @@ def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:
     return catalog_name(encoded, limits)
 
 
-def refuse_composites(conditions: Conditions) -> None:
+def refuse_composites(conditions: Preconditions) -> None:
     """For reads of one document, which know of no other."""
     for header, tags in (
         ("If-Match", conditions.if_match),
@@ -187,7 +187,7 @@ def refuse_composites(conditions: Conditions) -> None:
             raise _refusal(header, "this route can't honour a composite or a catalog's tag")
 
 
-def refuse_all_but_several(conditions: Conditions) -> None:
+def refuse_all_but_several(conditions: Preconditions) -> None:
     """For writes of several documents: If-Match with composites or a catalog's tag alone."""
     if conditions.if_none_match is not None:
         raise _refusal("If-None-Match", "this route can't honour it; use a compare")
@@ -198,7 +198,7 @@ def refuse_all_but_several(conditions: Conditions) -> None:
         raise _refusal("If-Match", detail)
 
 
-def write_conditions(environ: Environ) -> Conditions:
+def write_conditions(environ: Environ) -> Preconditions:
     """The conditions of a write. If-Modified-Since has no meaning there and is refused."""
     if "HTTP_IF_MODIFIED_SINCE" in environ:
         raise _refusal("If-Modified-Since", "a write can't honour it; use If-Unmodified-Since")
@@ -209,21 +209,21 @@ def write_conditions(environ: Environ) -> Conditions:
     return replace(conditions, unchanged_under=ranges_in_header(unchanged))
 
 
-def read_conditions(environ: Environ) -> Conditions:
+def read_conditions(environ: Environ) -> Preconditions:
     """The conditions of a GET or HEAD."""
     if "HTTP_IF_UNCHANGED_UNDER" in environ:
         raise _refusal(UNCHANGED_UNDER, "a read can't honour it")
     return _common_conditions(environ)
 
 
-def _common_conditions(environ: Environ) -> Conditions:
+def _common_conditions(environ: Environ) -> Preconditions:
     match = environ.get("HTTP_IF_MATCH")
     none_match = environ.get("HTTP_IF_NONE_MATCH")
     modified = environ.get("HTTP_IF_MODIFIED_SINCE")
     unmodified = environ.get("HTTP_IF_UNMODIFIED_SINCE")
     if match is none_match is modified is unmodified is None:
         return NO_CONDITIONS
-    conditions = Conditions(
+    conditions = Preconditions(
         if_match=None if match is None else _tags("If-Match", match, strong=True),
         if_none_match=None
         if none_match is None
@@ -312,7 +312,7 @@ def _date(header: str, value: str) -> int:
     raise _refusal(header, f"{value[:100]!r} is no HTTP date: Sun, 06 Nov 1994 08:49:37 GMT")
 
 
-def _contradiction(conditions: Conditions) -> str | None:
+def _contradiction(conditions: Preconditions) -> str | None:
     """Why If-None-Match can't hold where If-Match does."""
     match, none_match = conditions.if_match, conditions.if_none_match
     if match is None or none_match is None:
@@ -332,7 +332,7 @@ _TAG_MEMBERS: Final = ("if_match", "if_none_match")
 CONDITION_MEMBERS: Final = (*_TAG_MEMBERS, UNCHANGED_UNDER_MEMBER)
 
 
-def body_conditions(members: Mapping[str, Any]) -> Conditions:
+def body_conditions(members: Mapping[str, Any]) -> Preconditions:
     """The conditions among decoded ``members``, as the headers of the same names would say them.
 
     Raises RequestRefused ``invalid_condition``, ``invalid_body`` or ``over_limit``, with the
@@ -344,7 +344,7 @@ def body_conditions(members: Mapping[str, Any]) -> Conditions:
         _member_tags(name, members[name]) if name in members else None for name in _TAG_MEMBERS
     )
     unchanged = ranges_in_body(members)
-    conditions = Conditions(match, none_match, unchanged_under=unchanged)
+    conditions = Preconditions(match, none_match, unchanged_under=unchanged)
     if reason := _contradiction(conditions):
         raise _member_refusal("if_none_match", reason, "/if_none_match")
     return conditions
@@ -398,7 +398,7 @@ def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
 def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
     """Whether a read of what has ``tag`` is answered by 304.
 
-    Raises PreconditionFailed where If-Match is false; dates are refused: these answers have none.
+    Raises ConditionFailed where If-Match is false; dates are refused: these answers have none.
     """
     conditions = read_conditions(environ)
     if conditions is NO_CONDITIONS:
@@ -407,11 +407,11 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
     if conditions.if_match is not None and not _names(conditions.if_match, tag):
         asked = tuple(sorted(map(tag_text, conditions.if_match)))
         about = f"{about}: its tag is {tag_text(tag)}"
-        raise PreconditionFailed(Conflict(Required.IF_MATCH, asked, about=about))
+        raise ConditionFailed(StateConflict(Required.IF_MATCH, asked, about=about))
     return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
 
 
-def _refuse_dates(conditions: Conditions) -> None:
+def _refuse_dates(conditions: Preconditions) -> None:
     for header, date in (
         ("If-Modified-Since", conditions.if_modified_since),
         ("If-Unmodified-Since", conditions.if_unmodified_since),

@@ -21,26 +21,27 @@ from werkzeug.exceptions import (
 )
 
 from gateway import errors
-from gateway.conflict import Conflict, Disputed, FailedCompare, Stale
-from gateway.decide.refusals import ChangedSince, DocumentsBreakSettings, ItemsCollide
-from gateway.errors import AccessError, Forbidden, GatewayError, Unauthenticated, code_of
+from gateway.conflict import Disputed, FailedCompare, Stale, StateConflict
+from gateway.errors import (
+    AccessError,
+    ChangedSince,
+    DocumentsBreakSettings,
+    Forbidden,
+    GatewayError,
+    ItemsCollide,
+    Unauthenticated,
+    code_of,
+)
 from gateway.http.context import Context
 from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import owner_shapes
 from gateway.model import WITHHELD, Document
-from patching import (
-    ABSENT,
-    Absent,
-    Contested,
-    IndexNeedsTest,
-    Json,
-    LimitExceeded,
-    OwnedByOthers,
-    PatchError,
-    TestFailed,
-)
+from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
+from patching.errors import IndexNeedsTest
+from patching.ownership import Contested, OwnedByOthers
+from patching.values import Absent
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +170,7 @@ def _of_gateway_error(error: GatewayError) -> Refusal:
     problem = Refusal(code_of(error), error.detail, error.applied, error.retryable)
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
-    elif isinstance(error, errors.OverLimit):
+    elif isinstance(error, errors.AboveLimit):
         _tell_limit(problem, error)
     elif isinstance(error, errors.RefusedBefore):
         problem.headers.append(("Idempotency-Replayed", "true"))
@@ -217,7 +218,7 @@ def _of_http_exception(error: HTTPException) -> Refusal:
     return Refusal("malformed_request", detail)
 
 
-def _tell_limit(problem: Refusal, error: errors.OverLimit | LimitExceeded) -> None:
+def _tell_limit(problem: Refusal, error: errors.AboveLimit | LimitExceeded) -> None:
     setting = _LIMIT_SETTINGS.get(error.limit, error.limit)
     problem.detail = error.detail.replace(error.limit, setting)
     problem.members |= {"limit": setting, "maximum": error.maximum, "actual": error.actual}
@@ -257,7 +258,7 @@ def _shortened_members(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: shortened(text, _POINTER_CHARACTERS_MAX) for name, text in texts.items()}
 
 
-def _conflict(failed: Conflict) -> dict[str, Any]:
+def _conflict(failed: StateConflict) -> dict[str, Any]:
     members: dict[str, Any] = {"expected": shortened(failed.expected, _VALUE_BYTES_MAX)}
     members |= _current(failed.document)
     if failed.catalog_revision is not None:
@@ -402,7 +403,7 @@ def _broken(error: DocumentsBreakSettings) -> Members:
 
 _MEMBERS: Final[Mapping[type, Callable[[Any], Members]]] = {
     errors.PatchDoesNotFit: lambda error: {"key": error.key, **_current(error.document)},
-    errors.PreconditionFailed: lambda error: _conflict(error.conflict),
+    errors.ConditionFailed: lambda error: _conflict(error.conflict),
     errors.SchemaViolation: lambda error: {"key": error.key, "errors": list(error.errors)},
     ItemsCollide: _collision,
     DocumentsBreakSettings: _broken,
@@ -422,5 +423,5 @@ _MEMBERS: Final[Mapping[type, Callable[[Any], Members]]] = {
     errors.RevisionCompacted: lambda error: {"oldest_revision": error.floor},
     errors.IdempotencyMismatch: lambda error: {"revision": error.revision},
     errors.RefusedBefore: lambda error: dict(error.members),
-    errors.OutcomeUnknown: lambda error: {"commit_id": error.commit_id},
+    errors.UnknownOutcome: lambda error: {"commit_id": error.commit_id},
 }

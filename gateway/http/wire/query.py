@@ -17,7 +17,7 @@ from marshmallow import Schema, ValidationError, fields, missing
 from gateway.http.context import Environ
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, is_author, percent_decoded
-from patching import CONFLICTS
+from patching.ownership import CONFLICTS
 
 REVISION_MAX = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

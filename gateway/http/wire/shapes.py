@@ -15,7 +15,8 @@ from gateway.http.wire.responses import encode
 from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Skipped, Verdict
 from gateway.read.differences import DocumentDifference
 from gateway.read.visibility import Life, Sight
-from patching import ABSENT, Json, Owners, OwnersChange, Ownership, diff, join_pointer
+from patching import ABSENT, Json, diff, join_pointer
+from patching.owners import OwnersChange, Ownership, OwnerTree
 
 
 def owner_shapes(owners: Iterable[Ownership]) -> list[dict[str, Any]]:
@@ -23,7 +24,7 @@ def owner_shapes(owners: Iterable[Ownership]) -> list[dict[str, Any]]:
 
 
 @interruptible
-def owners_shape(owners: Owners | None) -> list[dict[str, Any]]:
+def owners_shape(owners: OwnerTree | None) -> list[dict[str, Any]]:
     """By pointer, ascending, the owners of each leaf that has any."""
     leaves = owners.leaves() if owners else ()
     shown = [{"pointer": join_pointer(tokens), "owners": owner_shapes(by)} for tokens, by in leaves]

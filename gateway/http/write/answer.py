@@ -12,8 +12,8 @@ from typing import Any, cast
 import msgspec
 
 from gateway.decide.conditions import CatalogTag
-from gateway.decide.request import Applied, Request, Unchanged, Unknown, Written
-from gateway.errors import CommitError, OutcomeUnknown
+from gateway.decide.request import Applied, Request, Unchanged, Unknown, WriteOutcome
+from gateway.errors import CommitError, UnknownOutcome
 from gateway.http.context import Context, Decided, HeaderList
 from gateway.http.wire.headers import document_path
 from gateway.http.wire.responses import (
@@ -30,11 +30,11 @@ from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.model import Commit, Document, version_token
 from gateway.read.visibility import Life
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from patching import Json
 
 
-class Standing(msgspec.Struct, frozen=True):
+class DocumentAfter(msgspec.Struct, frozen=True):
     """The document of a write, as it stands afterwards; ``time_s`` since the epoch."""
 
     token: str
@@ -55,7 +55,7 @@ class Result(msgspec.Struct, frozen=True):
 
     outcome: Applied | Unchanged
     commit: Commit | None
-    standing: Standing | None
+    standing: DocumentAfter | None
     created: bool
     changed: bool
     catalog_revision: int
@@ -64,7 +64,7 @@ class Result(msgspec.Struct, frozen=True):
     replayed: bool
 
 
-def result_of(written: Written, key: str, *, dry_run: bool) -> Result:
+def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
     """The result of a write on ``key``. Raises the CommitError of a refused or unknown write."""
     outcome = written.outcome
     if isinstance(outcome, Applied):
@@ -73,7 +73,7 @@ def result_of(written: Written, key: str, *, dry_run: bool) -> Result:
         standing, is_new = None, False
         if change is not None and change.action != "delete":
             is_new = change.create_revision == commit.revision
-            standing = Standing(
+            standing = DocumentAfter(
                 version_token(commit.revision, commit.id),
                 commit.revision,
                 change.create_revision,
@@ -105,12 +105,12 @@ def result_of(written: Written, key: str, *, dry_run: bool) -> Result:
             replayed=outcome.replayed,
         )
     if isinstance(outcome, Unknown):
-        raise OutcomeUnknown(outcome.commit_id)
+        raise UnknownOutcome(outcome.commit_id)
     raise outcome.error
 
 
-def _standing(document: Document) -> Standing:
-    return Standing(
+def _standing(document: Document) -> DocumentAfter:
+    return DocumentAfter(
         document.token,
         document.revision,
         document.create_revision,
@@ -119,12 +119,14 @@ def _standing(document: Document) -> Standing:
     )
 
 
-def commit(gateway: Gateway, context: Context, ask: Ask, request: Request) -> Result:
+def commit(gateway: GatewayService, context: Context, ask: Ask, request: Request) -> Result:
     """Commit the request that was made of ``ask``. Raises as ``carried_out``."""
     return carried_out(gateway, context, ask, lambda: gateway.commit(request))
 
 
-def carried_out(gateway: Gateway, context: Context, ask: Ask, run: Callable[[], Written]) -> Result:
+def carried_out(
+    gateway: GatewayService, context: Context, ask: Ask, run: Callable[[], WriteOutcome]
+) -> Result:
     """The result of ``run``, which does the write that ``ask`` describes.
 
     The outcome is left in ``context`` for the audit log. Raises the CommitError of a refused or
@@ -187,7 +189,7 @@ class WriteAnswer(msgspec.Struct, frozen=True):
     changes: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
 
 
-def document_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
+def document_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
     """The answer to a write of one document, or of its attributes."""
     headers, standing = headers_of(result), result.standing
     if standing is not None:
@@ -272,7 +274,7 @@ def _answer(
 
 
 def _would_change(
-    gateway: Gateway, ask: Ask, result: Result
+    gateway: GatewayService, ask: Ask, result: Result
 ) -> list[dict[str, Any]] | msgspec.UnsetType:
     """The changes of a dry run, as far as its principal may read what it would leave."""
     outcome = result.outcome
@@ -283,7 +285,7 @@ def _would_change(
     return [change_shape(each, result.catalog_revision + 1) for each in outcome.changes]
 
 
-def _document_left(gateway: Gateway, ask: Ask, result: Result) -> Document | None:
+def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> Document | None:
     """The document as the write left it, or would leave it.
 
     None where there is none, history has it no more, or its writer may not read it.
@@ -301,7 +303,7 @@ def _document_left(gateway: Gateway, ask: Ask, result: Result) -> Document | Non
     return document if sight is None or sight.sees(document) else None
 
 
-def hidden_now(gateway: Gateway, ask: Ask, outcome: Applied | Unchanged) -> frozenset[str]:
+def hidden_now(gateway: GatewayService, ask: Ask, outcome: Applied | Unchanged) -> frozenset[str]:
     """The keys that a dry run would change of documents that who asks may not read as they are.
 
     What it would leave may be open to them, or be gone; that is for the day when it is done, and
@@ -319,7 +321,7 @@ def hidden_now(gateway: Gateway, ask: Ask, outcome: Applied | Unchanged) -> froz
     return before | sight.closed([each.key for each in outcome.changes])
 
 
-def _document_then(gateway: Gateway, ask: Ask, result: Result) -> Document | None:
+def _document_then(gateway: GatewayService, ask: Ask, result: Result) -> Document | None:
     if result.standing is None:
         return None
     try:

@@ -23,7 +23,7 @@ from gateway.access import Principal
 from gateway.cpu import computed
 from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
-from gateway.decide.conditions import NO_CONDITIONS, Conditions, tag_text
+from gateway.decide.conditions import NO_CONDITIONS, Preconditions, tag_text
 from gateway.decide.edits import KeyEdit
 from gateway.decide.ranges import range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
@@ -41,8 +41,9 @@ from gateway.http.wire.headers import (
 )
 from gateway.http.wire.query import WRITE_PARAMETERS, parameters
 from gateway.model import SETTINGS_KEY, Attributes, Idempotency
-from gateway.service import Gateway
-from patching import ABSENT, Absent, Json, digest
+from gateway.service import GatewayService
+from patching import ABSENT, Json, digest
+from patching.values import Absent
 
 Part = Literal["content", "attributes", "owners"]
 
@@ -58,7 +59,7 @@ class Ask(msgspec.Struct, frozen=True):
     method: str
     catalog: str
     key: str
-    conditions: Conditions
+    conditions: Preconditions
     prefer: Preferences
     dry_run: bool
     resource_version: int | None
@@ -146,7 +147,7 @@ def _agreed(header: str, said: str | None, member: str, in_body: str | None) -> 
 
 
 def request_of(
-    gateway: Gateway,
+    gateway: GatewayService,
     ask: Ask,
     edits: Sequence[KeyEdit],
     sent: Sent,
@@ -184,7 +185,7 @@ def request_of(
     )
 
 
-def _refuse_many_tokens(conditions: Conditions) -> None:
+def _refuse_many_tokens(conditions: Preconditions) -> None:
     tags = conditions.if_match
     if tags is not None and len(tags) > REBASE_TOKENS_MAX:
         raise RequestRefused(

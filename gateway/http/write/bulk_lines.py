@@ -31,12 +31,13 @@ import msgspec
 from msgspec.structs import replace
 
 import patching
+import patching.extended
 from gateway.access import Principal, Role
 from gateway.cpu import computed, interruptible
 from gateway.decide.application_steps import Fence, parse_fence
-from gateway.decide.conditions import Conditions
+from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
-from gateway.decide.request import Request, Written
+from gateway.decide.request import Request, WriteOutcome
 from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError, RefusedBefore
 from gateway.http.door.authorization import author_of, require
@@ -75,12 +76,12 @@ from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
-from gateway.http.write.bulk_stream import Line
+from gateway.http.write.bulk_stream import BodyLine
 from gateway.http.write.explain import outcome_members
 from gateway.http.write.represent import Represented
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from patching import Limits
 
 _OPERATIONS: Final = {
@@ -131,7 +132,7 @@ _Large = dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class BulkTerms:
+class LineTerms:
     """The terms of a bulk request that hold for each of its lines."""
 
     by: Principal
@@ -153,7 +154,7 @@ class BulkTerms:
 
 
 @computed
-def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
+def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> Request:
     """Raises RequestRefused, and what decoding a document or a patch raises."""
     if line.text is None:
         maximum = terms.limits.bulk_line_bytes_max
@@ -242,7 +243,7 @@ def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.R
 
 
 def _owning(
-    operation: str, members: dict[str, Any], large: _Large, terms: BulkTerms
+    operation: str, members: dict[str, Any], large: _Large, terms: LineTerms
 ) -> tuple[Edit, Sent] | None:
     """``_edit`` of the operations by managers; None for others."""
     if operation == "apply":
@@ -278,7 +279,7 @@ def _edit(
 
 def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, Sent]:
     operations = decode_patch(raw, "/patch")
-    if keys is None and not patching.is_extended(operations):
+    if keys is None and not patching.extended.is_extended(operations):
         patch = patching.parse(operations, limits=limits)
         return ApplyPatch(patch), Sent(operations, media_types.JSON_PATCH, 0)
     with_keys = b"" if keys is None else b',"array_primary_keys":' + keys
@@ -288,7 +289,7 @@ def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, 
 
 
 def _key(
-    members: dict[str, Any], operation: str, conditions: Conditions, limits: RequestLimits
+    members: dict[str, Any], operation: str, conditions: Preconditions, limits: RequestLimits
 ) -> str:
     if operation == "touch" and "key" not in members:
         if not conditions.are_about_ranges:
@@ -327,7 +328,7 @@ class LineAnswer(msgspec.Struct, frozen=True):
 def written_line(
     index: int,
     request: Request,
-    written: Written,
+    written: WriteOutcome,
     request_name: str,
     represented: Represented | None = None,
 ) -> bytes:

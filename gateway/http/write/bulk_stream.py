@@ -18,7 +18,7 @@ from gateway.cpu import interruptible
 MIB: Final = 1024 * 1024
 
 
-class Line(NamedTuple):
+class BodyLine(NamedTuple):
     """``text`` without its end; None where it is too long to be held. ``offset``: its first byte's
     place in the body. ``blank_before``: how many blank lines came since the one before it."""
 
@@ -42,7 +42,7 @@ class LineSplitter:
         self.offset = 0
 
     @interruptible
-    def feed(self, piece: bytes) -> list[Line]:
+    def feed(self, piece: bytes) -> list[BodyLine]:
         """The lines that end in ``piece``, which may be no more than line ends."""
         *ends, rest = piece.split(b"\n")
         lines = []
@@ -52,7 +52,7 @@ class LineSplitter:
         self._begin(rest)
         return [line for line in lines if line is not None]
 
-    def finish(self) -> list[Line]:
+    def finish(self) -> list[BodyLine]:
         """The last line, where it has no end of its own."""
         line = self._end(0) if self.begun_bytes else None
         return [] if line is None else [line]
@@ -64,7 +64,7 @@ class LineSplitter:
         elif part:
             self._begun.append(part)
 
-    def _end(self, end_bytes: int) -> Line | None:
+    def _end(self, end_bytes: int) -> BodyLine | None:
         offset, size = self.offset, self.begun_bytes
         too_long = size > self._line_bytes_max
         text = None if too_long else b"".join(self._begun)
@@ -76,7 +76,7 @@ class LineSplitter:
             if self._blank < self._blank_max:
                 return None
         blank_before, self._blank = self._blank, 0
-        return Line(offset, size, text, blank_before)
+        return BodyLine(offset, size, text, blank_before)
 
 
 # As many requests as a batch of one catalog holds by default: more at a time gain nothing.
@@ -122,13 +122,13 @@ class LineQueue:
     def __init__(self, windows: Windows) -> None:
         """Full: as many lines, or as many bytes, as a window has."""
         self._windows = windows
-        self._lines: deque[Line] = deque()
+        self._lines: deque[BodyLine] = deque()
         self._bytes = 0
         self._ended = False
         self._closed = False
         self._changed = threading.Condition()
 
-    def put(self, lines: Sequence[Line]) -> bool:
+    def put(self, lines: Sequence[BodyLine]) -> bool:
         """False where nobody will take them any more."""
         with self._changed:
             while self._is_full() and not self._closed:
@@ -146,12 +146,12 @@ class LineQueue:
             self._ended = True
             self._changed.notify_all()
 
-    def take(self) -> list[Line]:
+    def take(self) -> list[BodyLine]:
         """All that wait, as many as a window has; waits for the first. [] at the end."""
         with self._changed:
             while not self._lines and not self._ended and not self._closed:
                 self._changed.wait()
-            taken: list[Line] = []
+            taken: list[BodyLine] = []
             size = 0
             lines_max, bytes_max = self._windows.lines_max, self._windows.bytes_max
             while self._lines and len(taken) < lines_max and size < bytes_max:
@@ -176,7 +176,7 @@ class LineQueue:
         return len(self._lines) >= windows.lines_max or self._bytes >= windows.bytes_max
 
 
-def _held_bytes(line: Line) -> int:
+def _held_bytes(line: BodyLine) -> int:
     return 0 if line.text is None else len(line.text)
 
 

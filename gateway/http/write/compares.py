@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import patching
+import patching.extended
 from gateway.decide.compares import (
     Compare,
     Equals,
@@ -75,7 +76,10 @@ def read_compare(item: Any, at: str, reader: Reader) -> Compare:
             document_bytes(value, reader.limits, place)
             return Equals(key, value)
     tests = patch_of(
-        value, place, reader, lambda: patching.parse_tests(value, limits=reader.patch_limits)
+        value,
+        place,
+        reader,
+        lambda: patching.extended.parse_tests(value, limits=reader.patch_limits),
     )
     return Satisfies(key, tests)
 

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from gateway.access import Principal
 from gateway.decide.ranges import is_under
-from gateway.errors import CommitError, OutcomeUnknown, PreconditionFailed
+from gateway.errors import CommitError, ConditionFailed, UnknownOutcome
 from gateway.http.wire.headers import outcome_path
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.shapes import commit_summary
 from gateway.model import Change, Commit, token_revision
 from gateway.read.visibility import Sight
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 _COMMITS_MAX = 20
 # Of these those on the documents of a range are told.
@@ -26,10 +26,14 @@ _DOCUMENTS_MAX = 10
 
 
 def further_members(
-    gateway: Gateway, by: Principal, catalog: str, error: CommitError, idempotency_key: str | None
+    gateway: GatewayService,
+    by: Principal,
+    catalog: str,
+    error: CommitError,
+    idempotency_key: str | None,
 ) -> dict[str, Any]:
     """Members of the problem beside the error's own, as far as ``by`` may see them."""
-    if isinstance(error, PreconditionFailed):
+    if isinstance(error, ConditionFailed):
         changes = changes_since(gateway, by, catalog, error)
         return {} if changes is None else {"changes_since": changes}
     return outcome_members(catalog, error, idempotency_key)
@@ -39,7 +43,7 @@ def outcome_members(
     catalog: str, error: CommitError, idempotency_key: str | None
 ) -> dict[str, Any]:
     """The member with the path at which to ask, later, for an unknown outcome."""
-    if isinstance(error, OutcomeUnknown) and idempotency_key is not None:
+    if isinstance(error, UnknownOutcome) and idempotency_key is not None:
         return {"outcome": outcome_path(catalog, idempotency_key)}
     return {}
 
@@ -48,7 +52,7 @@ def outcome_members(
 class _Log:
     """A catalog's commits, as far as they are within ``sight``."""
 
-    gateway: Gateway
+    gateway: GatewayService
     catalog: str
     sight: Sight | None
 
@@ -92,7 +96,7 @@ def _without_value(change: Change) -> Change:
 
 
 def changes_since(
-    gateway: Gateway, by: Principal, catalog: str, failed: PreconditionFailed
+    gateway: GatewayService, by: Principal, catalog: str, failed: ConditionFailed
 ) -> list[dict[str, Any]] | None:
     """The first 20 commits after the client's token; None where that can't be told.
 
@@ -115,7 +119,7 @@ def changes_since(
     return None if found is None else [commit_summary(each, key) for each in found]
 
 
-def _of_several(log: _Log, failed: PreconditionFailed) -> list[dict[str, Any]] | None:
+def _of_several(log: _Log, failed: ConditionFailed) -> list[dict[str, Any]] | None:
     found: dict[int, Commit] = {}
     told = False
     for stale in failed.conflict.stale[:_DOCUMENTS_MAX]:

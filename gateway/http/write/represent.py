@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gateway.access import Principal
-from gateway.errors import CommitError, PatchDoesNotFit, PreconditionFailed, TargetExists
+from gateway.errors import CommitError, ConditionFailed, PatchDoesNotFit, TargetExists
 from gateway.http.wire.codes import KINDS
 from gateway.http.wire.problems import problem_of
 from gateway.model import WITHHELD, Document, token_revision
 from gateway.read.visibility import life_of
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 # What the values of one answer, or of a window of bulk lines, may take in all.
 VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -29,7 +29,7 @@ _Met = dict[tuple[str, str], Document]
 class Represented:
     """The documents that refusals show to ``by``; at most VALUES_BYTES_MAX of them in all."""
 
-    def __init__(self, gateway: Gateway, by: Principal) -> None:
+    def __init__(self, gateway: GatewayService, by: Principal) -> None:
         self._gateway = gateway
         self._by = by
         self._left_bytes = VALUES_BYTES_MAX
@@ -102,7 +102,7 @@ def _met(error: CommitError) -> _Met:
 
 
 def _documents(error: CommitError) -> Iterator[Document | None]:
-    if isinstance(error, PreconditionFailed):
+    if isinstance(error, ConditionFailed):
         yield error.conflict.document
         yield from (each.document for each in error.conflict.stale)
         yield from (each.document for each in error.conflict.compares)

@@ -12,10 +12,10 @@ from gateway.http.write.answer import Result, headers_of, preferences_applied, w
 from gateway.http.write.ask import Ask
 from gateway.model import OWN_KEYS, Change, Skipped
 from gateway.read.visibility import Life
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 
-def revert_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
+def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
     """``changes`` are those of the commit, or those that a dry run would make."""
     outcome = result.outcome
     content = written_shape(ask, result)
@@ -37,7 +37,7 @@ def revert_answer(gateway: Gateway, ask: Ask, result: Result) -> Answer:
     return body_answer(encode(content), headers)
 
 
-def _hidden(gateway: Gateway, ask: Ask, changes: tuple[Change, ...]) -> frozenset[Life]:
+def _hidden(gateway: GatewayService, ask: Ask, changes: tuple[Change, ...]) -> frozenset[Life]:
     """What whoever did it before may not see any more."""
     sight = gateway.acls.sight(ask.by, ask.catalog)
     lives = {Life(e.key, e.create_revision) for e in changes if e.key not in OWN_KEYS}

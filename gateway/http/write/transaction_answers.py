@@ -18,7 +18,7 @@ from gateway.decide.edits import (
     Get,
     KeyEdit,
     Merge,
-    Move,
+    MoveKey,
     Put,
     Touch,
     named_keys,
@@ -31,11 +31,11 @@ from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape, skipped_shape
 from gateway.http.write.answer import Result, headers_of, hidden_now, preferences_applied
 from gateway.http.write.ask import Ask
-from gateway.http.write.transactions import Transaction
+from gateway.http.write.transactions import TransactionBody
 from gateway.model import SETTINGS_KEY, Change, Commit, Document, version_token
 from gateway.read.listing import whole
 from gateway.read.visibility import Life, life_of
-from gateway.service import Gateway
+from gateway.service import GatewayService
 
 # A header's length that servers and clients take; and what an answer's values may take in all.
 _ETAG_BYTES_MAX: Final = 8 * 1024
@@ -48,7 +48,7 @@ _ACTIONS: Final[dict[type, str]] = {
     ApplyWanted: "apply",
     LetGo: "let_go",
     Delete: "delete",
-    Move: "move",
+    MoveKey: "move",
     EditAttributes: "attributes",
     Touch: "touch",
     Get: "get",
@@ -72,7 +72,7 @@ class _State:
 
 
 def transaction_answer(
-    gateway: Gateway, ask: Ask, transaction: Transaction, result: Result
+    gateway: GatewayService, ask: Ask, transaction: TransactionBody, result: Result
 ) -> Answer:
     outcome = result.outcome
     succeeded = outcome.commit.succeeded if isinstance(outcome, Applied) else outcome.succeeded
@@ -113,7 +113,7 @@ def transaction_answer(
 
 
 def _states(
-    gateway: Gateway,
+    gateway: GatewayService,
     ask: Ask,
     outcome: Applied | Unchanged,
     edits: Sequence[KeyEdit],
@@ -146,7 +146,7 @@ def _state(document: Document | None, *, seen: bool) -> _State:
 
 
 def _replayed(
-    gateway: Gateway,
+    gateway: GatewayService,
     ask: Ask,
     outcome: Applied | Unchanged,
     edits: Sequence[KeyEdit],
@@ -220,7 +220,7 @@ def _results(
                 result |= _range_result(each.edit, () if is_left_out else commit.changes)
             continue
         key = each.key
-        if isinstance(each.edit, Move):
+        if isinstance(each.edit, MoveKey):
             result["from"] = key
             key = each.edit.to
         state = states[key]

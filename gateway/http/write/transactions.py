@@ -26,6 +26,7 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 import patching
+import patching.extended
 from gateway.cpu import computed
 from gateway.decide.compares import Compare, compared_ranges
 from gateway.decide.edits import (
@@ -36,7 +37,7 @@ from gateway.decide.edits import (
     Get,
     KeyEdit,
     Merge,
-    Move,
+    MoveKey,
     Put,
     Touch,
 )
@@ -86,7 +87,7 @@ TRANSACTION: Final = strict(
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionBody:
     """``body`` is what was sent, but for what changes only how it is told (message, dry_run)."""
 
     compare: tuple[Compare, ...]
@@ -101,8 +102,8 @@ class Transaction:
 @computed
 def read_transaction(
     raw: bytes, limits: RequestLimits, patch_limits: Limits, principal: str
-) -> Transaction:
-    """Raises RequestRefused, Unstorable, and OverLimit."""
+) -> TransactionBody:
+    """Raises RequestRefused, Unstorable, and AboveLimit."""
     body: Any = decode_members(raw)
     asked = load(TRANSACTION, body, invalid_body)
     lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
@@ -115,7 +116,7 @@ def read_transaction(
     then = _each(lists, "then", reader, read_action)
     otherwise = _each(lists, "else", reader, read_action) if "else" in lists else None
     _refuse_many_ranges(compare, (*then, *(otherwise or ())))
-    return Transaction(
+    return TransactionBody(
         compare=compare,
         then=then,
         otherwise=otherwise,
@@ -172,7 +173,7 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
     when = _when(item, at, reader)
     if name == "move":
         to = key_of(item, "to", at, reader)
-        return KeyEdit(key_of(item, "from", at, reader), Move(to), when)
+        return KeyEdit(key_of(item, "from", at, reader), MoveKey(to), when)
     if name == "touch":
         return KeyEdit(SETTINGS_KEY, Touch(), when)
     if "prefix" in item or name == "replace":
@@ -253,7 +254,7 @@ def _patched(item: dict[str, Any], at: str, reader: Reader) -> ApplyPatch:
     operations, limits = item["patch"], reader.patch_limits
 
     def parse() -> patching.Patch | patching.ExtendedPatch:
-        if "array_primary_keys" not in item and not patching.is_extended(operations):
+        if "array_primary_keys" not in item and not patching.extended.is_extended(operations):
             return patching.parse(operations, limits=limits)
         whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
         return patching.parse_extended(whole, limits=limits)

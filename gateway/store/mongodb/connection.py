@@ -43,7 +43,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from gateway.store.contract import Rejected, Unreachable, Unsent, WriteRejected
+from gateway.store.contract import Rejected, StoreUnreachable, Unsent, WriteRejected
 from gateway.store.mongodb import records
 from gateway.store.mongodb.format import UnknownFormat, take_over
 from gateway.store.mongodb.indexes import INDEXES
@@ -133,14 +133,14 @@ class Connection:
         """Look at the format and make the indexes, once for each connection, before its first read
         at the latest; indexes again where a read misses one.
 
-        Raises Unreachable.
+        Raises StoreUnreachable.
         """
         if not self._has_indexes:
             with self.as_unreachable():
                 try:
                     take_over(self.database)
                 except UnknownFormat as error:
-                    raise Unreachable(str(error)) from error
+                    raise StoreUnreachable(str(error)) from error
                 for name, indexes in INDEXES.items():
                     self.database[name].create_indexes(list(indexes))
             self._has_indexes = True
@@ -150,7 +150,7 @@ class Connection:
         """Reads inside see every acknowledged write, by any process, whichever member answers.
 
         A new primary may for a moment answer from before its election; told the time of its last
-        write, it waits until a majority has that write. Raises Unreachable, also where another
+        write, it waits until a majority has that write. Raises StoreUnreachable, also where another
         primary was elected meanwhile: it may have answered without that time.
         """
         self.ensure_indexes()
@@ -161,11 +161,11 @@ class Connection:
             yield session
             self._saw(session)
             if known_election(self.client) != election:
-                raise Unreachable("the primary changed during a read")
+                raise StoreUnreachable("the primary changed during a read")
 
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
-        """Later reads of this process see the write inside. Raises Unreachable."""
+        """Later reads of this process see the write inside. Raises StoreUnreachable."""
         with self.as_unreachable(), self.client.start_session(causal_consistency=True) as session:
             try:
                 yield session
@@ -192,7 +192,7 @@ class Connection:
                 self._replace(client)
             if "hint provided does not correspond" in str(error):
                 self._has_indexes = False  # an index was dropped: it is made again
-            raise Unreachable(explained(client, error)[:500]) from error
+            raise StoreUnreachable(explained(client, error)[:500]) from error
 
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
@@ -203,7 +203,7 @@ class Connection:
         """
         results = self.bulk_each(bulk_write, operations, ordered)
         if results.in_doubt:
-            raise Unreachable(_told(results.in_doubt.values()))
+            raise StoreUnreachable(_told(results.in_doubt.values()))
         if results.rejected:
             raise WriteRejected(_told(each.reason for each in results.rejected.values()))
         return results.taken
@@ -211,7 +211,7 @@ class Connection:
     def bulk_each(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> BulkResults:
-        """Run a bulk; what became of each operation. Raises Unreachable where all are in doubt."""
+        """Run a bulk; what became of each operation. StoreUnreachable: all are in doubt."""
         with self.writing() as session:
             try:
                 bulk_write(operations, ordered=ordered, session=session)
@@ -220,7 +220,9 @@ class Connection:
             except InvalidDocument as error:
                 # One of them is larger than can be sent; those before it may have been.
                 if len(operations) > 1:
-                    raise Unreachable("an operation of a bulk is too large to be sent") from error
+                    raise StoreUnreachable(
+                        "an operation of a bulk is too large to be sent"
+                    ) from error
                 return BulkResults(rejected={0: Rejected(_TOO_LARGE, too_large=True)})
         return BulkResults()
 
@@ -294,10 +296,10 @@ class BulkResults:
 
 
 def _results(error: BulkWriteError) -> BulkResults:
-    """Raises Unreachable where it isn't known that a majority has what was done."""
+    """Raises StoreUnreachable where it isn't known that a majority has what was done."""
     details = error.details or {}
     if unconfirmed := details.get("writeConcernErrors", []):
-        raise Unreachable(_told(map(_reason, unconfirmed))) from None
+        raise StoreUnreachable(_told(map(_reason, unconfirmed))) from None
     failures = {each["index"]: each for each in details.get("writeErrors", [])}
     others = {n: each for n, each in failures.items() if not _has_name_taken(each)}
     return BulkResults(
@@ -389,10 +391,10 @@ def ask_primary(client: MongoClient[Any], session: ClientSession) -> ObjectId | 
     """The primary's election; None on a sharded cluster.
 
     Afterwards the session's operation time is not before the last write that the primary has.
-    Raises Unreachable where it has stepped down, and the driver's errors.
+    Raises StoreUnreachable where it has stepped down, and the driver's errors.
     """
     hello = client.admin.command("hello", session=session, read_preference=ReadPreference.PRIMARY)
     if not hello["isWritablePrimary"]:
-        raise Unreachable("there is no primary at the moment")
+        raise StoreUnreachable("there is no primary at the moment")
     election: ObjectId | None = hello.get("electionId")
     return election

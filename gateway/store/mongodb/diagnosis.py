@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.read_preferences import ReadPreference
 
-from gateway.store.contract import Unreachable
+from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
@@ -40,7 +40,7 @@ class Diagnosis:
 
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
-    """Ask the primary, without a change. ValueError where the URI is malformed; Unreachable."""
+    """Ask the primary, without a change. ValueError for a malformed URI; StoreUnreachable."""
     connection = Connection.to(uri, database, timeout_ms, appname="metadata-gateway doctor")
     try:
         with connection.as_unreachable():
@@ -70,7 +70,7 @@ def _refusal(connection: Connection) -> str | None:
     try:
         with connection.as_unreachable():
             connection.catalogs.update_one({"_id": ObjectId()}, {"$set": {"checked": True}})
-    except Unreachable as error:
+    except StoreUnreachable as error:
         return str(error)
     return None
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 
-from gateway.model import Claim, Commit, Document, Head, Move, Reply, Verdict
-from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, Unreachable
+from gateway.model import Claim, Commit, Document, Head, HeadMove, Reply, Verdict
+from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, StoreUnreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
@@ -55,7 +55,7 @@ class LoopPart(StorePart):
         try:
             older = [record["_id"] for record in found if is_older(record)]
         except UnknownFormat as error:
-            raise Unreachable(str(error)) from error
+            raise StoreUnreachable(str(error)) from error
         if older:
             with self._on.as_unreachable():
                 take_over_heads(self._on.catalogs, {"_id": one_of(older)})
@@ -189,7 +189,7 @@ class LoopPart(StorePart):
         left = UpdateMany({"_id": one_of(catalogs)}, pulled)
         self._on.bulk(self._on.catalogs.bulk_write, [left])
 
-    def move_heads(self, moves: Sequence[Move]) -> Mapping[str, MoveResult]:
+    def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
         # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
         # alone: the filter doesn't match it, and its name can't be inserted a second time.
         updates = [
@@ -226,7 +226,7 @@ class LoopPart(StorePart):
             # Two inserts of one document at the same time: the second one becomes an update.
             left = [left[index] for index in self._on.bulk(self._on.documents.bulk_write, left)]
         if left:
-            raise Unreachable("documents are made and deleted while they are written")
+            raise StoreUnreachable("documents are made and deleted while they are written")
 
     def write_commits(self, commits: Sequence[Commit]) -> None:
         left = [records.commit_record(commit) for commit in commits]

@@ -46,21 +46,24 @@ from gateway.model import (
     Commit,
     Document,
     Head,
+    HeadMove,
+    HeadPosition,
     Idempotency,
-    Move,
-    Pin,
-    Place,
+    PinRecord,
     Retention,
     Skipped,
     Verdict,
 )
-from patching import ABSENT, Json, Owners, OwnersChange, decoded, digest, owned_digests
+from patching import ABSENT, Json, digest
+from patching.owners import OwnersChange, OwnerTree
+from patching.part_digests import owned_digests
+from patching.values import decoded
 
 Record = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 parts_from = msgspec.json.Decoder(dict[str, str]).decode
-_owners_from = msgspec.json.Decoder(Owners).decode
+_owners_from = msgspec.json.Decoder(OwnerTree).decode
 _skipped_from = msgspec.json.Decoder(tuple[Skipped, ...]).decode
 
 
@@ -137,7 +140,7 @@ def whole_commit_from(record: Mapping[str, Any]) -> Commit:
 
 
 def commit_from(record: Mapping[str, Any]) -> Commit:
-    """Raises OverLimit and MemoryFull, as all do here that decode what may be large."""
+    """Raises AboveLimit and MemoryFull, as all do here that decode what may be large."""
     memory.account().take_texts((record["changes"],))
     return commit_of(record["catalog"], record)
 
@@ -230,7 +233,7 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
         value=fields.get("value", ABSENT),
         size_bytes=fields["size_bytes"],
         attributes=fields.get("attributes"),
-        owners=msgspec.convert(fields.get("owners"), Owners | None),
+        owners=msgspec.convert(fields.get("owners"), OwnerTree | None),
         owners_change=msgspec.convert(fields.get("owners_change"), OwnersChange | None),
         base_revision=base_revision,
         base_id=base_id,
@@ -278,7 +281,7 @@ def _document_state(document: Document) -> Record:
     return state
 
 
-def _parts(document: Document, owners: Owners) -> Mapping[str, str] | None:
+def _parts(document: Document, owners: OwnerTree) -> Mapping[str, str] | None:
     if document.content is ABSENT or document.size_bytes > _DIGESTED_BYTES_MAX:
         return None
     if len(owners.managers()) > _DIGESTED_MANAGERS_MAX:
@@ -418,12 +421,12 @@ BARE_HEAD: Final = dict.fromkeys(_BARE_HEAD, 1)
 HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 
 
-def head_at(catalog: str, place: Place) -> Record:
+def head_at(catalog: str, place: HeadPosition) -> Record:
     """The filter on a head at this place, of this format."""
     return {"_id": catalog, "head": _head_fields(place)}
 
 
-def _head_fields(place: Place) -> Record:
+def _head_fields(place: HeadPosition) -> Record:
     """In the order in which MongoDB compares them."""
     return {
         "format": FORMAT,
@@ -438,7 +441,7 @@ def _head_fields(place: Place) -> Record:
 REVISION: Final = "head.revision"
 
 
-def in_line(move: Move) -> Record:
+def in_line(move: HeadMove) -> Record:
     """The filter on a head whose first claim the move may pass, or that has none."""
     if move.passes_all:
         return {}
@@ -449,7 +452,7 @@ def in_line(move: Move) -> Record:
     return {"$or": [nobody, {"claims.0.by": {"$in": [*move.past]}}]}
 
 
-def head_move(move: Move) -> Record:
+def head_move(move: HeadMove) -> Record:
     """The update that makes a move; it leaves retention alone.
 
     The tail keeps as many of its last commits as are above ``written``, whichever revision the head
@@ -508,7 +511,7 @@ def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:
     return msgspec.structs.replace(reply, size_bytes=len(encode(record)))
 
 
-def pin_record(pin: Pin) -> Record:
+def pin_record(pin: PinRecord) -> Record:
     return asdict(pin)
 
 
@@ -518,7 +521,7 @@ def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Re
         revision=record["head"]["revision"],
         floor=record.get("floor", 0),
         swept=record.get("swept", 0),
-        pins=tuple(Pin(**pin) for pin in record.get("pins", ())),
+        pins=tuple(PinRecord(**pin) for pin in record.get("pins", ())),
         raises=tuple(
             (each["floor"], (now - each["at"]).total_seconds())
             for each in (record.get("raises", ()) if now is not None else ())

@@ -16,7 +16,7 @@ from typing import Any
 from pymongo import DeleteOne, ReplaceOne, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from gateway.model import Pin, Retention
+from gateway.model import PinRecord, Retention
 from gateway.store.contract import Swept
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
@@ -41,7 +41,7 @@ class RetentionPart(StorePart):
             clock = self._on.catalogs.find_one(there, {"now": "$$NOW"}, session=session)
         return None if clock is None else records.retention_from(record, clock["now"])
 
-    def set_pin(self, catalog: str, pin: Pin, held: Pin | None = None) -> bool:
+    def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         allowed: Record = {
             "_id": catalog,
             records.REVISION: {"$gte": max(1, pin.revision)},

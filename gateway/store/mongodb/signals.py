@@ -14,7 +14,7 @@ import pymongo
 from bson import decode_all
 from pymongo.errors import PyMongoError
 
-from gateway.store.contract import CommitSignals, Unreachable
+from gateway.store.contract import CommitSignals, StoreUnreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 
@@ -63,19 +63,19 @@ class MongoSignals:
         self._batches.close()
 
     def _told(self) -> dict[str, int]:
-        """The signals in one answer. Raises Unreachable, and from then on always."""
+        """The signals in one answer. Raises StoreUnreachable, and from then on always."""
         try:
             # The bound on a call starts when the server may answer.
             with pymongo.timeout(self._timeout_s):
                 batch = self._batches.try_next()
         except PyMongoError as error:
             self._batches.close()
-            raise Unreachable(str(error)[:500]) from error
+            raise StoreUnreachable(str(error)[:500]) from error
         told: dict[str, int] = {}
         for event in decode_all(batch or b""):
             catalog, revision = records.named_by(event["commit"])
             told[catalog] = max(revision, told.get(catalog, 0))
         # The server ends the stream, for example when the collection is dropped.
         if not told and not self._batches.alive:
-            raise Unreachable("the signals have ended")
+            raise StoreUnreachable("the signals have ended")
         return told

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, Limits
-from patching._json import shown
-from patching._lists import ANY_TOKEN, NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
-from patching._operations import as_json
-from patching._pointer import Tokens, join_pointer, split_pointer
+from patching.errors import DEFAULT_LIMITS, InvalidPatch, Limits
+from patching.list_rules import ANY_TOKEN, NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
+from patching.operations import as_json
+from patching.pointers import Tokens, join_pointer, split_pointer
+from patching.values import shown
 
 _RULES_MAX = 100  # each is compared with each prefix of each address
 

@@ -1,7 +1,7 @@
 """Applying what a manager wants of a document, and what plain writes do to owners.
 
 A manager sends the part of the document that it wants, an object. It owns the leaves in it from
-then on (`_owners` says what a leaf is). Worked example: A wants {"a": {"x": 1}, "b": 2}, and there
+then on (`owners` says what a leaf is). Worked example: A wants {"a": {"x": 1}, "b": 2}, and there
 is no document. The document is that now, and A owns /a/x and /b. Then B wants {"a": {"y": 5},
 "b": 2}: the document has /a/y too, which B owns, and both own /b. Then A wants {"a": {"x": 3}}:
 /a/x changes, and A lets go of /b, which stays, for B owns it. When B wants {}, /a/y and /b go.
@@ -40,14 +40,14 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
 from patching._containers import Rules, changed, kind, members, owned_leaves, with_key, within
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
-from patching._json import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
-from patching._lists import NO_LISTS, Lists
-from patching._owners import Owners, Ownership, Set, Tree, canonical, places_of
-from patching._pointer import Tokens, is_within, join_pointer, split_pointer
+from patching.errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
+from patching.list_rules import NO_LISTS, Lists
+from patching.owners import Ownership, OwnerTree, Set, Tree, canonical, places_of
+from patching.pointers import Tokens, is_within, join_pointer, split_pointer
+from patching.values import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
 
-Conflict: TypeAlias = Literal["refuse", "skip", "force"]
-CONFLICTS: Final[tuple[Conflict, ...]] = ("refuse", "skip", "force")
+OnConflict: TypeAlias = Literal["refuse", "skip", "force"]
+CONFLICTS: Final[tuple[OnConflict, ...]] = ("refuse", "skip", "force")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,18 @@ class ApplyResult:
     want it."""
 
     content: Document
-    owners: Owners | None
+    owners: OwnerTree | None
     skipped: tuple[Contested, ...] = ()
 
 
 def apply_wanted(
     document: Document,
-    owners: Owners | None,
+    owners: OwnerTree | None,
     wanted: Json,
     *,
     manager: str,
     revision: int,
-    conflict: Conflict = "refuse",
+    conflict: OnConflict = "refuse",
     force: Iterable[str] = (),
     lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
@@ -144,7 +144,7 @@ def apply_wanted(
 
 
 def let_go(
-    document: Document, owners: Owners, manager: str, *, lists: Lists = NO_LISTS
+    document: Document, owners: OwnerTree, manager: str, *, lists: Lists = NO_LISTS
 ) -> ApplyResult:
     """What becomes of `document` when `manager` wants nothing of it any more.
 
@@ -160,7 +160,7 @@ def let_go(
 
 
 def taken_over(
-    owners: Owners | None,
+    owners: OwnerTree | None,
     before: Document,
     after: Document,
     *,
@@ -168,7 +168,7 @@ def taken_over(
     revision: int,
     lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
-) -> Owners | None:
+) -> OwnerTree | None:
     """The owners after a plain write by `author`, which made `after` of `before`: see the module.
 
     The same object where it changed nothing that is owned; where it changed nothing at all, also if
@@ -187,7 +187,7 @@ def taken_over(
     return found
 
 
-def require_fit(owners: Owners | None, content: Document, lists: Lists, limits: Limits) -> None:
+def require_fit(owners: OwnerTree | None, content: Document, lists: Lists, limits: Limits) -> None:
     """LimitExceeded where the owners of a document would be too many if these were its lists: what
     is in a list is whose the array was. For a document that comes where there are others."""
     if owners is None or not lists:
@@ -204,7 +204,11 @@ class _Work:
     `fitted_owners`: all owners before the work, as the rules for lists have them by now."""
 
     def __init__(
-        self, found: Owners | None, owner: Ownership, conflict: Conflict, force: frozenset[Tokens]
+        self,
+        found: OwnerTree | None,
+        owner: Ownership,
+        conflict: OnConflict,
+        force: frozenset[Tokens],
     ) -> None:
         self.found = found
         self.owner = owner
@@ -227,7 +231,7 @@ class _Work:
         self.fitted_owners = self.owners(tree)
         return tree
 
-    def owners(self, tree: Tree | None) -> Owners | None:
+    def owners(self, tree: Tree | None) -> OwnerTree | None:
         if tree is None:
             return None
         if self.found is not None and tree is self.found.of:
@@ -436,15 +440,15 @@ def refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
 
 
 def refuse_many(
-    before: Owners | None, after: Owners | None, limits: Limits, *, plain: bool = False
+    before: OwnerTree | None, after: OwnerTree | None, limits: Limits, *, plain: bool = False
 ) -> None:
     """LimitExceeded where `after` has grown beyond a bound. `plain`: no manager can have come, and
     the size of the owners isn't looked at."""
     if after is None or after is before:
         return
     for name, maximum, count in (
-        ("owned_leaves_max", limits.owned_leaves_max, Owners.count),
-        ("owners_max", limits.owners_max, Owners.total),
+        ("owned_leaves_max", limits.owned_leaves_max, OwnerTree.count),
+        ("owners_max", limits.owners_max, OwnerTree.total),
     ):
         actual = count(after)
         if actual > maximum and (before is None or actual > count(before)):

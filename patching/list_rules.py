@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
-from patching._digest import canonical
-from patching._errors import InvalidPatch, ListViolation, PatchConflict
-from patching._json import ABSENT, Container, Document, Json, described, encoded_bytes, shown
-from patching._pointer import Tokens, find, index_of, join_pointer
+from patching.canonical_json import canonical
+from patching.errors import InvalidPatch, ListViolation, PatchConflict
+from patching.pointers import Tokens, find, index_of, join_pointer
+from patching.values import ABSENT, Container, Document, Json, described, encoded_bytes, shown
 
 SEPARATOR: Final = "␟"  # U+241F, between the values of a composite key
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from patching._pointer import Tokens, join_pointer
+from patching.pointers import Tokens, join_pointer
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,7 +45,7 @@ class Ownership(msgspec.Struct, frozen=True, array_like=True, order=True):
 Set: TypeAlias = "tuple[Ownership, ...]"
 
 
-class Owners(msgspec.Struct, frozen=True):
+class OwnerTree(msgspec.Struct, frozen=True):
     """The owners of a document's leaves, at least of one; a document without any has None.
 
     `by` are the sets of owners that leaves have, each sorted, and sorted among themselves."""
@@ -105,31 +105,31 @@ class OwnersChange(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
 
 
-def owners_of(leaves: Mapping[Tokens, Iterable[Ownership]]) -> Owners | None:
+def owners_of(leaves: Mapping[Tokens, Iterable[Ownership]]) -> OwnerTree | None:
     """The owners of these leaves, none of which lies below another; None where nobody owns any."""
     sets = {tokens: tuple(sorted(owners)) for tokens, owners in leaves.items()}
     by = sorted({owners for owners in sets.values() if owners})
     places = {owners: place for place, owners in enumerate(by)}
     if not by:
         return None
-    return Owners(
+    return OwnerTree(
         tuple(by), tree_of((tokens, places[owners]) for tokens, owners in sets.items() if owners)
     )
 
 
-def canonical(by: list[Set], of: Tree) -> Owners:
+def canonical(by: list[Set], of: Tree) -> OwnerTree:
     """The owners of a tree whose table may be unsorted, and hold what no leaf has."""
     used = {place for _, place in _leaves(of)}
     order = sorted(used, key=lambda place: by[place])
     table = tuple([by[place] for place in order])
     if order == list(range(len(by))):
-        return Owners(table, of)
+        return OwnerTree(table, of)
     places = {old: new for new, old in enumerate(order)}
-    return Owners(table, _renumbered(of, places))
+    return OwnerTree(table, _renumbered(of, places))
 
 
 def change_between(
-    before: Owners | None, after: Owners | None, *, revision: int | None = None
+    before: OwnerTree | None, after: OwnerTree | None, *, revision: int | None = None
 ) -> OwnersChange | None:
     """What makes `after` of `before`; None where they are equal. `revision`: that of the change,
     where leaves may come from elsewhere, whose owners own them since earlier."""
@@ -162,7 +162,9 @@ def change_between(
     return OwnersChange(_named(gained), _named(lost))
 
 
-def changed_owners(before: Owners | None, change: OwnersChange, revision: int) -> Owners | None:
+def changed_owners(
+    before: OwnerTree | None, change: OwnersChange, revision: int
+) -> OwnerTree | None:
     """The owners that `change`, made at `revision`, leaves: the reverse of `change_between`."""
     leaves = dict(before.leaves()) if before else {}
     sets = {tokens: {owner.name: owner for owner in owners} for tokens, owners in leaves.items()}

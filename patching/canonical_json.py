@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from patching._json import Json
+from patching.values import Json
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _pack: Final = msgspec.msgpack.Encoder().encode

@@ -8,8 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from patching._apply import PatchRun
 from patching._apply_extended import Lowering, step
-from patching._errors import DEFAULT_LIMITS, PatchError
-from patching._extended import (
+from patching._keyed import Locator, Place
+from patching._predicates import Predicate
+from patching.errors import DEFAULT_LIMITS, PatchError
+from patching.extended import (
     AddToSet,
     AddWithParents,
     Change,
@@ -19,10 +21,8 @@ from patching._extended import (
     Pull,
     RemoveIfExists,
 )
-from patching._json import ABSENT, Document, Json
-from patching._keyed import Locator, Place
-from patching._lists import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
-from patching._operations import (
+from patching.list_rules import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
+from patching.operations import (
     Add,
     Copy,
     Move,
@@ -34,8 +34,8 @@ from patching._operations import (
     Test,
     parse,
 )
-from patching._pointer import Tokens, find, index_of, join_pointer, split_pointer
-from patching._predicates import Predicate
+from patching.pointers import Tokens, find, index_of, join_pointer, split_pointer
+from patching.values import ABSENT, Document, Json
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict
 from urllib.parse import quote
 
-from patching import as_operations
+from patching.operations import as_operations
 
 if TYPE_CHECKING:
     from jsonpatch import JsonPatch

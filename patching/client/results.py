@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from patching import ABSENT, Absent, Json
-from patching.client._errors import Moment, UnexpectedAnswer
-from patching.client._transport import HttpAnswer
+from patching import ABSENT, Json
+from patching.client.errors import Moment, UnexpectedAnswer
+from patching.client.transport import HttpAnswer
+from patching.values import Absent
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Document:
 @dataclass(frozen=True, slots=True)
 class DocumentDigest:
     """A document's version token, and the digest of its content (`patching.digest`), or of what a
-    manager owns of it (`patching.owned_digest`)."""
+    manager owns of it (`patching.part_digests.owned_digest`)."""
 
     key: str
     etag: str
@@ -300,6 +301,60 @@ class TransactionResult:
 
 
 _Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedPlace:
+    """A place that was changed since, and left so: of a document's content, or (``part``) of its
+    attributes. ``key`` None: of the catalog's settings."""
+
+    key: str | None
+    part: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """``revision`` is the catalog's afterwards; ``commit_id`` None where nothing was written.
+
+    ``changes`` are those of the commit, or those that a dry run would have made. ``replayed``: it
+    was done before, under the same idempotency key.
+    """
+
+    revision: int
+    changed: bool
+    commit_id: str | None
+    attempts: int
+    skipped: tuple[SkippedPlace, ...]
+    changes: tuple[Change, ...]
+    replayed: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinState:
+    """A pin as the gateway has it: ``revision`` is held until ``expires``.
+
+    ``owner`` is the principal that made it, "" the gateway itself.
+    """
+
+    id: str
+    revision: int
+    expires: Moment
+    owner: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadState:
+    """An upload as the gateway has it. ``parts`` are the numbers of those that are staged;
+    ``committed`` is the revision that it was committed as."""
+
+    id: str
+    key: str
+    expires: Moment
+    parts: tuple[int, ...]
+    committed: int | None
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from patching._json import Document, shown
+from patching.values import Document, shown
 
 _POINTER_SHOWN_MAX = 200
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
-from patching._json import Json, depth, encoded_bytes, shown
-from patching._pointer import Tokens, split_pointer
+from patching.errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
+from patching.pointers import Tokens, split_pointer
+from patching.values import Json, depth, encoded_bytes, shown
 
 if TYPE_CHECKING:
     from jsonpatch import JsonPatch

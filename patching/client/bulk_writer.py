@@ -19,10 +19,10 @@ import msgspec
 from urllib3.exceptions import HTTPError
 
 from patching import ABSENT
-from patching.client._errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
 from patching.client._retry import Retry, may_pass, warn_renamed
-from patching.client._terms import encoded, new_idempotency_key
-from patching.client._transport import Transport, in_words
+from patching.client.errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
+from patching.client.terms import encoded, new_idempotency_key
+from patching.client.transport import Transport, in_words
 
 _PATH: Final = "/v1/bulk"
 _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}

@@ -7,12 +7,12 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from patching._declared import contradiction, parse_keyed
-from patching._errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
 from patching._indexed import require_tested_members
-from patching._json import Json, encoded_bytes, shown
-from patching._lists import NO_LISTS, Lists
-from patching._operations import (
+from patching._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
+from patching.errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits
+from patching.list_declarations import contradiction, parse_keyed
+from patching.list_rules import NO_LISTS, Lists
+from patching.operations import (
     PARSERS,
     Add,
     Copy,
@@ -28,8 +28,8 @@ from patching._operations import (
     unknown_operation,
     value_of,
 )
-from patching._pointer import Tokens, join_pointer
-from patching._predicates import PREDICATES, Nesting, Predicate, is_number, parse_predicate
+from patching.pointers import Tokens, join_pointer
+from patching.values import Json, encoded_bytes, shown
 
 _MEMBERS: Final = ("patch", "array_primary_keys")
 

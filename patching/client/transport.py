@@ -19,8 +19,8 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from patching.client._errors import RequestError, UnexpectedAnswer, Unreachable, problem_of
-from patching.client._terms import encoded
+from patching.client.errors import RequestError, UnexpectedAnswer, Unreachable, problem_of
+from patching.client.terms import encoded
 
 # How urllib3 begins what it says: with the connection or the pool, as Python shows objects.
 _OBJECT: Final = re.compile(r"^(?:\w+\([^()]*\)|<[^<>]*>): ")
@@ -102,7 +102,7 @@ class Transport(Closable):
         self._headers = {"Accept": "application/json", **(headers or {})}
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._connections = Connections(
+        self._connections = ConnectionPools(
             pool_size,
             hosts=len(self._bases),
             ca_file=ca_file,
@@ -260,7 +260,7 @@ def _retry_after_s(answer: HttpAnswer) -> float | None:
     return float(value) if value.isascii() and value.isdigit() else None
 
 
-class Connections:
+class ConnectionPools:
     """A urllib3 pool, and the connections that it has open, those in use among them.
 
     urllib3 itself can only forget about a connection in use: a long poll would sit on, with its

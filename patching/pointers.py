@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence, Set
 from typing import TypeAlias
 
-from patching._errors import InvalidPatch
-from patching._json import ABSENT, Document, Json, described, shown
+from patching.errors import InvalidPatch
+from patching.values import ABSENT, Document, Json, described, shown
 
 Tokens: TypeAlias = "tuple[str, ...]"
 

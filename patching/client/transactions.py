@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 
-from patching import ABSENT, Absent, Conflict, Json
-from patching.client._calls import Calls
-from patching.client._results import TransactionResult, parse_transaction
-from patching.client._terms import (
-    Operations,
-    Token,
-    Tokens,
-    WriteTerms,
-    encoded,
-    token_texts,
-)
+from patching import ABSENT, Json
+from patching.client._calls import CallSender
+from patching.client.results import TransactionResult, parse_transaction
+from patching.client.terms import Operations, Token, Tokens, WriteTerms, encoded, token_texts
+from patching.ownership import OnConflict
+from patching.values import Absent
 
 Relation = Literal["less", "equal", "greater"]
 
@@ -148,7 +143,7 @@ class Branch:
         wanted: Mapping[str, Any],
         *,
         manager: str | None = None,
-        conflict: Conflict = "refuse",
+        conflict: OnConflict = "refuse",
         force: Sequence[str] = (),
     ) -> Self:
         """As `Catalog.apply`."""
@@ -236,7 +231,7 @@ class Transaction(Condition):
 
 
 def run_transaction(
-    calls: Calls,
+    calls: CallSender,
     catalog_path: str,
     body: Mapping[str, Any],
     if_match: Tokens | None,

@@ -20,11 +20,11 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from patching._containers import Rules, members, within
-from patching._digest import canonical
-from patching._json import ABSENT, Document, Json
-from patching._lists import NO_LISTS, Lists
-from patching._owners import Owners, Tree, places_of
-from patching._pointer import Tokens, join_pointer
+from patching.canonical_json import canonical
+from patching.list_rules import NO_LISTS, Lists
+from patching.owners import OwnerTree, Tree, places_of
+from patching.pointers import Tokens, join_pointer
+from patching.values import ABSENT, Document, Json
 
 # Of the items of each list that something is wanted or owned of, by pointer.
 _Addresses: TypeAlias = "dict[str, Any]"
@@ -47,7 +47,7 @@ def part_digest(wanted: Json, lists: Lists = NO_LISTS) -> str:
 
 
 def owned_digest(
-    document: Json, owners: Owners | None, manager: str, lists: Lists = NO_LISTS
+    document: Json, owners: OwnerTree | None, manager: str, lists: Lists = NO_LISTS
 ) -> str | None:
     """The digest of what `manager` owns of `document`; None: nothing.
 
@@ -62,7 +62,7 @@ def owned_digest(
     return _hashed(_text(part, addresses))
 
 
-def owned_digests(document: Json, owners: Owners) -> dict[str, str] | None:
+def owned_digests(document: Json, owners: OwnerTree) -> dict[str, str] | None:
     """`owned_digest` of each manager that owns anything; None where items of lists are owned, and
     so the rules for these are needed."""
     if not _is_of_objects(owners.of, document):
@@ -75,7 +75,7 @@ def owned_digests(document: Json, owners: Owners) -> dict[str, str] | None:
     return found
 
 
-def _places(owners: Owners | None, manager: str) -> set[int]:
+def _places(owners: OwnerTree | None, manager: str) -> set[int]:
     name = (manager, False)
     table = owners.by if owners else ()
     return {place for place, by in enumerate(table) if any(each.name == name for each in by)}

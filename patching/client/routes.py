@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from patching.client._results import (
+from patching.client.results import (
     CatalogState,
     Commit,
     TransactionResult,
@@ -16,7 +16,7 @@ from patching.client._results import (
     parse_transaction,
     value_of,
 )
-from patching.client._transport import Query, Transport, segment
+from patching.client.transport import Query, Transport, segment
 
 # The time that an answer to a long poll may take beyond the requested wait.
 _POLL_GRACE_S: Final = 15.0

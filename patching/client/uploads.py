@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self, TypeAlias
 
-from patching.client._calls import Call, Calls
-from patching.client._errors import Moment, RequestError
-from patching.client._results import Written, expecting, parse_written, value_of
-from patching.client._terms import CheckedTerms, Tokens, encoded, token_texts
-from patching.client._transport import segment
+from patching.client._calls import Call, CallSender
+from patching.client.errors import RequestError
+from patching.client.results import UploadState, Written, expecting, parse_written, value_of
+from patching.client.terms import CheckedTerms, Tokens, encoded, token_texts
+from patching.client.transport import segment
 
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
@@ -23,23 +22,11 @@ _BYTES: Final = {"Content-Type": "application/octet-stream"}
 _PART_BYTES: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class UploadState:
-    """An upload as the gateway has it. ``parts`` are the numbers of those that are staged;
-    ``committed`` is the revision that it was committed as."""
-
-    id: str
-    key: str
-    expires: Moment
-    parts: tuple[int, ...]
-    committed: int | None
-
-
 class Upload:
     """An open upload: put its parts, then ``commit``. As a context manager it is dropped where it
     is left without having been committed."""
 
-    def __init__(self, calls: Calls, path: str, state: UploadState) -> None:
+    def __init__(self, calls: CallSender, path: str, state: UploadState) -> None:
         self._calls = calls
         self._path = path
         self._is_committed = False
@@ -99,10 +86,10 @@ class Upload:
                 self.drop()
 
 
-class Uploads:
+class CatalogUploads:
     """The uploads of a catalog, as ``Catalog.uploads``."""
 
-    def __init__(self, calls: Calls, catalog_path: str) -> None:
+    def __init__(self, calls: CallSender, catalog_path: str) -> None:
         self._calls = calls
         self._path = f"{catalog_path}/uploads"
 
