@@ -188,7 +188,7 @@ class PreconditionRequired(CommitError):
 
     def __init__(self, catalog: str) -> None:
         super().__init__(
-            f"catalog {catalog!r} takes no write without a precondition: If-Match,"
+            f"catalog {catalog!r} requires a precondition on every write: If-Match,"
             " If-None-Match, If-Unmodified-Since, resource_version, a compare or a test"
         )
 
@@ -351,9 +351,9 @@ class TooManyWatchers(CommitError):  # ``holder``: whose share is used up, if it
     retryable = True
 
     def __init__(self, maximum: int, holder: str | None = None) -> None:
-        detail = f"this process has {maximum} watchers, which is as many as it may have"
+        detail = f"this process has {maximum} watchers, the most that are allowed"
         if holder is not None:
-            detail = f"principal {holder!r} has as many watchers as it leaves to others"
+            detail = f"principal {holder!r} has as many watchers as its share allows"
         super().__init__(f"{detail} (watchers_max)")
 
 

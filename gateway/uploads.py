@@ -82,9 +82,9 @@ class TooManyUploads(CommitError):  # ``holder``: whose share is used up, if it 
     retryable = True
 
     def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
-        detail = f"open uploads can't come to more than {maximum} in all"
+        detail = f"open uploads may come to at most {maximum} in all"
         if holder is not None:
-            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
+            detail = f"principal {holder!r} has used its share of open uploads"
         super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
 
 

@@ -42,7 +42,7 @@ class ChangedSince(CommitError):
         what = "attributes of " if first.of_attributes else ""
         more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
         super().__init__(
-            f"changed since what is to be undone: '{first.pointer}' of the {what}document"
+            f"changed after the commits to undo: '{first.pointer}' of the {what}document"
             f" {first.key!r}{more}"
         )
         self.disputed = disputed
