@@ -39,8 +39,8 @@ _DOCUMENTS = 4
 
 _UNDELETED: Final = "the catalog was deleted and made again all the time; nothing was deleted"
 _UNCHECKED: Final = (
-    "there was no time to look at all documents for items with one key, or without; nothing was"
-    " changed. With check_documents=false, lists are declared without a look at what is there"
+    "there was no time to check all documents for list items that share a key or have none; nothing"
+    " was changed. With check_documents=false, lists are declared without this check"
 )
 
 

@@ -29,10 +29,10 @@ class NotRebased(Enum):
 
     NO_PATCH = "only a patch can be rebased"
     DELETED = "the document doesn't exist any more"
-    MADE_AGAIN = "the document was deleted and made again meanwhile"
+    MADE_AGAIN = "the document was deleted and made again since"
     BASE_UNKNOWN = "the state that it was made against can't be told"
     TOO_LARGE = "it is too large, and changed in too many places, to be compared"
-    OVERLAPS = "what it reads or writes was changed meanwhile"
+    OVERLAPS = "what it reads or writes was changed since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class StateConflict:
             if tag.startswith('W/"'):
                 why = "is weak, and If-Match compares strongly"
             elif token is not None and tag.startswith(token) and tag != token:
-                why = f"has {tag.removeprefix(token)!r} behind that token"
+                why = f"has {tag.removeprefix(token)!r} after that token"
             else:
                 continue
             return f"; {tag} {why}: a proxy that compresses answers may do this"

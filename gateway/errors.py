@@ -188,7 +188,7 @@ class ConditionRequired(CommitError):
 
     def __init__(self, catalog: str) -> None:
         super().__init__(
-            f"catalog {catalog!r} takes no write without a precondition: If-Match,"
+            f"catalog {catalog!r} requires a precondition on every write: If-Match,"
             " If-None-Match, If-Unmodified-Since, resource_version, a compare or a test"
         )
 
@@ -351,9 +351,9 @@ class TooManyWatchers(CommitError):  # ``holder``: whose share is used up, if it
     retryable = True
 
     def __init__(self, maximum: int, holder: str | None = None) -> None:
-        detail = f"this process has {maximum} watchers, which is as many as it may have"
+        detail = f"this process has {maximum} watchers, the most that are allowed"
         if holder is not None:
-            detail = f"principal {holder!r} has as many watchers as it leaves to others"
+            detail = f"principal {holder!r} has as many watchers as its share allows"
         super().__init__(f"{detail} (watchers_max)")
 
 
@@ -434,9 +434,9 @@ class TooManyUploads(CommitError):  # ``holder``: whose share is used up, if it 
     retryable = True
 
     def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
-        detail = f"open uploads can't come to more than {maximum} in all"
+        detail = f"open uploads may come to at most {maximum} in all"
         if holder is not None:
-            detail = f"principal {holder!r} holds as much of open uploads as it leaves to others"
+            detail = f"principal {holder!r} has used its share of open uploads"
         super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
 
 
@@ -463,7 +463,7 @@ class ChangedSince(CommitError):
         what = "attributes of " if first.of_attributes else ""
         more = f", and {len(disputed) - 1} more" if len(disputed) > 1 else ""
         super().__init__(
-            f"changed since what is to be undone: '{first.pointer}' of the {what}document"
+            f"changed after the commits to undo: '{first.pointer}' of the {what}document"
             f" {first.key!r}{more}"
         )
         self.disputed = disputed

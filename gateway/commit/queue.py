@@ -221,9 +221,9 @@ class Queue:
         """Add a request to its lane. Raises QueueFull; then nothing was tried."""
         with self._lock:
             if self._requests >= self._limits.queue_requests_max:
-                raise QueueFull(f"{self._requests} writes are waiting, no more are taken in")
+                raise QueueFull(f"{self._requests} writes are waiting, the most that are allowed")
             if not self._has_room(pending.request.size_bytes, 1):
-                raise QueueFull(f"{self._bytes} bytes of writes are waiting, no more are taken in")
+                raise QueueFull(f"{self._bytes} bytes of writes wait, the most that are allowed")
             self._add(pending)
 
     def put_first_of(self, pendings: Sequence[Pending], now: float) -> int:

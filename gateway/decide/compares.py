@@ -209,8 +209,8 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
         told, changed_at = why_count_false(compare, count), None
         if told is None:
             raise AboveLimit(
-                f"there are more documents under {prefix!r} than can be counted beside what else"
-                f" the request asks for: {count.least}",
+                f"there are more documents under {prefix!r} than can be counted together with what"
+                f" else the request asks for: {count.least}",
                 limit="range_documents_max",
                 maximum=count.least,
                 actual=count.least + 1,

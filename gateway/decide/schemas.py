@@ -64,7 +64,7 @@ class KeySchema:
             units = work.units
             if units > _UNITS_MAX:
                 raise AboveLimit(
-                    f"to hold the document {key!r} to the schema for {self.pattern!r} would take"
+                    f"to check document {key!r} against the schema for {self.pattern!r} would take"
                     f" {units} steps or more, {_UNITS_MAX} are allowed: it is too large for so many"
                     " alternatives, patterns or references",
                     limit="schema_steps_max",

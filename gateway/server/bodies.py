@@ -102,8 +102,8 @@ class BodiesUnderWay:
                 )
             if holder is not None and not shares.has_room_for(holder, added):
                 raise TooManyRequests(
-                    f"the bodies being received from principal {holder!r} take as much as they"
-                    " leave to others (bodies_bytes_max)"
+                    f"the bodies being received from principal {holder!r} take as much as its"
+                    " share allows (bodies_bytes_max)"
                 )
             shares.take(holder, added)
 

@@ -117,13 +117,13 @@ class Tokens:
         """The principal that the token was issued to. Raises Unauthenticated, StoreUnavailable."""
         found = _parsed(token)
         if found is None:
-            raise _invalid("the token is none that was issued here")
+            raise _invalid("this gateway did not issue the token")
         token_id, secret = found.groups()
         seen = self._looked_up(token_id)
         stored = seen.token
         # In a time that says nothing about the secret. Ids are no secrets.
         if stored is None or not hmac.compare_digest(_digest(secret), stored.secret_sha256):
-            raise _invalid("the token is none that was issued here")
+            raise _invalid("this gateway did not issue the token")
         if stored.revoked_us is not None:
             raise _invalid("the token was revoked")
         if stored.expires_us is not None and stored.expires_us <= self._now_us():

@@ -66,7 +66,7 @@ def _body(url: str, seconds: float) -> bytes:
     finally:
         deadline.cancel()
     if deadline.is_over:  # what was cut off may look whole
-        raise TimeoutError(f"the key set wasn't there after {seconds:g} s")
+        raise TimeoutError(f"the key set didn't arrive within {seconds:g} s")
     return body
 
 
@@ -170,8 +170,8 @@ _LEEWAY_S: Final = 30
 _REASONS: Final[dict[type[Exception], str]] = {
     jwt.ExpiredSignatureError: "the token expired",
     jwt.ImmatureSignatureError: "the token isn't valid yet",
-    jwt.InvalidAudienceError: "the token is for somebody else (aud)",
-    jwt.InvalidIssuerError: "the token is of an issuer that isn't trusted (iss)",
+    jwt.InvalidAudienceError: "the token is for another service (aud)",
+    jwt.InvalidIssuerError: "the token's issuer isn't trusted (iss)",
     jwt.InvalidAlgorithmError: "the token is signed by an algorithm that isn't allowed (alg)",
     jwt.InvalidSignatureError: "the token's signature is wrong",
     jwt.MissingRequiredClaimError: f"the token lacks one of the claims {', '.join(_REQUIRED)}",
@@ -309,7 +309,7 @@ class KeySet:
         if self._failed or self._held is None:
             raise KeysUnavailable("the keys that tokens are signed with can't be fetched")
         raise Unauthenticated(
-            "the token is signed with a key that its issuer doesn't show", presented=True
+            "the token is signed with a key that its issuer doesn't publish", presented=True
         )
 
     def _begin_fetch(self, *, waits: bool) -> bool:

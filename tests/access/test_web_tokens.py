@@ -93,8 +93,8 @@ def with_own_key() -> str:
 BAD: dict[str, tuple[Callable[[], str], str]] = {
     "expired": (lambda: token(KEY, exp=claims()["iat"] - 60), "expired"),
     "not yet": (lambda: token(KEY, nbf=claims()["iat"] + 600), "isn't valid yet"),
-    "of another audience": (lambda: token(KEY, aud="other"), "somebody else"),
-    "of other audiences": (lambda: token(KEY, aud=["other", "metadata"]), "somebody else"),
+    "of another audience": (lambda: token(KEY, aud="other"), "another service"),
+    "of other audiences": (lambda: token(KEY, aud=["other", "metadata"]), "another service"),
     "of another issuer": (lambda: token(KEY, iss=ISSUER + "/"), "issuer"),
     "without exp": (lambda: token(KEY, exp=None), "lacks"),
     "without aud": (lambda: token(KEY, aud=None), "lacks"),

@@ -14,8 +14,8 @@ def test_a_weak_tag_or_one_with_a_suffix_is_told_apart_from_the_token(catalog: C
     token = catalog.put(1).get_json()["etag"]
     for tag, why in (
         (f'W/"{token}"', f'; W/"{token}" is weak, and If-Match compares strongly: a proxy'),
-        (f'"{token}-gzip"', f"; {token}-gzip has '-gzip' behind that token: a proxy"),
-        (f'"{token};br"', f"; {token};br has ';br' behind that token: a proxy"),
+        (f'"{token}-gzip"', f"; {token}-gzip has '-gzip' after that token: a proxy"),
+        (f'"{token};br"', f"; {token};br has ';br' after that token: a proxy"),
     ):
         content = problem(catalog.put(2, If_Match=tag), 412, "precondition_failed")
         assert why in content["detail"]

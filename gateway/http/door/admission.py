@@ -101,11 +101,11 @@ class InFlight:
     def _refuse_if_full(self, size: int) -> None:
         count, held = self._count, self._bytes
         if count.held >= count.maximum:
-            detail = f"{count.held} {self._what} are under way, no more are taken on"
+            detail = f"{count.held} {self._what} are under way, the most that are allowed"
             raise Full(detail, self._setting)
         # A request alone may have any size: other limits bound it.
         if held is not None and count.held and held.held + size > held.maximum:
-            detail = f"{held.held} bytes of {self._what} are under way, no more are taken on"
+            detail = f"{held.held} bytes of {self._what} are under way, the most that are allowed"
             raise Full(detail, self._setting.replace("_max", "_bytes_max"))
 
     def _refuse_beyond_share(self, holder: str, size: int) -> None:
@@ -119,7 +119,7 @@ class InFlight:
             setting = self._setting.replace("_max", "_bytes_max")
         else:
             return
-        detail = f"principal {holder!r} has as many {self._what} under way as it leaves to others"
+        detail = f"principal {holder!r} has as many {self._what} under way as its share allows"
         raise Full(detail, setting)
 
 

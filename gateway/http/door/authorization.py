@@ -84,7 +84,7 @@ class BearerTokens:
         for verifier in self._verifiers:
             if verifier.is_one(token):
                 return verifier.principal(token)
-        raise Unauthenticated("the token is of no kind that is taken here", presented=True)
+        raise Unauthenticated("this gateway takes no tokens of this kind", presented=True)
 
 
 class Authorization:
@@ -132,7 +132,7 @@ class Authorization:
         """Raise TryLater where the principal was refused too often of late."""
         excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
         if excess is not None:
-            detail = f"principal {principal.name!r} asks again and again for what it may not do"
+            detail = f"principal {principal.name!r} was refused too often for what it may not do"
             raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
     def withhold(self, context: Context, answer: Response) -> Response:

@@ -76,7 +76,7 @@ class Spending:
         settings = ", ".join(_SETTINGS[name] for name in excess.names)
         raise TryLater(
             "rate_limited",
-            f"principal {self._principal!r} asks for more than it may in this process ({settings})",
+            f"principal {self._principal!r} is over its rate in this process ({settings})",
             excess.wait_s,
             violated_policies=list(excess.names),
         )

@@ -319,8 +319,8 @@ class _Run:
         else:
             return None
         detail = (
-            f"{which} before it could not be applied for now, or may not have been: send them again"
-            " in order"
+            f"{which} before it was refused for now, or may not have been applied: send them"
+            " again in order"
         )
         return WriteOutcome(Refused(HeldBack(detail)), request.commit_id, 1)
 

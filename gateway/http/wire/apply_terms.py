@@ -90,4 +90,4 @@ def let_go_members(members: Mapping[str, Any], principal: str, at: str = "") -> 
 def require_wanted(value: Json, pointer: str = "") -> None:
     """Raise RequestRefused unless ``value``, at ``pointer`` of the body, can be wanted."""
     if not isinstance(value, dict):
-        refuse_member(pointer, "what a manager wants of a document is an object")
+        refuse_member(pointer, "the body of an apply must be an object")

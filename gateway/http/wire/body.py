@@ -109,7 +109,7 @@ def refuse_encoded(environ: Environ) -> None:
     if encoding is not None and encoding.strip().lower() not in ("identity", ""):
         raise RequestRefused(
             "unsupported_content_encoding",
-            "bodies are taken as they are: leave out Content-Encoding",
+            "compressed bodies are not supported: leave out Content-Encoding",
             headers=[("Accept-Encoding", "identity")],
         )
 

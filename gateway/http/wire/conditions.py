@@ -150,7 +150,7 @@ _DATE_FORMS: Final = (
 # In the place of a token: there is no such document.
 ABSENT_TOKEN: Final = "absent"
 _CACHED_CHARACTERS_MAX: Final = 1024
-_STAR_ALONE: Final = "'*' stands alone or not at all"
+_STAR_ALONE: Final = "'*' can't be combined with other tags"
 _is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
 
@@ -194,7 +194,7 @@ def refuse_all_but_several(conditions: Preconditions) -> None:
     if conditions.if_unmodified_since is not None:
         raise _refusal("If-Unmodified-Since", "this route can't honour it; use a compare")
     if any(isinstance(tag, str) for tag in conditions.if_match or ()):
-        detail = "this route takes composite tokens and catalogs' tags alone; use a compare"
+        detail = "this route takes only composites and catalog tags; use a compare"
         raise _refusal("If-Match", detail)
 
 
@@ -298,7 +298,7 @@ def _pair(text: str) -> tuple[str, str | None]:
     except ValueError as error:
         raise ValueError(f"the key {name[:100]!r} can't be decoded: {error}") from error
     if key in OWN_KEYS or not token or "=" in token:
-        raise ValueError(f"no key=token: {text[:100]!r}")
+        raise ValueError(f"this is no key=token: {text[:100]!r}")
     return key, None if token == ABSENT_TOKEN else token
 
 
@@ -318,7 +318,7 @@ def _contradiction(conditions: Preconditions) -> str | None:
     if match is None or none_match is None:
         return None
     if none_match == ANY_TAG:
-        return "'*' wants no document, If-Match wants one"
+        return "'*' asks for no document, If-Match for one"
     return "it names a token that If-Match names too" if match & none_match else None
 
 

@@ -208,7 +208,7 @@ def _of_http_exception(error: HTTPException) -> Refusal:
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         return Refusal(
-            "method_not_allowed", f"this route has {allowed}", headers=[("Allow", allowed)]
+            "method_not_allowed", f"this route takes {allowed}", headers=[("Allow", allowed)]
         )
     detail = error.description or error.name
     if isinstance(error, RequestTimeout):

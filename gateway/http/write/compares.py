@@ -110,7 +110,7 @@ def _only_one(members: dict[str, Any], names: tuple[str, ...], at: str) -> str:
 
 def _require_true(value: Any, place: str) -> None:
     if value is not True:
-        refuse_member(place, "it must be true; what exists is told by a 'test' of \"\"")
+        refuse_member(place, "it must be true; for a document that exists, use a 'test' of \"\"")
 
 
 def patch_of(operations: Any, place: str, reader: Reader, parse: Callable[[], _Parsed]) -> _Parsed:
