@@ -20,6 +20,8 @@ LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _HINT: Final = " (option 'token' or 'tokenFile')"
 _UNAUTHENTICATED: Final = 401
+# The gateway cuts no more ranges.
+PARTITIONS_MAX: Final = 1000
 
 
 class OptionRefused(ValueError):
@@ -138,15 +140,16 @@ OPTIONS: Final = (
     Option(
         "deadLetterPath",
         None,
-        "folder, on the executors' file systems, for the rows that could not be written",
-        parsers.text,
+        "folder, on a file system that driver and executors share, for the rows that could not be "
+        "written",
+        parsers.folder,
         (WRITE,),
     ),
     Option(
         "reportPath",
         None,
         "folder, on the driver's file system, for a report of each job or micro-batch",
-        parsers.text,
+        parsers.folder,
         (WRITE,),
     ),
     Option(
@@ -180,6 +183,7 @@ OPTIONS: Final = (
     ),
     Option("prefix", None, "only keys that begin with this", parsers.text, _READS),
     Option("key", None, "only this key", parsers.text, _READS),
+    Option("keys", None, "only these keys: a JSON array of strings", parsers.keys, (READ,)),
     Option("revision", None, "the state at this revision", parsers.number(0), (READ,)),
     Option("timestamp", None, "the state at this time, RFC 3339", parsers.text, (READ,)),
     Option(
@@ -190,7 +194,13 @@ OPTIONS: Final = (
         parsers.names,
         _READS,
     ),
-    Option("partitions", None, "number of tasks that share a read", parsers.number(1), _READS),
+    Option(
+        "partitions",
+        None,
+        "number of tasks that share a read, up to 1000",
+        parsers.number(1, PARTITIONS_MAX),
+        _READS,
+    ),
     Option(
         "pinSeconds",
         "3600",
@@ -265,6 +275,7 @@ class Options:
     type: str = "documents"
     prefix: str | None = None
     key: str | None = None
+    keys: tuple[str, ...] | None = None
     revision: int | None = None
     timestamp: str | None = None
     columns: tuple[str, ...] | None = None
