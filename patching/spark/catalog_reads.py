@@ -14,12 +14,11 @@ from patching.client._documents import time_query
 from patching.client.errors import OverLimit, UnexpectedAnswer
 from patching.client.transport import HttpAnswer, Query, Transport, segment
 from patching.list_declarations import ListDeclarations, parse_declarations
-from patching.spark.options import Options
+from patching.spark.options import PARTITIONS_MAX, Options
 
 _Page = TypeVar("_Page")
 _PAGE: Final = 1000
 _DIGESTS: Final = 10_000
-_PIECES: Final = 1000
 # Above every revision that there is: such a page of commits is empty and tells the head.
 _BEYOND: Final = 2**63 - 1
 
@@ -146,19 +145,17 @@ class CatalogReads:
         self,
         pieces: int = 1,
         *,
-        after: str = "",
-        until: str | None = None,
         revision: int | None = None,
         timestamp: str | None = None,
     ) -> PlanShape:
-        """The revision, and at most so many ranges of the keys above ``after`` up to ``until`` that
-        begin with the option ``prefix``."""
+        """The revision, and at most so many ranges of the keys that begin with the option
+        ``prefix``."""
         query: list[tuple[str, str | int]] = [
-            ("count", min(pieces, _PIECES)),
+            ("count", min(pieces, PARTITIONS_MAX)),
             *time_query(revision, timestamp),
         ]
-        bounds = {"after": after, "until": until, "prefix": self._options.prefix}
-        query += [(name, text) for name, text in bounds.items() if text]
+        if self._options.prefix:
+            query.append(("prefix", self._options.prefix))
         return _decoded(
             self._ask("/partitions", query, about=_about(revision, timestamp)), PlanShape
         )

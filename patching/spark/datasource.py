@@ -47,9 +47,7 @@ class MetadataDataSource(DataSource):
         from patching.spark.source import MetadataReader
 
         given, _ = self._of_table(schema, READ)
-        kind = MetadataReader.that_filters()
-        reader: DataSourceReader = kind(schema, self._settled or given)
-        return reader
+        return MetadataReader(schema, self._settled or given)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from .feed_source import FeedReader

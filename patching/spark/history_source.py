@@ -130,7 +130,13 @@ def require_fitting(options: Options) -> None:
     """Refuse options that say something about another ``type`` than is read."""
     if options.key is not None and options.prefix is not None:
         raise OptionRefused("prefix", "there is a key already")
-    documents = {"revision": options.revision, "timestamp": options.timestamp}
+    if options.keys is not None and (options.key or options.prefix) is not None:
+        raise OptionRefused("keys", f"there is a {'key' if options.key else 'prefix'} already")
+    documents = {
+        "revision": options.revision,
+        "timestamp": options.timestamp,
+        "keys": options.keys,
+    }
     commits = {
         "startingRevision": options.starting_revision,
         "startingTimestamp": options.starting_timestamp,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
+from urllib.parse import unquote
+
+import msgspec
 
 from patching.client.transport import Transport
 
 _MANAGER_MAX: Final = 255  # characters, as the gateway's names
 _TEXT_MAX: Final = 1000  # characters, as a commit's message
+# One letter is a drive.
+_scheme: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):").match
 
 
 def text(value: str) -> str:
@@ -20,6 +26,30 @@ def text(value: str) -> str:
 
 def names(value: str) -> tuple[str, ...]:
     return tuple(text(name.strip()) for name in value.split(","))
+
+
+def keys(value: str) -> tuple[str, ...]:
+    """A JSON array: a key may have any character."""
+    try:
+        found = msgspec.json.decode(value, type=tuple[str, ...])
+    except msgspec.MsgspecError:
+        found = ()
+    if not found or not all(found) or len(set(found)) < len(found):
+        raise ValueError(f"it must be a JSON array of keys, each once, not {value[:200]!r}")
+    return found
+
+
+def folder(value: str) -> str:
+    """A path, or a URL of this machine's files; they are written without Spark."""
+    scheme = _scheme(text(value))
+    if scheme is None:
+        return value
+    if scheme[1].lower() != "file":
+        raise ValueError(
+            f"{value!r} is of a file system that isn't written to: it must be a folder of the"
+            " machine's own, such as a mount (/dbfs/…, /Volumes/…, an NFS share)"
+        )
+    return "/" + unquote(value[len(scheme[0]) :]).lstrip("/")
 
 
 def time(value: str) -> str:
@@ -51,14 +81,16 @@ def url(value: str) -> str:
     return value
 
 
-def number(minimum: int) -> Callable[[str], int]:
+def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    range_ = f"from {minimum}" + ("" if maximum is None else f" to {maximum}")
+
     def parse(value: str) -> int:
         try:
             number = int(value)
         except ValueError:
             number = minimum - 1
-        if number < minimum:
-            raise ValueError(f"it must be a whole number from {minimum}, not {value!r}")
+        if number < minimum or (maximum is not None and number > maximum):
+            raise ValueError(f"it must be a whole number {range_}, not {value!r}")
         return number
 
     return parse

@@ -21,6 +21,8 @@ LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _HINT: Final = " (option 'token' or 'tokenFile')"
 _UNAUTHENTICATED: Final = 401
+# The gateway cuts no more ranges.
+PARTITIONS_MAX: Final = 1000
 
 
 class OptionRefused(ValueError):
@@ -139,15 +141,16 @@ OPTIONS: Final = (
     OptionRow(
         "deadLetterPath",
         None,
-        "folder, on the executors' file systems, for the rows that could not be written",
-        parsers.text,
+        "folder, on a file system that driver and executors share, for the rows that could not be "
+        "written",
+        parsers.folder,
         (WRITE,),
     ),
     OptionRow(
         "reportPath",
         None,
         "folder, on the driver's file system, for a report of each job or micro-batch",
-        parsers.text,
+        parsers.folder,
         (WRITE,),
     ),
     OptionRow(
@@ -181,6 +184,7 @@ OPTIONS: Final = (
     ),
     OptionRow("prefix", None, "only keys that begin with this", parsers.text, _READS),
     OptionRow("key", None, "only this key", parsers.text, _READS),
+    OptionRow("keys", None, "only these keys: a JSON array of strings", parsers.keys, (READ,)),
     OptionRow("revision", None, "the state at this revision", parsers.number(0), (READ,)),
     OptionRow("timestamp", None, "the state at this time, RFC 3339", parsers.text, (READ,)),
     OptionRow(
@@ -191,7 +195,13 @@ OPTIONS: Final = (
         parsers.names,
         _READS,
     ),
-    OptionRow("partitions", None, "number of tasks that share a read", parsers.number(1), _READS),
+    OptionRow(
+        "partitions",
+        None,
+        "number of tasks that share a read, up to 1000",
+        parsers.number(1, PARTITIONS_MAX),
+        _READS,
+    ),
     OptionRow(
         "pinSeconds",
         "3600",
@@ -266,6 +276,7 @@ class Options:
     type: str = "documents"
     prefix: str | None = None
     key: str | None = None
+    keys: tuple[str, ...] | None = None
     revision: int | None = None
     timestamp: str | None = None
     columns: tuple[str, ...] | None = None

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    InputPartition,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
     LongType,
     StringType,
@@ -34,14 +27,10 @@ from patching.spark.history_source import (
     require_fitting,
     starting_revision,
 )
-from patching.spark.key_filters import Keys, is_taken
 from patching.spark.options import OptionRefused, Options
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
-# What a process runs in which Spark asks a reader for the filters that it takes
-# (spark.sql.python.filterPushdown.enabled).
-_ASKS_FOR_FILTERS: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 # All but the key may be left out where rows are inserted.
 DOCUMENTS_SCHEMA: Final = StructType(
@@ -106,7 +95,12 @@ def settled(options: Options) -> Options:
 
 
 class MetadataReader(DataSourceReader):
-    """Hands to the reader of the option ``type``."""
+    """Hands to the reader of the option ``type``.
+
+    It has no ``pushFilters``: where Spark asks for them (spark.sql.python.filterPushdown.enabled),
+    a frame keeps the reader of its first query, with that one's filters, for all that follow
+    (``tests/spark/test_pushed_filters.py``).
+    """
 
     def __init__(self, schema: StructType, options: Options) -> None:
         require_schema(schema, options)
@@ -115,28 +109,12 @@ class MetadataReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
-    @classmethod
-    def that_filters(cls) -> type[MetadataReader]:
-        """The class to use where Spark asks for filters. Where it doesn't, it refuses a reader that
-        could take some, so this class doesn't look as if it could."""
-        return _FilteringReader if _ASKS_FOR_FILTERS in sys.modules else cls
-
     def partitions(self) -> list[InputPartition]:
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = wanted(self._reader.rows(partition), self._options)
         return in_batches(rows, self._schema)
-
-
-class _FilteringReader(MetadataReader):
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Takes those on ``key`` of a read of documents."""
-        taken = [each for each in filters if is_taken(each)]
-        if not isinstance(self._reader, DocumentsReader):
-            return filters
-        self._reader.keys = Keys([*self._reader.keys.filters, *taken])
-        return [each for each in filters if each not in taken]
 
 
 @dataclass
@@ -154,40 +132,34 @@ class DocumentsReader:
     def __init__(self, options: Options) -> None:
         require_fitting(options)
         self._options = options
-        own = [EqualTo(("key",), options.key)] if options.key else []
-        begin = [StringStartsWith(("key",), options.prefix)] if options.prefix else []
-        self.keys = Keys([*own, *begin])
+        # The only keys to read, ascending; None: all that begin with the prefix.
+        self._names: list[str] | None = None
+        if options.key is not None:
+            self._names = [options.key]
+        elif options.keys is not None:
+            self._names = sorted(options.keys)
 
     def partitions(self) -> list[InputPartition]:
         """Plans them in one request, and holds the revision. Called once for each action, on the
         driver."""
-        options = self._narrowed()
-        pieces = 1 if self.keys.names is not None else options.partitions or _PARTITIONS
-        least, most = self.keys.after, self.keys.until
+        options = self._options
+        pieces = 1 if self._names is not None else options.partitions or _PARTITIONS
         with catalog_reads(options) as reads:
             try:
-                plan = reads.plan(
-                    pieces,
-                    after=least,
-                    until=most,
-                    revision=options.revision,
-                    timestamp=options.timestamp,
-                )
+                plan = reads.plan(pieces, revision=options.revision, timestamp=options.timestamp)
                 hold = Hold.take(reads, plan.revision, options.pin_seconds)
             except Compacted as error:
                 what = f"{error.what}, where it was loaded (for a newer one load it again),"
                 raise Compacted(reads.catalog, what, error.oldest) from error
         return [
             KeyRange(after, until, hold)
-            for after, until in zip([least, *plan.bounds], [*plan.bounds, most], strict=True)
+            for after, until in zip(["", *plan.bounds], [*plan.bounds, None], strict=True)
         ]
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, KeyRange)
-        with catalog_reads(self._narrowed()) as reads:
+        with catalog_reads(self._options) as reads:
             for document in self._documents(reads, partition):
-                if not self.keys.holds(document.key):
-                    continue
                 yield (
                     document.key,
                     bytes(document.value).decode(),
@@ -198,15 +170,11 @@ class DocumentsReader:
                     reads.catalog,
                 )
 
-    def _narrowed(self) -> Options:
-        return replace(self._options, prefix=self.keys.prefix or None)
-
     def _documents(self, reads: CatalogReads, piece: KeyRange) -> Iterator[DocumentShape]:
         keep, revision = piece.hold.keeper(reads), piece.hold.revision
         keep()
-        names = self.keys.names
-        if names is not None:
-            for some in key_chunks(names):
+        if self._names is not None:
+            for some in key_chunks(self._names):
                 yield from reads.named(some, revision)
                 keep()
             return

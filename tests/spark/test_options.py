@@ -68,12 +68,31 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"url": "http://a,b"}, WRITE, "'url': .*no http or https URL .*'b'"),
         (URL | {"manager": "x "}, WRITE, "'manager': it must be 1 to 255 printable characters"),
         (URL | {"conflict": "drop"}, WRITE, "'conflict': it must be one of refuse, skip, force"),
+        (URL | {"keys": "a,b"}, READ, "'keys': it must be a JSON array of keys, each once, not 'a"),
+        (URL | {"keys": '["a", "a"]'}, READ, "'keys': it must be a JSON array of keys, each once"),
+        (URL | {"partitions": "1001"}, READ, "'partitions': .* from 1 to 1000, not '1001'"),
+        *(
+            (URL | {name: f"{scheme}lake/dead"}, WRITE, f"'{name}': '{scheme}.* isn't written to")
+            for name in ("deadLetterPath", "reportPath")
+            for scheme in ("s3a://", "hdfs://", "dbfs:/", "abfss://x@")
+        ),
         (URL | {"message": "x" * 1001}, WRITE, "'message': it has 1001 characters"),
     ],
 )
 def test_what_cant_be_is_refused_by_name(given: dict[str, str], use: str, said: str) -> None:
     with pytest.raises(OptionRefused, match=said):
         Options.parse(given, use)
+
+
+def test_a_folder_is_a_path_of_the_machine() -> None:
+    for given, path in (
+        ("/x/y", "/x/y"),
+        ("x/a:b", "x/a:b"),
+        ("c:/x", "c:/x"),
+        ("file:/x%20y", "/x y"),
+        ("FILE:///x/y", "/x/y"),
+    ):
+        assert Options.parse(URL | {"reportPath": given}, WRITE).report_path == path
 
 
 def test_a_token_is_not_shown_and_a_file_is_read_again(tmp_path: Path) -> None:

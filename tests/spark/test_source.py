@@ -6,12 +6,12 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import GreaterThan, LessThan, StringStartsWith
 from pyspark.sql.types import StringType, StructType
 
 from patching.client import Conflict, RequestError
@@ -19,7 +19,6 @@ from patching.client.transport import Transport
 from patching.spark import held_revision
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
-from patching.spark.key_filters import Keys
 from patching.spark.options import OptionRefused
 from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader
 from tests.service import RunningGateway
@@ -99,17 +98,8 @@ def test_a_read_is_planned_with_one_request(written: Written, passing: Passing) 
     plans = f"GET {written.path}/partitions?count="
     assert passing.asked == [f"{plans}1"]
     written.put("a/000", -1)
-    key = ("key",)
-    between = [GreaterThan(key, "a/049"), LessThan(key, "b/050")]
-    beginning = StringStartsWith(key, "b/")
-    for filters, asked, expected in (
-        ([], "", [100, 100, 100]),
-        ([beginning], "&prefix=b%2F", [0, 100, 0]),
-        (between, "&after=a%2F049&until=b%2F050", [50, 50, 0]),
-        ([beginning, GreaterThan(key, "b/089")], "&after=b%2F089&prefix=b%2F", [0, 10, 0]),
-    ):
-        reader = DocumentsReader(options)
-        reader.keys = Keys(filters)
+    for prefix, asked, expected in (("", "", [100, 100, 100]), ("b/", "&prefix=b%2F", [0, 100, 0])):
+        reader = DocumentsReader(replace(options, prefix=prefix or None))
         passing.asked.clear()
         pieces = reader.partitions()
         assert passing.asked == [f"{plans}4&revision=300{asked}"]
@@ -251,8 +241,13 @@ def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
     for partitions in (1, 3):
         frame = written.frame(spark, prefix="a/", partitions=partitions)
         assert by_key(frame.collect()) == below
+    some = ["a/b", "漢字", "missing", "a;b=c"]
+    found = by_key(written.frame(spark, keys=json.dumps(some), partitions=3).collect())
+    assert found == {key: key for key in some if key != "missing"}
     with pytest.raises(OptionRefused, match=r"option 'prefix': there is a key already"):
         written.settled(prefix="a/", key="a")
+    with pytest.raises(OptionRefused, match=r"option 'keys': there is a prefix already"):
+        written.settled(prefix="a/", keys='["a"]')
 
 
 def test_a_catalog_without_documents_has_no_rows(spark: Any, written: Written) -> None:

@@ -1,4 +1,4 @@
-"""Catalogs in SQL: tables and views, rows inserted into them, and filters that Spark hands on."""
+"""Catalogs in SQL: tables and views, rows inserted into them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.spark.passing import Passing
 from tests.spark.written import Written
 
-PUSHES = "spark.sql.python.filterPushdown.enabled"
 Sql = Callable[[str], list[Any]]
 
 
@@ -28,14 +26,6 @@ def sql(spark: Any, written: Written) -> Iterator[Sql]:
     yield run
     for name in (table, f"{table}copy"):
         spark.sql(f"DROP TABLE IF EXISTS {name}")
-
-
-@pytest.fixture
-def pushing(spark: Any) -> Iterator[None]:
-    """Spark hands filters to Python data sources, which by default it doesn't."""
-    spark.conf.set(PUSHES, "true")
-    yield
-    spark.conf.unset(PUSHES)
 
 
 def test_a_table_is_made_filled_and_read(sql: Sql, written: Written) -> None:
@@ -86,36 +76,6 @@ def test_a_view_is_written_and_read(sql: Sql) -> None:
     sql("INSERT INTO v (key, value) VALUES ('b', '2')")
     assert sql("SELECT key FROM T_ ORDER BY key") == [("a",), ("b",)]
     sql("DROP VIEW v")
-
-
-# A filter, the keys that hold, and what the gateway is asked for.
-FILTERS = [
-    ("key = 'x/2'", ["x/2"], "key=x%2F2&"),
-    ("key IN ('x/1', 'y', 'none')", ["x/1", "y"], "key=none&key=x%2F1&key=y&"),
-    ("key LIKE 'x/%'", ["x/1", "x/2", "x/20"], "prefix=x%2F"),
-    ("key LIKE 'x/%' AND key > 'x/1'", ["x/2", "x/20"], "after=x%2F1&prefix=x%2F"),
-    ("key >= 'x/2' AND key < 'y'", ["x/2", "x/20", "x0"], "after=x%2F1"),
-    ("key = 'x/2' AND key = 'y'", [], None),
-    ("key LIKE 'x/%' AND key LIKE '%2'", ["x/2"], "prefix=x%2F"),
-    ("value = '2'", ["x/1"], "limit=1000"),
-]
-
-
-@pytest.mark.usefixtures("pushing")
-def test_filters_on_keys_are_handed_to_the_gateway(
-    spark: Any, written: Written, passing: Passing
-) -> None:
-    keys = ["w", "x", "x/1", "x/2", "x/20", "x0", "y", "z"]
-    written.put_each((key, index) for index, key in enumerate(keys))
-    frame = Written(passing.url, written.catalog, written.transport).frame(spark)
-    for text, holding, told in FILTERS:
-        passing.asked.clear()
-        assert [row.key for row in frame.where(text).collect()] == holding, text
-        asked = [each for each in passing.asked if "/documents?" in each]
-        assert len(asked) == (told is not None), text
-        assert told is None or told in asked[0], text
-    narrow = written.frame(spark, prefix="x/", partitions=2).where("key > 'x/1' AND key < 'x/3'")
-    assert [row.key for row in narrow.collect()] == ["x/2", "x/20"]
 
 
 def test_the_columns_that_are_read_can_be_named(spark: Any, written: Written) -> None:
