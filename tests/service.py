@@ -8,10 +8,11 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -121,17 +122,25 @@ class RunningGateway:
 
     def start(self) -> Self:
         """Raises ServiceError where it isn't ready in WAIT_S; nothing is left running then."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
-        environment["PYTHONPATH"] = str(_ROOT)
-        arguments = ("serve", "--bind=127.0.0.1:0", *self._flags)
-        stderr = self._errors.fileno()
-        self._process = forking.start(arguments, stderr, environment)
+        self.begin()
         try:
             self._await_ready(time.monotonic() + WAIT_S)
         except BaseException:
             self.kill()
             raise
         return self
+
+    def begin(self) -> None:
+        """Start it, whether it will be ready or not."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
+        environment["PYTHONPATH"] = str(_ROOT)
+        arguments = ("serve", "--bind=127.0.0.1:0", *self._flags)
+        self._process = self._spawn(arguments, self._errors.fileno(), environment)
+
+    def _spawn(
+        self, arguments: Sequence[str], stderr: int, environment: Mapping[str, str]
+    ) -> forking.Fork:
+        return forking.start(arguments, stderr, environment)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
         """The exit code, once master and workers have ended. Kills what doesn't end in WAIT_S."""
@@ -204,6 +213,22 @@ def own_database(mongodb_uri: str) -> Iterator[str]:
     finally:
         with MongoClient[dict[str, Any]](mongodb_uri) as client:
             client.drop_database(name)
+
+
+def verify(mongodb_uri: str, database: str) -> str:
+    """What ``gateway verify`` says; fails where it finds anything."""
+    flags = (f"--mongodb-uri={mongodb_uri}", f"--database={database}")
+    flags += (f"--store-timeout-ms={UNHURRIED['store_timeout_ms']}",)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "verify", "--all", *flags],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "clean" in ended.stdout
+    return ended.stdout
 
 
 def lives(process: psutil.Process) -> bool:

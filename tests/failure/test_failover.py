@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,10 +34,10 @@ from tests.failure.workload import Workload
 from tests.histories.check_history import check as check_calls
 from tests.histories.check_history import read_history
 from tests.histories.recorded import lines
-from tests.patience import UNHURRIED, WAIT_MS, WAIT_S
+from tests.patience import WAIT_MS, WAIT_S
 from tests.retention.history_checks import check_history, compaction_of
 from tests.retention.test_compaction import KEYS, write_history
-from tests.service import RunningGateway
+from tests.service import RunningGateway, verify
 
 pytestmark = pytest.mark.mongod
 
@@ -65,22 +62,6 @@ def replica_set(three: ReplicaSet) -> ReplicaSet:
 @pytest.fixture
 def database() -> str:
     return f"test_{uuid4().hex}"
-
-
-def verify(replica_set: ReplicaSet, database: str) -> str:
-    """What ``gateway verify`` says; fails where it finds anything."""
-    flags = (f"--mongodb-uri={replica_set.uri}", f"--database={database}")
-    flags += (f"--store-timeout-ms={UNHURRIED['store_timeout_ms']}",)
-    ended = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "verify", "--all", *flags],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "clean" in ended.stdout
-    return ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +250,7 @@ def test_a_compaction_under_way_when_the_primary_dies_is_finished_by_the_next_on
         status, page = send(service.port, "GET", f"{COMMITS}?after=11")
         assert [each["revision"] for each in page["commits"]] == [12]
     assert check_history(store, CATALOG, states, KEYS) == 11
-    verify(replica_set, database)
+    verify(replica_set.uri, database)
 
 
 Request = tuple[str, str, str | None, dict[str, str]]
@@ -356,4 +337,4 @@ def test_without_a_primary_writes_are_refused_in_time_and_work_again_by_themselv
         assert (again.status, again.content["revision"]) == (200, 3)
         assert send(port, "GET", DOCUMENT) == (200, {"log": ["refused"]})
         assert service.worker_pids() == workers
-    assert "commits: 3" in verify(replica_set, database)
+    assert "commits: 3" in verify(replica_set.uri, database)
