@@ -121,6 +121,7 @@ class Gateway:
             Claims(self._store, self._runtime, self.limits),
             rules,
             self._meters,
+            self.memory,
         )
         return CommitLoop(parts, self._hand_over, self.limits.leaders)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gateway.commit.claims import Claims
 from gateway.commit.queue import Queue
 from gateway.decide.request import Rules
+from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
@@ -28,3 +29,4 @@ class RoundParts:
     claims: Claims
     rules: Rules
     meters: Meters = NO_METERS
+    memory: Memory | None = None  # of the process; None: nobody counts it

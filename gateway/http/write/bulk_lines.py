@@ -48,7 +48,7 @@ from gateway.http.wire.body import (
     decode_patch,
     decode_value,
     refuse_repeated,
-    weigh,
+    require_few_values,
 )
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
@@ -164,7 +164,7 @@ def line_request(gateway: Gateway, line: Line, terms: BulkTerms) -> Request:
             maximum=maximum,
             actual=line.size_bytes,
         )
-    weigh(line.text, terms.limits)
+    require_few_values(line.text, terms.limits)
     members, large = _members(line.text, terms.limits)
     operation = required_text(members, "op")
     if operation not in _OPERATIONS:
