@@ -35,7 +35,8 @@ _Result = TypeVar("_Result")
 
 
 class TooMuchWork(CommitError):
-    """It would be computed for longer than a request may: nothing was applied, nor decided."""
+    """It would be computed for longer than a request may: nothing was applied, nor decided. Of a
+    read the answer ends, or never begins."""
 
     code = "too_much_work"
 
@@ -73,18 +74,13 @@ class Account:
         return TooMuchWork(round(self.limit_s * 1000))
 
 
-class _Lenient(Account):
-    """Stands for an account where nothing may be broken off; it may be overdrawn."""
+class _Nobodys(Account):
+    """What is computed for nobody, or tells of what is done: it may only be interrupted. It keeps
+    no count, so that all may share it."""
 
-    __slots__ = ("_account",)
+    __slots__ = ()
 
-    def __init__(self, account: Account | None) -> None:
-        super().__init__(math.inf)
-        self._account = account
-
-    def draw(self, seconds: float) -> bool:
-        if self._account is not None:
-            self._account.left_s -= seconds
+    def draw(self, _seconds: float) -> bool:
         return True
 
 
@@ -96,7 +92,7 @@ class _Whole(Account):
 
 
 _WHOLE: Final = _Whole(math.inf)
-_NOBODYS: Final = _Lenient(None)  # it keeps no count, so that all may share it
+_NOBODYS: Final = _Nobodys(math.inf)
 # Whose request this thread or greenlet works for, and the account of the section it is in, if any.
 _own: ContextVar[Account | None] = ContextVar("own", default=None)
 _drawn: ContextVar[Account | None] = ContextVar("drawn", default=None)
@@ -105,6 +101,13 @@ _drawn: ContextVar[Account | None] = ContextVar("drawn", default=None)
 def begin(limit_s: float) -> None:
     """From here on this thread, or greenlet, works for a new request."""
     _own.set(Account(limit_s))
+
+
+def work_for(account: Account | None) -> Account | None:
+    """From here on this thread, or greenlet, works on that account; returns the one before."""
+    before = _own.get()
+    _own.set(account)
+    return before
 
 
 def renew() -> None:
@@ -182,7 +185,10 @@ def conclude() -> None:
 
 
 def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """``function`` as a section on the account of the request that it is called for, if any."""
+    """``function`` as a section on the account of the request that it is called for, if any.
+
+    Where it is decided what becomes of the request (``conclude``), nothing is broken off any more.
+    """
 
     @wraps(function)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
@@ -207,8 +213,8 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
 
 def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Likewise, but never broken off: for what is called by code that has things half done, or
-    tells of what is done."""
+    """Likewise, and a section for nobody where there is no account: what is called by requests and
+    by the process's own work."""
 
     @wraps(function)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
@@ -216,10 +222,12 @@ def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Resu
             return function(*given, **named)
         if slices.is_over:
             slices.give_turn()
-        account = _own.get()
-        token = _drawn.set(_NOBODYS if account is None else _Lenient(account))
+        account = _own.get() or _NOBODYS
+        token = _drawn.set(account)
         try:
             return function(*given, **named)
+        except BrokenOff:
+            raise account.refusal() from None
         finally:
             _drawn.reset(token)
 

@@ -12,12 +12,11 @@ take the process beyond its bound, by its own part at most. That holds unless un
 the bound; then their clients have to take them, or are cut off.
 
 What JSON takes once it is parsed is weighed before it is: by the brackets, commas and colons of
-its text (``text_weight``), or of a record of the database, whose marks are no text, by its length
-(``record_weight``) and, once it is there, by what it is (``parsed_bytes``). All are bounds, not
-estimates: of nested arrays two bytes of text take 88 of memory. The store asks before it parses
-anything, wherever it is called from, on the account of the request that is worked on. An answer
-from the database itself is taken at its largest, REPLY_BYTES, for its size is known when it is
-there.
+its text (``text_weight``), or of a record of the database, which has none, by its length and, once
+it is there, by what it is (``parsed_bytes``). All three are bounds, not estimates: of nested arrays
+two bytes of text take 88 of memory. The store asks before it parses anything, wherever it is called
+from, on the account of the request that is worked on. An answer from the database itself is taken
+at its largest, REPLY_BYTES, for its size is known when it is there.
 """
 
 from __future__ import annotations
@@ -161,6 +160,20 @@ class Memory:
             self._let_pass()  # where all others wait to be sent, it goes first
         self._wait(waiter)
 
+    def own_account(self) -> OwnAccount:
+        """That of a thread of the process's own; to be closed after each piece of work."""
+        return OwnAccount(self)
+
+    def take_at_once(self, account: Account, size: int) -> None:
+        """See ``OwnAccount.take``."""
+        with self._lock:
+            self._require_within_part(account, size)
+            most = self.limits.bytes_max + self.limits.request_bytes_max
+            if account.held and self._held.held + size > most:
+                self._refused += 1
+                raise MemoryFull(f"there is no room for {size} bytes beside {self._held.held}")
+            self._hold(account, size)
+
     def give_back(self, account: Account, size: int) -> None:
         with self._lock:
             self._let_go(account, size)
@@ -296,12 +309,12 @@ class Account:
             self.passed(len(text))
             self.take(text_weight(text))
 
-    def take_texts(self, texts: Sequence[str | bytes]) -> None:
-        """Likewise each of them."""
-        size = sum(map(len, texts))
-        if size > UNWEIGHED_BYTES:
-            self.passed(size)
-            self.take(sum(text_weight(_as_bytes(each)) for each in texts))
+    def take_parsed(self, text: str) -> None:
+        """Likewise, for what is stored: one alone is never more than there is room for."""
+        if len(text) > UNWEIGHED_BYTES:
+            self.passed(len(text))
+            most = self._memory.limits.request_bytes_max * 3 // 4
+            self.take(min(text_weight(text.encode()), most))
 
     def take_record(self, size: int) -> None:
         """A record of so many bytes is about to be decoded: the most that it may take, as far as
@@ -353,6 +366,20 @@ class Account:
             self._memory.give_back(self, self.held)
 
 
+class OwnAccount(Account):
+    """That of work which requests wait for, such as a round of commits: it counts, and is never
+    kept waiting, for they hold memory meanwhile."""
+
+    __slots__ = ()
+
+    def take(self, size: int) -> None:
+        """Raises AboveLimit beyond what a request may take, and MemoryFull, at once, where all that
+        is held takes the process as far beyond its bound as that."""
+        self._memory.take_at_once(self, size)
+
+    def passed(self, size: int) -> None: ...
+
+
 class _Unaccounted(Account):
     """That of the process's own work, which has bounds of its own."""
 
@@ -368,7 +395,7 @@ class _Unaccounted(Account):
 
     def take_text(self, text: bytes) -> None: ...
 
-    def take_texts(self, texts: Sequence[str | bytes]) -> None: ...
+    def take_parsed(self, text: str) -> None: ...
 
     def take_chain(self, texts: Sequence[str | bytes]) -> None: ...
 
@@ -399,6 +426,9 @@ def account() -> Account:
     return _current.get()
 
 
-def work_for(account: Account | None) -> None:
-    """This thread works on the request of ``account`` from now on; None: on none."""
+def work_for(account: Account | None) -> Account:
+    """This thread works on the request of ``account`` from now on, None: on none; returns the one
+    before."""
+    before = _current.get()
     _current.set(_UNACCOUNTED if account is None else account)
+    return before

@@ -121,6 +121,7 @@ class GatewayService:
             ClaimKeeper(self._store, self._runtime, self.limits),
             rules,
             self._meters,
+            self.memory,
         )
         return CommitLoop(parts, self._hand_over, self.limits.leaders)
 

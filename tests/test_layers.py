@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "decide": "access conflict cpu errors limits model patching",
     "meters": "decide errors memory",
     "state": "cpu errors limits memory meters model patching runtime store",
-    "commit": "conflict cpu decide errors limits meters model patching runtime state store",
+    "commit": "conflict cpu decide errors limits memory meters model patching runtime state store",
     "read": "access cpu decide errors limits memory meters model patching runtime state store",
     "feed": "access errors limits memory meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,7 +39,8 @@ def main(
                 found = told_again(worker, held["genes"], held["seed"], "again")
             show(found)
             sys.exit(found.is_over)
-        search = Search(mongod.uri, seed, lambda line: print(line, flush=True) if verbose else None)
+        told = partial(print, flush=True) if verbose else lambda _: None
+        search = Search(mongod.uri, seed, told, partial(keep, findings))
         search.run(minutes * 60)
     print(f"{search.tried} programs; the worst of each aim and route:")
     for (aim, route), kept in sorted(search.worst.items()):
@@ -49,17 +51,23 @@ def main(
     )
     for found in search.over():
         show(found)
-        if findings is not None:
-            findings.mkdir(parents=True, exist_ok=True)
-            held = {"seed": found.seed, "genes": found.genes, "summary": summary(found)}
-            (findings / f"{found.seed}.json").write_text(json.dumps(held))
     sys.exit(bool(search.over()))
+
+
+def keep(folder: Path | None, found: Found) -> None:
+    """Write down how to run it again."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = {"seed": found.seed, "genes": found.genes, "summary": summary(found)}
+        (folder / f"{found.seed}.json").write_text(json.dumps(held))
 
 
 def show(found: Found) -> None:
     print(f"- {summary(found)}")
     for request in [*found.program.setup[:4], *found.program.attack[:2]]:
         print(f"    {request}")
+    for line in found.cost.told[:8]:
+        print(f"    logged: {line[:1_000]}")
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ class Search:
     uri: str
     seed: int
     told: Callable[[str], None] = lambda _: None
+    found: Callable[[Found], None] = lambda _: None  # is told of what breaks a bound, at once
     tried: int = 0
     worst: dict[tuple[str, str], list[Found]] = field(default_factory=dict)
 
@@ -89,6 +90,8 @@ class Search:
         found = told_again(worker, genes, seed, f"c{self.seed}-{self.tried}", family)
         self._keep(found)
         self.told(f"{self.tried}: {summary(found)}")
+        if found.is_over:
+            self.found(found)
         return found
 
     def _keep(self, found: Found) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ class Cost:
     sent_bytes: int = 0
     lost: bool = False
     statuses: list[int] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)  # what the worker logged of it
 
     @property
     def refused(self) -> list[int]:
@@ -62,6 +64,7 @@ class Worker:
         self.port, self.pid = port, pid
         self._tokens = {False: writer, True: reader}
         self._kept: dict[str, str] = {}
+        self._log = _newest_log()
         self._clock = (~pid << 3) | 2  # the CPU clock of that process (clock_getcpuclockid)
 
     def cpu_s(self) -> float:
@@ -69,6 +72,13 @@ class Worker:
             return time.clock_gettime(self._clock)
         except OSError as error:
             raise WorkerLost(str(error)) from error
+
+    def logged(self, start: int = 0) -> list[str]:
+        """The lines of its log from there on."""
+        try:
+            return self._log.read_text(errors="replace").splitlines()[start:]
+        except OSError:
+            return []
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=GIVE_UP_S)
@@ -173,6 +183,7 @@ def cost_of(worker: Worker, requests: list[Request], at_once: int) -> Cost:
     worker.forget_peak()
     cost = Cost(sent_bytes=sum(each.size_bytes for each in requests))
     kept: list[http.client.HTTPConnection] = []
+    logged = len(worker.logged())
     before_mib, before_s = worker.resident_mib(), worker.cpu_s()
     probe = _Probe(worker)
     probe.start()
@@ -194,10 +205,17 @@ def cost_of(worker: Worker, requests: list[Request], at_once: int) -> Cost:
         cost.memory_mib = worker.peak_mib() - before_mib
     except WorkerLost:
         cost.lost = True
+    cost.told = worker.logged(logged)
     cost.lost = cost.lost or probe.lost or any(each.is_alive() for each in clients)
     for connection in kept:
         connection.close()
     return cost
+
+
+def _newest_log() -> Path:
+    """That of the server that was started last: see ``benchmarks.processes.server``."""
+    logs = Path(tempfile.gettempdir()).glob("benchmark-*/output")
+    return max(logs, key=lambda each: each.stat().st_ctime_ns, default=Path("/dev/null"))
 
 
 @contextmanager

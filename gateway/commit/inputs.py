@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gateway import memory
 from gateway.commit.ranges import add_ranges
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
+from gateway.decide.record import refused_too_heavy
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
-from gateway.errors import DocumentForbidden
+from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull
 from gateway.model import WITHHELD, Document, Reply, token_revision
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, read_large, rebuild
@@ -37,8 +39,34 @@ def read_views(
 
     A catalog is left out if the cache lost its entry or a stored document is newer than the cache:
     the revision to decide at must then be found again. Where the documents are too large together,
-    a view covers its first requests alone, or its catalog is left out. Raises StoreUnreachable.
+    or take too much memory, a view covers its first requests alone, or its catalog is left out.
+    Raises StoreUnreachable.
     """
+    account = memory.account()
+    held = account.held
+    try:
+        return _views(store, cache, batches)
+    except (AboveLimit, MemoryFull) as error:
+        account.give_back(account.held - held)
+        catalog, requests = next(iter(batches.items()))
+        alone = {catalog: requests[:1]}
+        if len(batches) > 1 or len(requests) > 1:
+            views = read_views(store, cache, alone)
+            return {catalog: replace(view, requests=1) for catalog, view in views.items()}
+        if isinstance(error, MemoryFull):
+            return {}
+        views = _views(store, cache, alone, whole=False)
+        return {c: replace(view, requests=1, too_heavy=error) for c, view in views.items()}
+
+
+def _views(
+    store: Store,
+    cache: Cache,
+    batches: Mapping[str, Sequence[Request]],
+    *,
+    whole: bool = True,
+) -> dict[str, View]:
+    """``whole``: the documents that aren't cached are read with their contents."""
     views: dict[str, View] = {}
     absent: dict[str, set[str]] = {}
     for catalog, requests in batches.items():
@@ -67,7 +95,9 @@ def read_views(
         if len(seen.documents) < len(keys):
             absent[catalog] = keys - seen.documents.keys()
     if absent:
-        _read_documents(store, cache, views, absent, batches)
+        _read_documents(store, cache, views, absent, batches, whole=whole)
+    if not whole:
+        return views
     if any(request.ranges for c in views for request in batches[c]):
         add_ranges(store, cache, views, batches)
     if any(request.rebase for c in views for request in batches[c]):
@@ -111,6 +141,8 @@ def _read_documents(
     views: dict[str, View],
     absent: Mapping[str, set[str]],
     batches: Mapping[str, Sequence[Request]],
+    *,
+    whole: bool,
 ) -> None:
     """Add the documents that the cache lacks to the views, or drop views.
 
@@ -119,7 +151,9 @@ def _read_documents(
     """
     count = sum(map(len, absent.values()))
     tokens_alone = any(r.token_keys for catalog in absent for r in batches[catalog])
-    if count <= _FEW and not tokens_alone:
+    if not whole:
+        stored = dict(store.documents(absent, content_bytes_max=0))
+    elif count <= _FEW and not tokens_alone:
         stored = dict(store.documents(absent))
     else:
         stored = dict(store.documents(absent, content_bytes_max=_SMALL_BYTES // count))
@@ -161,7 +195,8 @@ def _choose_large(
             if index:
                 views[catalog] = replace(views[catalog], requests=index)
             elif more_bytes > DOCUMENTS_BYTES_MAX:
-                views[catalog] = replace(views[catalog], requests=1, too_heavy=more_bytes)
+                refused = refused_too_heavy(more_bytes)
+                views[catalog] = replace(views[catalog], requests=1, too_heavy=refused)
             else:
                 del views[catalog]
             break

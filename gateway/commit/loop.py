@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from itertools import takewhile
 
+from gateway import memory
 from gateway.commit.callers import Callers
 from gateway.commit.handover import HandOver
 from gateway.commit.messages import Handed
@@ -175,27 +176,37 @@ class CommitLoop:
         return pending.outcome is not None
 
     def _lead(self) -> None:
+        account = self._account()
         while True:
-            self._run(Round(self._parts, self._guesses, self._queue.take()))
+            self._run(Round(self._parts, self._guesses, self._queue.take()), account)
+
+    def _account(self) -> memory.Account:
+        """What this leader holds, round by round."""
+        if self._parts.memory is not None:
+            memory.work_for(self._parts.memory.own_account())
+        return memory.account()
 
     def _start_apart(self) -> None:
         for number in range(_LEADERS_APART):
             self._runtime.spawn(self._lead_apart, f"leader-apart-{number}")
 
     def _lead_apart(self) -> None:
+        account = self._account()
         while True:
             taken = self._queue.take_apart()
             if isinstance(taken, dict):
-                self._run(Round(self._parts, self._guesses, taken))
+                self._run(Round(self._parts, self._guesses, taken), account)
             else:
                 taken()
                 self._leave_lines()
 
-    def _run(self, current: Round) -> None:
+    def _run(self, current: Round, account: memory.Account) -> None:
         try:
             current.run()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
             current.abandon(error)
+        if account.held:
+            account.close()
         self._leave_lines()
 
     def _leave_lines(self) -> None:

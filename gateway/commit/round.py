@@ -35,6 +35,7 @@ from gateway.commit.resolve import FIRST_PAUSE_S, in_doubt, longer, moved_once_m
 from gateway.decide.decide import decide
 from gateway.decide.request import Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
+from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes
 from gateway.model import Commit, HeadMove, Reply, Verdict
 from gateway.runtime import Runtime
@@ -65,6 +66,7 @@ class RoundParts:
     claims: ClaimKeeper
     rules: Rules
     meters: Meters = NO_METERS
+    memory: Memory | None = None  # of the process; None: nobody counts it
 
 
 class Round:

@@ -38,7 +38,6 @@ from gateway.decide.record import (
     recorded_change,
     refuse_heavy,
     refuse_oversized,
-    refused_too_heavy,
     values_due,
 )
 from gateway.decide.request import (
@@ -54,7 +53,7 @@ from gateway.decide.request import (
 from gateway.decide.settings import NO_SETTINGS, parse_settings
 from gateway.decide.verdicts import is_remembered, retold, stands, verdict_of
 from gateway.decide.work import Items
-from gateway.errors import CommitError, ConditionFailed, DocumentNotFound
+from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNotFound
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -236,9 +235,9 @@ class Deciding(BatchState):
                 error.at(self.revision)
             return Refused(error)
 
-    def too_heavy(self, request: Request, attempt: int, size_bytes: int) -> Outcome:
+    def too_heavy(self, request: Request, attempt: int, refused: AboveLimit) -> Outcome:
         """The refusal of a request whose documents weren't all read."""
-        outcome = Refused(refused_too_heavy(size_bytes))
+        outcome = Refused(refused)
         try:
             refuse_forbidden(request, self.document)
         except CommitError as error:

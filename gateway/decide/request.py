@@ -35,7 +35,7 @@ from gateway.decide.ranges import (
     looks_of,
 )
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import CommitError, code_of
+from gateway.errors import AboveLimit, CommitError, code_of
 from gateway.limits import ServiceLimits
 from gateway.model import (
     OWN_KEYS,
@@ -305,8 +305,8 @@ class View(msgspec.Struct, frozen=True):
     ids of its last commit and verdict, see ``Head``. ``tail`` are the last commits, and
     ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
     ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
-    ``too_heavy``: the bytes of documents that the first one is about, where these are more than are
-    read for one request; then they aren't there, and it is refused.
+    ``too_heavy``: the refusal of the first one, where the documents that it is about are more than
+    are read for one request; then they aren't there.
     ``deleted``: the catalog was, at ``revision``.
     """
 
@@ -320,7 +320,7 @@ class View(msgspec.Struct, frozen=True):
     judged: int = 0
     verdicts: tuple[Verdict, ...] = ()
     requests: int | None = None
-    too_heavy: int | None = None
+    too_heavy: AboveLimit | None = None
     ranges: Ranges = NO_RANGES
     changed_since: int | None = None
     changed: frozenset[str] = frozenset()

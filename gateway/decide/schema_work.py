@@ -48,6 +48,10 @@ _STEPS_MAX = 500_000
 _VALUES_MAX = 200_000
 # Different patterns of a catalog; each takes 20 kB or more, and some microseconds to compile.
 _PATTERNS_MAX = 500
+# What each takes beside, and how many times as much as ``compiled_bytes`` tells: it is compiled
+# several times, one way and the other.
+_PATTERN_BYTES = 4 * 1024
+_MACHINES = 8
 # Levels after which a schema that leads back to itself may come back to where it was.
 _PERIOD_MAX = 8
 # So many characters of a document's text count as one value.
@@ -142,6 +146,12 @@ class Weighing:
             endless = [ENDLESS] * (_DEPTH_MAX + 1 - len(parts))
             parts, texts = parts + endless, texts + endless
         return Load(tuple(parts), tuple(texts))
+
+    @property
+    def memory_bytes(self) -> int:
+        """About what the patterns so far take, compiled and in use."""
+        compiled_bytes = sum(self._patterns.values())
+        return _PATTERN_BYTES * len(self._patterns) + _MACHINES * compiled_bytes
 
     def _weigh_patterns(self, schema: Any) -> None:
         for pattern in patterns_in(schema):

@@ -25,8 +25,9 @@ from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_
 from patching.values import Absent
 
 _SCHEMAS_MAX = 100
-_BYTES_MAX = 16 * 1024 * 1024
+_BYTES_MAX = 64 * 1024 * 1024
 _ENTRY_BYTES = 2_000
+_JSON_TIMES = 12  # the document, and its schemas compiled
 _NUMBER_MAX = 2**53
 _ITEM_BYTES = 50  # an item's key takes as long to look up as so many bytes of a document to read
 
@@ -40,6 +41,7 @@ class CatalogSettings:
     retention_age_s: int | None = None
     retention_commits: int | None = None
     lists: ListDeclarations = NO_DECLARATIONS
+    patterns_bytes: int = 0  # of memory that those of its schemas take
 
     def require_valid(
         self, key: str, content: Json, size_bytes: int, before: Json | Absent = ABSENT
@@ -70,7 +72,7 @@ NO_SETTINGS: Final = CatalogSettings()
 class CompiledSettings:
     """A cache of compiled settings by the id of their commit; it drops the oldest. Thread-safe.
 
-    ``bytes_max`` bounds the size of their JSON; compiled, they take several times as much.
+    ``bytes_max`` bounds the memory that they take; the last one stays, whatever it takes.
     """
 
     def __init__(self, lock: AbstractContextManager[object], bytes_max: int = _BYTES_MAX) -> None:
@@ -94,7 +96,7 @@ class CompiledSettings:
         with cpu.whole(), self._lock:
             self._drop(document.commit_id)
             self._known[document.commit_id] = document, settings
-            self._bytes += document.size_bytes + _ENTRY_BYTES
+            self._bytes += _memory_of(document, settings)
             while self._bytes > self._bytes_max and len(self._known) > 1:
                 self._drop(next(iter(self._known)))
         return settings
@@ -102,7 +104,11 @@ class CompiledSettings:
     def _drop(self, commit_id: str) -> None:
         known = self._known.pop(commit_id, None)
         if known is not None:
-            self._bytes -= known[0].size_bytes + _ENTRY_BYTES
+            self._bytes -= _memory_of(*known)
+
+
+def _memory_of(document: Document, settings: CatalogSettings) -> int:
+    return _ENTRY_BYTES + _JSON_TIMES * document.size_bytes + settings.patterns_bytes
 
 
 @cpu.interruptible
@@ -122,6 +128,7 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
     weighing = Weighing(strict=not accepted)
     return CatalogSettings(
         schemas=tuple(key_schema(name, each, weighing) for name, each in asked["schemas"].items()),
+        patterns_bytes=weighing.memory_bytes,
         require_precondition=asked["require_precondition"],
         retention_age_s=asked["retention"].get("age_seconds"),
         retention_commits=asked["retention"].get("commits"),

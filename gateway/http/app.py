@@ -248,4 +248,5 @@ def _register_routes(
 
 
 def _answer_error(error: Exception) -> Answer:
+    cpu.conclude()  # an account that is used up would break this off, too
     return problem_answer(error, this_request())

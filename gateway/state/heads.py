@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from gateway import cpu, memory
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.model import Claim, Commit, Head, HeadPosition, Verdict
@@ -227,6 +228,7 @@ class Settler:
         if head is None or not (head.tail or head.verdicts):
             return True
         tail = Tail(read_at, head.written, list(head.tail or ()), list(head.verdicts or ()))
+        own, held = cpu.work_for(None), memory.work_for(None)  # it isn't what the request asks for
         try:
             write_out(
                 self._store,
@@ -243,6 +245,9 @@ class Settler:
             # Where others have finished it meanwhile, what it was to be applied to may be gone.
             if not self.is_written(catalog, standing.revision):
                 raise
+        finally:
+            cpu.work_for(own)
+            memory.work_for(held)
         self._cache.wrote(catalog, head.revision)
         self._cache.wrote_verdicts(catalog, head.judged)
         return True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.memory import PARSED, parsed_bytes
 from gateway.model import Commit, Document, Reply
 
-# Of a reply about so much: its values are those of documents, and each has a fixed cost besides.
+# Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
 _MEMORY_PER_JSON_BYTE = 6
 MEMORY_PER_ENTRY = 1_000
 # To weigh a smaller document costs less than to look whether it has to be.

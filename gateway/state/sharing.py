@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from gateway import cpu, memory
 from gateway.runtime import Runtime
 from gateway.state.suspects import Suspects
 from gateway.store.contract import Unsent
@@ -111,11 +112,14 @@ class _Gathering(Generic[_Name, _Found]):
         return group
 
     def _look(self, group: _Group[_Name, _Found]) -> None:
+        own, held = cpu.work_for(None), memory.work_for(None)  # it is for all of them
         try:
             group.found = self._look_at(group.names)
         except Exception as error:  # noqa: BLE001 - handed to everybody of the group
             group.error = error
         finally:
+            cpu.work_for(own)
+            memory.work_for(held)
             with self._lock:
                 self._under_way.remove(group)
                 following, self._gathering = self._gathering, None

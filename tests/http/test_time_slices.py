@@ -210,7 +210,7 @@ ATTACKS: dict[Callable[[Worker], Answered], tuple[int, ...]] = {
     keyed_rules: (404, 409, 413, 422),
     removals: (200, 413, 422),
     large_numbers: (201, 422),
-    stored_numbers: (200,),
+    stored_numbers: (200, 422),
 }
 
 
@@ -238,7 +238,7 @@ def test_others_are_answered_while_a_heavy_request_is_computed(worker: Worker) -
 def test_what_is_too_heavy_is_refused_and_its_key_decides_nothing(mongodb_uri: str) -> None:
     with (
         own_database(mongodb_uri) as database,
-        RunningGateway(mongodb_uri, database, workers=1, request_cpu_ms=10) as running,
+        RunningGateway(mongodb_uri, database, workers=1, request_cpu_ms=50) as running,
     ):
         worker = Worker(running.port)
         body = json.dumps({"then": [LONG_MOVES] * 5}).encode()
@@ -250,3 +250,19 @@ def test_what_is_too_heavy_is_refused_and_its_key_decides_nothing(mongodb_uri: s
         assert worker.send("GET", "/v1/catalogs/r/outcomes/heavy").status == 404
         assert worker.sends("PUT", "/v1/catalogs/r/documents/k", 1).status == 201
         assert worker.metric("gateway_broken_off_total") >= 1
+
+
+def test_a_read_that_is_too_heavy_is_refused(mongodb_uri: str) -> None:
+    body = b"[" + b"1e300," * 500_000 + b"1]"
+    with own_database(mongodb_uri) as database:
+        with RunningGateway(mongodb_uri, database, workers=1) as running:
+            worker = Worker(running.port)
+            assert worker.send("PUT", "/v1/catalogs/r/documents/large", body, JSON).status == 201
+            assert worker.sends("PUT", "/v1/catalogs/r/documents/k1", 1).status == 201
+        with RunningGateway(mongodb_uri, database, workers=1, request_cpu_ms=50) as running:
+            worker = Worker(running.port)
+            for about in ("documents?select=digest", "differences?from=0"):
+                refused = worker.send("GET", f"/v1/catalogs/r/{about}")
+                problem = refused.json()
+                assert (refused.status, problem["code"]) == (422, "too_much_work"), about
+            assert worker.send("GET", "/v1/catalogs/r/documents/k1").status == 200

@@ -24,7 +24,7 @@ from gateway.access.token_buckets import Shares
 from gateway.decide.strict import load
 from gateway.http.context import Context, Environ, WsgiApplication, context_of, declared_bytes
 from gateway.http.door.rate_limits import spend_body_bytes
-from gateway.http.wire.body import decode_value, read_body, weigh
+from gateway.http.wire.body import decode_value, read_body, require_few_values
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import require_json
 from gateway.http.wire.members import invalid_body
@@ -249,18 +249,22 @@ def claim_share(context: Context) -> None:
 def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -> bytes:
     """The request's body, never empty. It is counted as under way and against the rate limits.
 
-    ``parsed``: the body will be decoded, and counts with the memory that this takes. Raises
-    RequestRefused, also for too many values; TryLater where too much is under way; AccessError
+    ``parsed``: the body will be decoded, and the request's account holds what this takes. Raises
+    RequestRefused, also for too many values; TryLater where too much is under way; AboveLimit and
+    MemoryFull where there is no room for it; AccessError
     where the principal would not be let in any more; StoreUnavailable; and the connection's errors
     (werkzeug's BadRequest).
     """
     raw = read_body(context.environ, limits)
-    weight = weigh(raw, limits) if parsed else len(raw)
+    if parsed:
+        require_few_values(raw, limits)
     if context.seat is not None:
         try:
-            context.seat.take(weight)
+            context.seat.take(len(raw))
         except Full as full:
             raise _refusal(full) from full
+    if parsed and context.account is not None:
+        context.account.take_text(raw)
     if context.spending is not None:
         spend_body_bytes(context, len(raw))
     context.require_still_let_in()  # a slow body may outlive a token

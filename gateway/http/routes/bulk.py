@@ -30,9 +30,9 @@ from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
-from gateway import cpu
+from gateway import cpu, memory
 from gateway.decide.request import Refused, Request, WriteOutcome, is_for_now
-from gateway.errors import Forbidden, GatewayError, HeldBack
+from gateway.errors import Forbidden, GatewayError, HeldBack, MemoryFull
 from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
@@ -71,6 +71,11 @@ _SEND_BYTES: Final = 4 * 1024
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
 _HELD_BACK_MAX: Final = 10_000
+# Of memory, that the lines committed at a time take once they are parsed; what isn't counted; and
+# what may count for a line alone, which is refused where it has too many values.
+_PARSED_BYTES_MAX: Final = 24 * MIB
+_UNCOUNTED_BYTES: Final = MIB
+_PARSED_LINE_BYTES_MAX: Final = 128 * MIB
 # Headers about a single write, which belong in its line.
 _HEADERS_OF_LINES: Final = {
     "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
@@ -127,6 +132,7 @@ class _Run:
         self._gateway = gateway
         self._terms = terms
         self._name = context.request_id
+        self._holder = context.holder
         self._body = get_input_stream(context.environ)
         self._connection = context.environ.get("gunicorn.socket")
         self._bound_sending = unbound_sending(self._connection)
@@ -247,7 +253,7 @@ class _Run:
         """The committer: until there are no more lines, or nobody takes the answers."""
         index = 0
         try:
-            while lines := self._lines.take():
+            for lines in self._windows_taken():
                 self._pace(OPERATIONS, len(lines))
                 answers = self._window(index, lines)
                 index += len(answers)
@@ -266,6 +272,33 @@ class _Run:
             self._lines.close()
             self._audit.tell_end(index, self._ended_early)
             self._spool.end()
+
+    def _windows_taken(self) -> Iterator[list[BodyLine]]:
+        """The windows that are taken, each cut to some that take little memory once parsed, or to a
+        line alone. It is there while they are committed."""
+        account = self._gateway.memory.account()
+        account.claim(self._holder)
+        memory.work_for(account)
+        try:
+            while lines := self._lines.take():
+                for some, memory_bytes in _light(lines):
+                    if not self._has_memory(account, memory_bytes):
+                        return
+                    yield some
+                    account.close()
+        finally:
+            account.close()
+
+    def _has_memory(self, account: memory.Account, size: int) -> bool:
+        """Wait until there is so much, or nobody takes the answers any more. No line is refused for
+        waiting."""
+        while size > _UNCOUNTED_BYTES and not self._lines.is_closed():
+            try:
+                account.take(size)
+            except MemoryFull:
+                continue
+            break
+        return not self._lines.is_closed()
 
     def _window(self, first: int, lines: list[BodyLine]) -> list[bytes]:
         """The answers to ``lines``, the first of which has the index ``first``; fewer of them where
@@ -298,6 +331,7 @@ class _Run:
                     told.append(refused_line(error))
                 answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
         self._spend_beyond_lines(requests.values())
+        cpu.conclude()  # the answers tell of what is done
         done = self._gateway.commit_each(list(requests.values()))
         decided = dict(zip(requests, zip(requests.values(), done, strict=True), strict=True))
         terms = self._terms
@@ -351,6 +385,20 @@ class _Run:
         except GatewayError as error:
             return error
         return None
+
+
+def _light(lines: list[BodyLine]) -> Iterator[tuple[list[BodyLine], int]]:
+    """``lines`` in their order, as many at a time as take little memory, and how much that is."""
+    some: list[BodyLine] = []
+    size = 0
+    for line in lines:
+        more = 0 if line.text is None else memory.text_weight(line.text)
+        if some and size + more > _PARSED_BYTES_MAX:
+            yield some, size
+            some, size = [], 0
+        some.append(line)
+        size += more
+    yield some, min(size, _PARSED_LINE_BYTES_MAX)
 
 
 def _pieces(body: Any) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ import msgspec
 from flask import Flask
 
 from gateway import memory
+from gateway.cpu import interruptible
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
@@ -180,6 +181,7 @@ def _told(document: Document) -> _Told:
     return _Told(document.token, _encoded(document))
 
 
+@interruptible
 def _encoded(document: Document) -> msgspec.Raw:
     return msgspec.Raw(encode(_shape(document)))
 
@@ -219,6 +221,7 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     return names
 
 
+@interruptible
 def _export_line(document: Document) -> bytes:
     """With what is between it and the one before."""
     return b",\n" + encode(document.key) + b":" + encode(document.content)

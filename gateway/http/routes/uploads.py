@@ -9,6 +9,7 @@ from flask import Flask
 from marshmallow import ValidationError, fields
 from msgspec.structs import replace
 
+from gateway import memory
 from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import WriteOutcome
 from gateway.decide.strict import Exact, strict
@@ -16,7 +17,7 @@ from gateway.errors import ConditionFailed
 from gateway.http.context import Context, Environ, declared_bytes, this_request
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.body import decode_document, weigh
+from gateway.http.wire.body import decode_document, require_few_values
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, percent_decoded, preferences, require_key
@@ -141,8 +142,11 @@ class UploadRoutes:
         earlier = self._uploads.earlier(opened)
         if earlier is not None:
             return earlier
+        # In parts, and joined; then as it is parsed.
+        memory.account().take(2 * sum(each.size_bytes for each in opened.parts))
         raw = self._uploads.content(opened, numbers)
-        weigh(raw, self._limits)
+        require_few_values(raw, self._limits)
+        memory.account().take_text(raw)
         value, size_bytes = decode_document(raw, self._limits)
         return self._uploads.commit(
             opened,

@@ -50,9 +50,7 @@ _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
 _DIGITS_MAX = 4000
 # Too small to take much, whatever is in it.
-_UNWEIGHED_BYTES = 4096
-# The memory of values, and the usual growth of JSON when it is parsed.
-_ARRAY_BYTES, _OBJECT_BYTES, _ITEM_BYTES, _USUAL_GROWTH = 64, 200, 16, 4
+_UNCOUNTED_BYTES = 4096
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _POINTER_CHARACTERS_MAX = 1000
 # Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
@@ -78,15 +76,12 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
 
 
 @computed
-def weigh(raw: bytes, limits: RequestLimits) -> int:
-    """The weight of ``raw`` once decoded, in bytes of usual JSON, told without decoding it.
-
-    Raises RequestRefused where it holds too many values. They are counted by their commas and
-    brackets: each value except the first of its container follows a comma.
+def require_few_values(raw: bytes, limits: RequestLimits) -> None:
+    """Raise RequestRefused where ``raw`` holds too many values, told without decoding it. They are
+    counted by their commas and brackets: each except the first of its container follows a comma.
     """
-    size = len(raw)
-    if size <= _UNWEIGHED_BYTES:
-        return size
+    if len(raw) <= _UNCOUNTED_BYTES:
+        return
     arrays, objects, commas = raw.count(b"["), raw.count(b"{"), raw.count(b",")
     if arrays + objects + commas > limits.body_values_max:
         marks = _TEXT.sub(b"", raw)  # there are commas in texts too
@@ -99,8 +94,6 @@ def weigh(raw: bytes, limits: RequestLimits) -> int:
                 maximum=limits.body_values_max,
                 actual=actual,
             )
-    decoded = _ARRAY_BYTES * arrays + _OBJECT_BYTES * objects + _ITEM_BYTES * commas
-    return max(size, decoded // _USUAL_GROWTH)
 
 
 def refuse_encoded(environ: Environ) -> None:

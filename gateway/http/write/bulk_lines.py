@@ -55,7 +55,7 @@ from gateway.http.wire.body import (
     decode_patch,
     decode_value,
     refuse_repeated,
-    weigh,
+    require_few_values,
 )
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
@@ -165,7 +165,7 @@ def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> R
             maximum=maximum,
             actual=line.size_bytes,
         )
-    weigh(line.text, terms.limits)
+    require_few_values(line.text, terms.limits)
     members, large = _members(line.text, terms.limits)
     operation = required_text(members, "op")
     if operation not in _OPERATIONS:

@@ -86,7 +86,7 @@ _WINDOW_BYTES_MAX: Final = 4 * MIB
 _WINDOW_BYTES_MIN: Final = MIB // 16
 # What the windows of all requests may have together, unless each has the least already.
 _WINDOWS_LINES: Final = 4096
-_WINDOWS_BYTES: Final = 256 * MIB
+_WINDOWS_BYTES: Final = 64 * MIB
 
 
 class Windows:

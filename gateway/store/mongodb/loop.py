@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 
+from gateway import memory
 from gateway.model import Claim, Commit, Document, Head, HeadMove, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, StoreUnreachable
 from gateway.store.mongodb import records
@@ -26,6 +27,7 @@ from gateway.store.mongodb.records import Record
 _log = logging.getLogger(__name__)
 
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
+_COMMITS_MEMORY_MAX = 64 * 1024 * 1024
 # The second try finds the record that the first one met, unless it was purged meanwhile.
 _WRITE_TRIES = 4
 # An insert takes the server a fifth of the time of an update that inserts; for a few documents
@@ -124,15 +126,16 @@ class LoopPart(StorePart):
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
         prefixes: dict[str, list[Commit]] = {}
-        left_bytes = _COMMITS_BYTES_MAX
+        left_bytes, left_memory = _COMMITS_BYTES_MAX, _COMMITS_MEMORY_MAX
         with self._on.reading() as session:
             for record in self._on.commits.find(in_spans(spans), session=session).sort("_id"):
                 catalog = record["catalog"]
                 prefix = prefixes.setdefault(catalog, [])
                 if record["revision"] == spans[catalog][0] + len(prefix) + 1:
-                    prefix.append(records.commit_from(record))
+                    prefix.append(records.bounded_commit_from(record))
                 left_bytes -= len(record["changes"])
-                if left_bytes < 0:
+                left_memory -= memory.text_weight(record["changes"].encode())
+                if min(left_bytes, left_memory) < 0:
                     break
         return prefixes
 

@@ -137,7 +137,7 @@ _name_of = msgspec.json.Decoder(_Named).decode
 
 
 def _chain(found: Sequence[Record]) -> Undecoded[Commit]:
-    return Undecoded(found, records.whole_commit_from, _changes_size, _changes_text)
+    return Undecoded(found, records.bounded_commit_from, _changes_size, _changes_text)
 
 
 def _begins(record: Record) -> bool:

@@ -134,14 +134,14 @@ def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record
     return record
 
 
-def whole_commit_from(record: Mapping[str, Any]) -> Commit:
-    """Of a chain, which was weighed as a whole."""
+def bounded_commit_from(record: Mapping[str, Any]) -> Commit:
+    """One of several whose memory is bounded together."""
     return commit_of(record["catalog"], record)
 
 
 def commit_from(record: Mapping[str, Any]) -> Commit:
     """Raises AboveLimit and MemoryFull, as all do here that decode what may be large."""
-    memory.account().take_texts((record["changes"],))
+    memory.account().take_parsed(record["changes"])
     return commit_of(record["catalog"], record)
 
 
