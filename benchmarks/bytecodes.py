@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,12 +38,9 @@ def _patch() -> Callable[[int], None]:
     from gateway.http import create_app
     from gateway.limits import ServiceLimits
     from gateway.runtime import ThreadRuntime
-    from gateway.service import GatewayService
-    from tests.memory_store import MemoryStore
 
-    client = create_app(
-        GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
-    ).test_client()
+    service, store = _service_and_store()
+    client = create_app(service(store(), ThreadRuntime(), ServiceLimits())).test_client()
 
     def patch(number: int) -> None:
         body = json.dumps([{"op": "replace", "path": "/n", "value": number}])
@@ -52,6 +50,16 @@ def _patch() -> Callable[[int], None]:
     answer = client.put(_PATH, json={"n": -1, "text": "x" * 2000})
     assert answer.status_code == 201, answer.text
     return patch
+
+
+def _service_and_store() -> tuple[Any, Any]:
+    """Their classes, also where a checkout has them under their former names."""
+    service = import_module("gateway.service")
+    try:
+        store = import_module("tests.memory_store")
+    except ModuleNotFoundError:
+        store = import_module("gateway.store.memory")
+    return getattr(service, "GatewayService", None) or service.Gateway, store.MemoryStore
 
 
 def _counted(act: Callable[[], None]) -> int:
