@@ -11,8 +11,8 @@ names' code points, and for each value one text:
     "\\ud800"               "\\ud800"   and what UTF-8 can't hold
 
 That is RFC 8785 but for whole numbers, which it would round to doubles, and for the order of
-characters beyond U+FFFF, which it takes apart. Most documents are written so by msgspec; where its
-text may differ, `_written` writes the document once more.
+characters beyond U+FFFF, which it takes apart. Most documents are written so by msgspec, but for
+the `.0` of whole numbers; where its text may differ otherwise, `_written` writes it once more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 _FLOAT: Final = b"\xcb"
 _NOT_FINITE: Final = (b"\xcb\x7f", b"\xcb\xff")  # and numbers above 1e300
 # In a text such a piece is rare: there a quote follows.
-_is_whole: Final = re.compile(rb"\.0(?:[,\]}]|\Z)").search
+_whole: Final = re.compile(rb"\.0(?=[,\]}]|\Z)")
 _has_exponent: Final = re.compile(rb"e[+-]?[0-9]+(?:[,\]}]|\Z)").search
 _string: Final = json.JSONEncoder(ensure_ascii=False).encode
 _PIECES_A_PART: Final = 4096
@@ -73,9 +73,21 @@ def _as_encoded(value: Json) -> bytes | None:
         return None
     if _FLOAT not in packed:
         return text
-    if _is_whole(text) or _has_exponent(text) or any(nan in packed for nan in _NOT_FINITE):
+    if any(nan in packed for nan in _NOT_FINITE):
         return None
-    return text
+    return _with_whole_numbers(text) if _whole.search(text) or _has_exponent(text) else text
+
+
+def _with_whole_numbers(text: bytes) -> bytes | None:
+    """`text`, by msgspec, without the `.0` of whole numbers. None where it has an exponent or a
+    negative zero, a quote within a string, or a string that ends as such a number does."""
+    if b"\\" in text:
+        return None
+    numbers = b'"'.join(text.split(b'"')[::2])  # every other piece is a string
+    if _has_exponent(numbers) or b"-0.0" in numbers:
+        return None
+    written, count = _whole.subn(b"", text)
+    return written if count == len(_whole.findall(numbers)) else None
 
 
 class _Text(str):

@@ -176,3 +176,21 @@ def test_no_document_is_too_deep() -> None:
     for _ in range(5_000):
         deep = [deep]
     assert canonical(deep) == b"[" * 5_000 + b"1" + b"]" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": 1.0, "b": [2.0, -3.0]}, '{"a":1,"b":[2,-3]}'),
+        ({"a": 1.0, "b": "x,1.0,y"}, '{"a":1,"b":"x,1.0,y"}'),
+        ({"a": 1.0, ",2.0]": 0}, '{",2.0]":0,"a":1}'),
+        ({"a": 1.0, "b": '"'}, r'{"a":1,"b":"\""}'),
+        ({"a": 1.0, "b": "\\"}, r'{"a":1,"b":"\\"}'),
+        ({"a": 1.0, "b": -0.0}, '{"a":1,"b":0}'),
+        ({"a": 1.0, "b": 1e22}, '{"a":1,"b":10000000000000000000000}'),
+        ({"a": 1.0, "b": "1e5,"}, '{"a":1,"b":"1e5,"}'),
+        (1.0, "1"),
+    ],
+)
+def test_a_whole_number_loses_its_fraction_and_nothing_else_does(value: Json, text: str) -> None:
+    assert canonical(value) == text.encode()
