@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import patching
+import patching.footprints
 from gateway.decide import decide, drafts
 from gateway.decide.decide import BatchState
 
@@ -28,7 +29,7 @@ LISTS: Mapping[str, Mutation] = {
     "items-in-place": mutation(
         "a patch that goes by index is rebased only where the items are in their places",
         "untrue-commit untrue-no-op",
-        (patching, "displaced", breakages.nothing_displaced),
+        (patching.footprints, "displaced", breakages.nothing_displaced),
         adjust=listing_at_a_distance,
     ),
     "declared-of-all": mutation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import patching
+import patching.ownership
 from gateway.decide import drafts
 from gateway.decide.decide import Deciding
 from gateway.state import replay
@@ -48,13 +48,13 @@ OWNING: Mapping[str, Mutation] = {
     "let-go-of-own": mutation(
         "letting go removes nothing that another owns, too",
         "owners",
-        (patching, "let_go", breakages.let_all_go),
+        (patching.ownership, "let_go", breakages.let_all_go),
         adjust=owning,
     ),
     "let-go-whole": mutation(
         "letting go removes what nobody else owns",
         "owners",
-        (patching, "let_go", breakages.let_nothing_go),
+        (patching.ownership, "let_go", breakages.let_nothing_go),
         adjust=owning,
     ),
     "prune-nobodys": mutation(

@@ -15,7 +15,7 @@ from gateway.model import Commit, Document
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import tail
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
@@ -273,7 +273,7 @@ class SleeperAmidParts:
         self.awake = threading.Event()
 
     def _away(self) -> None:
-        raise Unreachable("their connection is dead")
+        raise StoreUnreachable("their connection is dead")
 
     def sleep(self) -> None:
         """As ``Sleeper.sleep``."""

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.decide.request import Unknown
 from gateway.model import Commit, Head
-from gateway.service import Gateway
+from gateway.service import GatewayService
 from gateway.state import tail
 from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
@@ -137,7 +137,7 @@ def take_over_and_sleep(
 
 
 @contextmanager
-def stopped_writer(world: World, write: Callable[[Gateway], object]) -> Iterator[None]:
+def stopped_writer(world: World, write: Callable[[GatewayService], object]) -> Iterator[None]:
     """The tail's own writer is stopped meanwhile, and goes on afterwards."""
     stopped, theirs = world.watched()
     reached, go_on = threading.Event(), threading.Event()
