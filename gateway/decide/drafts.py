@@ -43,7 +43,7 @@ from gateway.decide.ranges import RangeEdit, is_under
 from gateway.decide.reverting import Revert, reverted
 from gateway.errors import ChangedSince, CommitError, DocumentNotFound, TargetExists, refusal_of
 from gateway.limits import ServiceLimits
-from gateway.model import Attributes, Document, Skipped, living
+from gateway.model import Attributes, DocumentRecord, Skipped, living
 from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.values import Absent
@@ -69,7 +69,7 @@ class Drafts:
         self,
         catalog: str,
         by: Principal,
-        document_of: Callable[[str], Document | None],
+        document_of: Callable[[str], DocumentRecord | None],
         limits: ServiceLimits,
         author: str,
         revision: int,
@@ -184,7 +184,7 @@ class Drafts:
                     self._changed[key] = draft
         return self._changed
 
-    def found(self, key: str) -> Document | None:
+    def found(self, key: str) -> DocumentRecord | None:
         """The live document that the draft changes or deletes; None if the draft is a new one."""
         document = living(self._document_of(key))
         anew = key in self._deleted and self._draft(key).content is not ABSENT

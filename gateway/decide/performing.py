@@ -14,7 +14,7 @@ from gateway.decide.drafts import Drafts
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement
 from gateway.errors import CommitError, DocumentForbidden
-from gateway.model import Document, living
+from gateway.model import DocumentRecord, living
 from patching import ABSENT
 
 # No client can send it as part of a token: what isn't committed yet has none that anybody knows.
@@ -85,12 +85,12 @@ class _DraftState:
     def revision(self) -> int:
         return self._state.revision
 
-    def document(self, key: str) -> Document | None:
+    def document(self, key: str) -> DocumentRecord | None:
         before = self._state.document(key)
         draft = self._drafts.left(key)
         if draft is None:
             return before
-        return Document(
+        return DocumentRecord(
             key,
             draft.content,
             self.revision + 1,
@@ -101,7 +101,7 @@ class _DraftState:
             attributes=draft.attributes,
         )
 
-    def base(self, key: str, token: str) -> Document | None:
+    def base(self, key: str, token: str) -> DocumentRecord | None:
         return self._state.base(key, token)
 
     def changed_under(self, prefix: str, since: int) -> int | None:

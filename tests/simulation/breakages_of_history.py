@@ -19,7 +19,7 @@ from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
 from gateway.feed import hub as watch_hub
-from gateway.model import Document, PinRecord
+from gateway.model import DocumentRecord, PinRecord
 from gateway.read import listing
 from gateway.retention import compaction
 from gateway.state import heads, tail
@@ -77,7 +77,7 @@ def nothing_overlaps(*_: object) -> list[str]:
 _states = tail.states
 
 
-def first_state_alone(*given: Any) -> list[Document]:
+def first_state_alone(*given: Any) -> list[DocumentRecord]:
     return _states(*given)[:1]
 
 
@@ -130,9 +130,9 @@ def as_it_is_now(
     self: listing.Listing,  # noqa: ARG001
     catalog: str,  # noqa: ARG001
     key: str,  # noqa: ARG001
-    record: Document | None,
+    record: DocumentRecord | None,
     revision: int,  # noqa: ARG001
-) -> Document | None:
+) -> DocumentRecord | None:
     return record if record is not None and record.exists else None
 
 

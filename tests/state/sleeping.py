@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
-from gateway.model import Commit, Document
+from gateway.model import CommitRecord, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import tail
@@ -76,9 +76,9 @@ class Noted(NoMeters):
         self.went_back += 1
 
 
-def sent_by(watched: WatchedStore, call: str) -> list[Document | Commit]:
+def sent_by(watched: WatchedStore, call: str) -> list[DocumentRecord | CommitRecord]:
     """What is given to the call from now on."""
-    sent: list[Document | Commit] = []
+    sent: list[DocumentRecord | CommitRecord] = []
     method = getattr(watched, call)
 
     def noted(given: Any) -> None:

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.decide.request import Unknown
-from gateway.model import Commit, Head
+from gateway.model import CommitRecord, Head
 from gateway.service import GatewayService
 from gateway.state import tail
 from gateway.store.contract import Store, StoreUnreachable
@@ -393,7 +393,7 @@ def test_a_cache_below_the_floor_starts_again(store: Store) -> None:
 def test_a_writer_that_slept_while_it_looked_looks_again() -> None:
     """Simulation seed 10003163: the head was read, its answer lay there until history was swept."""
     clock = SetClock()
-    mine = cast(Commit, SimpleNamespace(revision=3, id="3"))
+    mine = cast(CommitRecord, SimpleNamespace(revision=3, id="3"))
     heads = [Head("c", 3, tail=(mine,)), Head("c", 3, written=3, floor=3, tail=())]
 
     class Answers:

@@ -10,7 +10,7 @@ from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape
 from gateway.http.write.answer import Result, headers_of, preferences_applied, written_shape
 from gateway.http.write.ask import Ask
-from gateway.model import OWN_KEYS, Change, Skipped
+from gateway.model import OWN_KEYS, ChangeRecord, Skipped
 from gateway.read.visibility import Life
 from gateway.service import GatewayService
 
@@ -37,7 +37,9 @@ def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
     return body_answer(encode(content), headers)
 
 
-def _hidden(gateway: GatewayService, ask: Ask, changes: tuple[Change, ...]) -> frozenset[Life]:
+def _hidden(
+    gateway: GatewayService, ask: Ask, changes: tuple[ChangeRecord, ...]
+) -> frozenset[Life]:
     """What whoever did it before may not see any more."""
     sight = gateway.acls.sight(ask.by, ask.catalog)
     lives = {Life(e.key, e.create_revision) for e in changes if e.key not in OWN_KEYS}
