@@ -30,7 +30,7 @@ from gateway.read.listing import Listing
 from gateway.read.partitions import PartitionPlanner
 from gateway.read.reverts import RevertReads
 from gateway.read.visibility import AclLookup
-from gateway.retention.pins import HistoryRetention
+from gateway.retention.history_retention import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, as_unavailable

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gateway import memory
-from gateway.commit.ranges import add_ranges
+from gateway.commit.range_reads import add_ranges
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
-from gateway.decide.record import refused_too_heavy
+from gateway.decide.recording import refused_too_heavy
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull
 from gateway.model import WITHHELD, DocumentRecord, Reply, token_revision

@@ -19,7 +19,6 @@ from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, refusal, stepped
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
-from gateway.decide.drafts import Drafts
 from gateway.decide.edits import Get, KeyEdit, Touch, named_keys, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
@@ -30,9 +29,9 @@ from gateway.decide.guards import (
     require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
-from gateway.decide.performing import perform_all
+from gateway.decide.performing import RequestDrafts, perform_all
 from gateway.decide.ranges import Count, RangeAbsent, RangeEdit, RangeState
-from gateway.decide.record import (
+from gateway.decide.recording import (
     Stamp,
     record_bytes,
     recorded_change,
@@ -276,7 +275,7 @@ class Deciding(BatchState):
         """The live document of a request that edits one."""
         return living(self.document(request.key)) if len(request.edits) == 1 else None
 
-    def holds_already(self, request: Request, failed: Sequence[int]) -> Drafts | None:
+    def holds_already(self, request: Request, failed: Sequence[int]) -> RequestDrafts | None:
         """The drafts of a request that was made before: what it asks for is so, by its own doing or
         another. None: it isn't.
 
@@ -318,9 +317,9 @@ class Deciding(BatchState):
             self._comparing = Comparing(self._items, self.spend, self._settings.lists)
         return self._comparing
 
-    def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
+    def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> RequestDrafts:
         otherwise = edits is request.otherwise
-        drafts = Drafts(
+        drafts = RequestDrafts(
             request.catalog,
             request.by,
             self.document,
@@ -405,7 +404,7 @@ class Deciding(BatchState):
         edits: Sequence[KeyEdit],
         succeeded: bool = True,
         rebased_from: str | None = None,
-        drafts: Drafts | None = None,
+        drafts: RequestDrafts | None = None,
     ) -> Outcome:
         return Unchanged(
             {key: living(self.document(key)) for key in named_keys(edits)},
@@ -420,7 +419,7 @@ class Deciding(BatchState):
         self,
         request: Request,
         edits: Sequence[KeyEdit],
-        drafts: Drafts,
+        drafts: RequestDrafts,
         attempt: int,
         succeeded: bool,
         rebased_from: str | None,

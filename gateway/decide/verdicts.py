@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.decide.edits import Put
 from gateway.decide.guards import refuse_forbidden
-from gateway.decide.record import RECORD_BYTES
+from gateway.decide.recording import RECORD_BYTES
 from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged, is_for_now
 from gateway.errors import CommitError, IdempotencyMismatch, ListsUnchecked, RefusedBefore
 from gateway.model import (

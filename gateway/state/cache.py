@@ -26,7 +26,7 @@ from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, CacheReadings, Meters
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, HeadPosition, Verdict
 from gateway.runtime import Runtime
-from gateway.state.memory import (
+from gateway.state.object_sizes import (
     MEMORY_PER_ENTRY,
     NO_WEIGHT,
     Weight,

@@ -9,7 +9,7 @@ import pytest
 
 import patching
 import patching.extended
-from gateway.decide import drafts
+from gateway.decide import performing
 from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
 from gateway.decide.edits import (
     Delete,
@@ -436,7 +436,7 @@ def test_the_states_that_history_tells_hold_tombstones_and_attributes() -> None:
 def test_conditions_of_actions_compare_each_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many of them ask what the actions before have left."""
     compared: list[object] = []
-    monkeypatch.setattr(drafts, "equal_content", lambda *both: bool(compared.append(both)))
+    monkeypatch.setattr(performing, "equal_content", lambda *both: bool(compared.append(both)))
     when = (TokenIs("k", "1-00000000"),)
     edits = (KeyEdit("k", put(1)), *(KeyEdit("k", put(2), when) for _ in range(20)))
     applied(only(run(view(a_document(0)), ask(Get(), edits=edits))))

@@ -11,9 +11,9 @@ import patching
 import patching.ownership
 from gateway.decide.decide import Deciding
 from gateway.decide.draft import DELETED, Draft
-from gateway.decide.drafts import reverted
 from gateway.decide.edits import KeyEdit
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.performing import reverted
 from gateway.decide.request import Request
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord
 from patching import ABSENT

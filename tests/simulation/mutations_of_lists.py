@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import patching
 import patching.footprints
-from gateway.decide import decide, drafts
+from gateway.decide import decide, performing
 from gateway.decide.decide import BatchState
 
 from . import breakages_of_lists as breakages
@@ -41,19 +41,19 @@ LISTS: Mapping[str, Mutation] = {
     "owners-of-items": mutation(
         "items of lists are owned one by one",
         "owners untrue-commit",
-        (drafts, "owning", breakages.owning_whole_arrays),
+        (performing, "owning", breakages.owning_whole_arrays),
         adjust=listing_at_a_distance,
     ),
     "reverts-by-key": mutation(
         "a revert tells the items of lists apart by their keys",
         "untrue-commit untrue-no-op",
-        (drafts, "reverted", breakages.reverted_by_index),
+        (performing, "reverted", breakages.reverted_by_index),
         adjust=reverting_lists,
     ),
     "forced-where-named": mutation(
         "a revert forces the places that it names and none beside them",
         "untrue-commit untrue-no-op",
-        (drafts, "reverted", breakages.force_what_is_beside),
+        (performing, "reverted", breakages.force_what_is_beside),
         adjust=reverting,
     ),
 }

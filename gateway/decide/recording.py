@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.decide.draft import Draft, same_attributes
-from gateway.decide.drafts import Drafts
 from gateway.decide.edits import ApplyPatch, KeyEdit
+from gateway.decide.performing import RequestDrafts
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, Rules
 from gateway.errors import AboveLimit
 from gateway.limits import ServiceLimits
@@ -40,7 +40,7 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 def recorded_change(
-    drafts: Drafts, key: str, stamp: Stamp, *, with_value: bool
+    drafts: RequestDrafts, key: str, stamp: Stamp, *, with_value: bool
 ) -> tuple[ChangeRecord, DocumentRecord]:
     """The change that the commit records for the draft of ``key``, and the document that it leaves.
 
