@@ -27,7 +27,7 @@ from gateway.errors import (
     RevisionCompacted,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, Document
+from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, DocumentRecord
 from gateway.read.history import HistoryReads
 from gateway.read.listing import Listing, not_overtaken, whole
 from gateway.runtime import Runtime
@@ -52,7 +52,7 @@ class LiveCatalog:
     revision: int
     time_us: int
     floor: int
-    settings: Document | None
+    settings: DocumentRecord | None
 
 
 class CatalogWide:
@@ -255,7 +255,7 @@ class _ListSearch:
         self._require_right(looked_at())
         return revision
 
-    def _broken(self, document: Document) -> _Broken:
+    def _broken(self, document: DocumentRecord) -> _Broken:
         return broken(self._lists, document)
 
     def _require_right(self, looked_at: Iterable[_Broken]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gateway.model import Document, version_of
+from gateway.model import DocumentRecord, version_of
 from patching import Json
 from patching.values import Absent
 
@@ -41,7 +41,7 @@ class Stale:
 
     key: str
     token: str | None
-    document: Document | None
+    document: DocumentRecord | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FailedCompare:
     index: int
     key: str | None
     reason: str
-    document: Document | None = None
+    document: DocumentRecord | None = None
     prefix: str | None = None
     changed_at: int | None = None
 
@@ -101,7 +101,7 @@ class StateConflict:
     asked: tuple[str, ...]
     key: str | None = None
     about: str = ""
-    document: Document | None = None
+    document: DocumentRecord | None = None
     since_revision: int | None = None
     catalog_revision: int | None = None
     stale: tuple[Stale, ...] = ()

@@ -53,7 +53,7 @@ class BrokenOff(BaseException):
     what is half computed decides nothing."""
 
 
-class Account:
+class CpuAccount:
     """What one request may compute: ``limit_s`` seconds of processor time."""
 
     __slots__ = ("left_s", "limit_s")
@@ -74,7 +74,7 @@ class Account:
         return TooMuchWork(round(self.limit_s * 1000))
 
 
-class _Nobodys(Account):
+class _Nobodys(CpuAccount):
     """What is computed for nobody, or tells of what is done: it may only be interrupted. It keeps
     no count, so that all may share it."""
 
@@ -84,7 +84,7 @@ class _Nobodys(Account):
         return True
 
 
-class _Whole(Account):
+class _Whole(CpuAccount):
     __slots__ = ()
 
     def draw(self, _seconds: float) -> bool:
@@ -94,16 +94,16 @@ class _Whole(Account):
 _WHOLE: Final = _Whole(math.inf)
 _NOBODYS: Final = _Nobodys(math.inf)
 # Whose request this thread or greenlet works for, and the account of the section it is in, if any.
-_own: ContextVar[Account | None] = ContextVar("own", default=None)
-_drawn: ContextVar[Account | None] = ContextVar("drawn", default=None)
+_own: ContextVar[CpuAccount | None] = ContextVar("own", default=None)
+_drawn: ContextVar[CpuAccount | None] = ContextVar("drawn", default=None)
 
 
 def begin(limit_s: float) -> None:
     """From here on this thread, or greenlet, works for a new request."""
-    _own.set(Account(limit_s))
+    _own.set(CpuAccount(limit_s))
 
 
-def work_for(account: Account | None) -> Account | None:
+def work_for(account: CpuAccount | None) -> CpuAccount | None:
     """From here on this thread, or greenlet, works on that account; returns the one before."""
     before = _own.get()
     _own.set(account)
@@ -114,10 +114,10 @@ def renew() -> None:
     """What comes now of the same request has an account of its own."""
     account = _own.get()
     if account is not None:
-        _own.set(Account(account.limit_s))
+        _own.set(CpuAccount(account.limit_s))
 
 
-def own_account() -> Account | None:
+def own_account() -> CpuAccount | None:
     """That of the request that this thread or greenlet works for, if it does for one."""
     return _own.get()
 
@@ -131,9 +131,9 @@ class section:  # noqa: N801 - it reads as a statement
 
     __slots__ = ("_account", "_token")
 
-    def __init__(self, account: Account | None) -> None:
+    def __init__(self, account: CpuAccount | None) -> None:
         self._account = account
-        self._token: Token[Account | None] | None = None
+        self._token: Token[CpuAccount | None] | None = None
 
     def __enter__(self) -> None:
         if self._account is not None and _drawn.get() is None:
@@ -272,7 +272,7 @@ _EDGES: Final = frozenset(
         whole.__enter__,
         whole.__exit__,
         conclude,
-        Account.refusal,
+        CpuAccount.refusal,
         computed(draw),  # its wrapper, whose code all of them share
         interruptible(draw),
     )

@@ -55,7 +55,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 from gateway.conflict import Disputed, StateConflict
-from gateway.model import Document, Right, living
+from gateway.model import DocumentRecord, Right, living
 from patching import DocumentAbsent, Json, LimitExceeded, PatchError
 from patching.errors import ListViolation
 
@@ -168,7 +168,7 @@ class PatchDoesNotFit(CommitError):
 
     code = "patch_does_not_fit"
 
-    def __init__(self, error: PatchError, key: str, document: Document | None) -> None:
+    def __init__(self, error: PatchError, key: str, document: DocumentRecord | None) -> None:
         super().__init__(error.detail)
         self.error = error
         self.key = key
@@ -198,7 +198,7 @@ class TargetExists(CommitError):
 
     code = "target_exists"
 
-    def __init__(self, key: str, document: Document | None = None) -> None:
+    def __init__(self, key: str, document: DocumentRecord | None = None) -> None:
         super().__init__(f"there is a document {key!r} already")
         self.key = key
         self.document = document
@@ -501,7 +501,9 @@ class OvertakenLook(DeadlineExceeded):
         super().__init__(f"{looked}, the catalog is at {revision}")
 
 
-def refusal_of(error: PatchError, catalog: str, key: str, document: Document | None) -> CommitError:
+def refusal_of(
+    error: PatchError, catalog: str, key: str, document: DocumentRecord | None
+) -> CommitError:
     """Why ``document``, as the request found it, can't be edited; an edit has raised ``error``."""
     if isinstance(error, DocumentAbsent):
         return DocumentNotFound(catalog, key)

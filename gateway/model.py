@@ -47,7 +47,7 @@ APPLICATIONS_KEY: Final = "\0applications"
 OWN_KEYS: Final = frozenset((SETTINGS_KEY, APPLICATIONS_KEY))
 
 
-class Document(msgspec.Struct, frozen=True):
+class DocumentRecord(msgspec.Struct, frozen=True):
     """One key's state as its last change left it; a tombstone where ``content`` is ABSENT.
 
     ``content`` is WITHHELD where it wasn't asked for.
@@ -85,12 +85,12 @@ class Document(msgspec.Struct, frozen=True):
         return version_token(self.revision, self.commit_id)
 
 
-def living(document: Document | None) -> Document | None:
+def living(document: DocumentRecord | None) -> DocumentRecord | None:
     """The document, None for a tombstone."""
     return document if document is not None and document.exists else None
 
 
-def version_of(live: Document | None) -> tuple[str, int] | None:
+def version_of(live: DocumentRecord | None) -> tuple[str, int] | None:
     """(version token, revision); None where there is no document."""
     return None if live is None else (live.token, live.revision)
 
@@ -110,7 +110,7 @@ class Digested(BareDocument, frozen=True):
 
     ``digest`` is None for a tombstone, and where none was stored with the content. ``parts`` are,
     by manager, the digests of what it owns (``patching.part_digests``); None where they weren't
-    asked for, or none were stored with the owners. ``size_bytes`` is that of ``Document``.
+    asked for, or none were stored with the owners. ``size_bytes`` is that of ``DocumentRecord``.
     """
 
     commit_id: str = ""
@@ -123,7 +123,7 @@ class Digested(BareDocument, frozen=True):
         return version_token(self.revision, self.commit_id)
 
 
-def bare(document: Document) -> BareDocument:
+def bare(document: DocumentRecord) -> BareDocument:
     attributes = document.attributes or {}
     return BareDocument(
         document.key,
@@ -177,12 +177,12 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
     of_attributes: bool = False
 
 
-class Change(msgspec.Struct, frozen=True):
+class ChangeRecord(msgspec.Struct, frozen=True):
     """A commit's change of one document: enough to redo it, given the state before.
 
     ``patch`` is the effective RFC 6902 patch (no tests); None for put, delete and attributes.
     ``value`` is the full content afterwards: always for put, for every K-th patch, ABSENT
-    otherwise. ``size_bytes`` bounds the content's length afterwards, as ``Document.size_bytes``
+    otherwise. ``size_bytes`` bounds the content's length afterwards, as that of a document
     does. ``attributes`` are those afterwards; None says: none beside a full value (a put records
     the attributes that it keeps), unchanged beside a patch. Action ``attributes`` leaves the
     content as it was. ``owners`` are those afterwards where the state needs none before it, and
@@ -229,7 +229,7 @@ class Change(msgspec.Struct, frozen=True):
         )
 
 
-class Commit(msgspec.Struct, frozen=True):
+class CommitRecord(msgspec.Struct, frozen=True):
     """One atomic change at one revision; history, feed and idempotency record in one.
 
     ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. ``parent``
@@ -250,7 +250,7 @@ class Commit(msgspec.Struct, frozen=True):
     message: str | None
     idempotency: Idempotency | None
     attempts: int
-    changes: tuple[Change, ...]
+    changes: tuple[ChangeRecord, ...]
     succeeded: bool = True
     rebased_from: str | None = None
     deletes_catalog: bool = False
@@ -262,7 +262,7 @@ class Commit(msgspec.Struct, frozen=True):
     def __eq__(self, other: object) -> bool:
         return _equal_but_size(self, other)
 
-    def change_of(self, key: str) -> Change:
+    def change_of(self, key: str) -> ChangeRecord:
         """The commit's change of ``key``. Raises StopIteration if it didn't change it."""
         return next(change for change in self.changes if change.key == key)
 
@@ -296,7 +296,7 @@ def _equal_but_size(one: msgspec.Struct, other: object) -> bool:
 
 
 # What an idempotency key has decided.
-Reply = Commit | Verdict
+Reply = CommitRecord | Verdict
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -329,7 +329,7 @@ class Head(msgspec.Struct, frozen=True):
     written: int = 0
     floor: int = 0
     deleted: bool = False
-    tail: tuple[Commit, ...] | None = None
+    tail: tuple[CommitRecord, ...] | None = None
     judged: int = 0
     judged_written: int = 0
     verdicts: tuple[Verdict, ...] | None = None
@@ -381,7 +381,7 @@ class HeadMove(msgspec.Struct, frozen=True):
 
     catalog: str
     base: int
-    commits: Sequence[Commit]
+    commits: Sequence[CommitRecord]
     written: int
     judged: int = 0
     verdicts: Sequence[Verdict] = ()

@@ -21,7 +21,7 @@ from gateway.feed.watcher import WatchService
 from gateway.limits import ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
-from gateway.model import Commit, Reply
+from gateway.model import CommitRecord, Reply
 from gateway.read.current import CurrentDocuments, DocumentReading
 from gateway.read.differences import DifferenceReads
 from gateway.read.digests import DigestListing
@@ -30,7 +30,7 @@ from gateway.read.listing import Listing
 from gateway.read.partitions import PartitionPlanner
 from gateway.read.reverts import RevertReads
 from gateway.read.visibility import AclLookup
-from gateway.retention.pins import HistoryRetention
+from gateway.retention.history_retention import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, as_unavailable
@@ -193,7 +193,7 @@ class GatewayService:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> HistoryPage[Commit]:
+    ) -> HistoryPage[CommitRecord]:
         """History, page by page; errors: ``HistoryReads.told``."""
         return _as_unavailable(
             lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)

@@ -48,7 +48,7 @@ from gateway.errors import (
     UploadNotFound,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import Attributes, Document, Idempotency, Reply, living
+from gateway.model import Attributes, DocumentRecord, Idempotency, Reply, living
 from gateway.runtime import Runtime
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import UploadPart, UploadRecord, UploadStore
@@ -264,7 +264,7 @@ class UploadService:
 
     def _checked(
         self, catalog: str, key: str, by: Principal, conditions: Preconditions
-    ) -> Document | None:
+    ) -> DocumentRecord | None:
         """The live document that the conditions were true of; no write, and nothing is written."""
         conditional = conditions is not NO_CONDITIONS
         # A read is let through also where the catalog takes no write without a condition.

@@ -19,7 +19,7 @@ from gateway.decide.request import Applied, Decision, Outcome, Refused, Request,
 from gateway.decide.settings import CompiledSettings
 from gateway.errors import CommitError
 from gateway.limits import ServiceLimits
-from gateway.model import SETTINGS_KEY, Document
+from gateway.model import SETTINGS_KEY, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store
@@ -133,7 +133,7 @@ def ask(edit: Edit, key: str = "k", **fields: object) -> Request:
 
 def document(
     content: object, key: str = "k", *, revision: int = 5, patches: int = 0, **fields: Any
-) -> Document:
+) -> DocumentRecord:
     given: dict[str, Any] = {
         "key": key,
         "content": content,
@@ -145,14 +145,17 @@ def document(
         "size_bytes": 0 if content is ABSENT else len(msgspec.json.encode(content)),
         **fields,
     }
-    return Document(**given)
+    return DocumentRecord(**given)
 
 
 def view(
-    *documents: Document, revision: int = 7, time_us: int = NOW - 1, keys: Iterable[str] = "kabc"
+    *documents: DocumentRecord,
+    revision: int = 7,
+    time_us: int = NOW - 1,
+    keys: Iterable[str] = "kabc",
 ) -> View:
     """The catalog at ``revision``; of ``keys`` it is known that there is nothing else."""
-    known: dict[str, Document | None] = dict.fromkeys((SETTINGS_KEY, *keys))
+    known: dict[str, DocumentRecord | None] = dict.fromkeys((SETTINGS_KEY, *keys))
     return View("c", revision, time_us, known | {each.key: each for each in documents})
 
 

@@ -24,9 +24,9 @@ from gateway.model import (
     WITHHELD,
     BareDocument,
     Claim,
-    Commit,
+    CommitRecord,
     Digested,
-    Document,
+    DocumentRecord,
     Head,
     HeadMove,
     PinRecord,
@@ -61,19 +61,19 @@ class MemoryRecords:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._heads: dict[str, Head] = {}
-        self._documents: dict[tuple[str, str], Document] = {}
-        self._commits: dict[str, dict[int, Commit]] = {}
+        self._documents: dict[tuple[str, str], DocumentRecord] = {}
+        self._commits: dict[str, dict[int, CommitRecord]] = {}
         # Swept commits: by (catalog, revision), the keys that still find it.
         self._kept_keys: dict[tuple[str, int], frozenset[str]] = {}
         self._swept: dict[str, int] = {}
         self._raises: dict[str, list[tuple[int, float]]] = {}
         self._pins: dict[str, dict[str, PinRecord]] = {}
 
-    def _ascending(self, catalog: str) -> list[Commit]:
+    def _ascending(self, catalog: str) -> list[CommitRecord]:
         with self._lock:
             return [commit for _, commit in sorted(self._commits.get(catalog, {}).items())]
 
-    def _keys_of(self, commit: Commit) -> frozenset[str]:
+    def _keys_of(self, commit: CommitRecord) -> frozenset[str]:
         """The keys that find a stored commit."""
         kept = self._kept_keys.get((commit.catalog, commit.revision))
         return frozenset(change.key for change in commit.changes) if kept is None else kept
@@ -160,7 +160,7 @@ class MemoryRetention(MemoryRecords):
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         wanted = set(keys)
         return [
             commit
@@ -341,14 +341,14 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
             ]
         return [replace(head, tail=None, verdicts=None) for head in found[skip : skip + limit]]
 
-    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
         with self._lock:
             return {
                 catalog: self._prefix(catalog, after, through)
                 for catalog, (after, through) in spans.items()
             }
 
-    def _prefix(self, catalog: str, after: int, through: int) -> list[Commit]:
+    def _prefix(self, catalog: str, after: int, through: int) -> list[CommitRecord]:
         written = self._commits.get(catalog, {})
         prefix = []
         for revision in range(after + 1, through + 1):
@@ -359,7 +359,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
-    ) -> Mapping[tuple[str, str], Document]:
+    ) -> Mapping[tuple[str, str], DocumentRecord]:
         names = [(catalog, key) for catalog, wanted in keys.items() for key in wanted]
         with self._lock:
             found = {name: self._documents[name] for name in names if name in self._documents}
@@ -477,7 +477,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         """Whether the head had no commit and is gone: it can be moved on from where it was."""
         return move.base == 0 and move.catalog not in self._heads
 
-    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+    def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
         with self._lock:
             for catalog, changed in documents.items():
                 for document in changed:
@@ -485,7 +485,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                     if stored is None or _order(stored) < _order(document):
                         self._documents[catalog, document.key] = document
 
-    def write_commits(self, commits: Sequence[Commit]) -> None:
+    def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         with self._lock:
             for commit in commits:
                 written = self._commits.setdefault(commit.catalog, {})
@@ -501,7 +501,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
             self._signals.append(opened)
         return opened
 
-    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
         found = []
         for commit in reversed(self._ascending(catalog)):
             if commit.revision <= through and key in self._keys_of(commit):
@@ -511,7 +511,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                     break
         return found
 
-    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+    def commit_at(self, catalog: str, time_us: int) -> CommitRecord | None:
         commits = self._ascending(catalog)
         index = bisect_right([commit.time_us for commit in commits], time_us)
         return commits[index - 1] if index else None
@@ -527,8 +527,8 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         *,
         author: str | None = None,
         newest_first: bool = False,
-    ) -> Sequence[Commit]:
-        listed: list[Commit] = []
+    ) -> Sequence[CommitRecord]:
+        listed: list[CommitRecord] = []
         ascending = self._ascending(catalog)
         for commit in reversed(ascending) if newest_first else ascending:
             by_them = author in (None, commit.author)
@@ -548,8 +548,8 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
-    ) -> Sequence[Document]:
-        scanned: list[Document] = []
+    ) -> Sequence[DocumentRecord]:
+        scanned: list[DocumentRecord] = []
         with self._lock:
             keys = [key for of, key in self._documents if of == catalog and key != APPLICATIONS_KEY]
             for key in _names_after(keys, after, prefix)[:limit]:
@@ -601,7 +601,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         return
 
 
-def digested(document: Document, *, parts: bool = False) -> Digested:
+def digested(document: DocumentRecord, *, parts: bool = False) -> Digested:
     plain = bare(document)
     return Digested(
         plain.key,
@@ -628,13 +628,13 @@ def _within_bytes(
     return Scanned(records, is_whole=len(records) == len(names))
 
 
-def _parts(document: Document) -> Mapping[str, str] | None:
+def _parts(document: DocumentRecord) -> Mapping[str, str] | None:
     if document.owners is None or document.content is ABSENT:
         return {}
     return owned_digests(document.content, document.owners)
 
 
-def _order(document: Document) -> tuple[object, ...]:
+def _order(document: DocumentRecord) -> tuple[object, ...]:
     """Of two states the later one wins, and at one revision one of the two, whoever writes last: by
     the members in the order in which MongoDB compares them, as far as those tell."""
     return (
@@ -648,7 +648,7 @@ def _order(document: Document) -> tuple[object, ...]:
     )
 
 
-def document_bytes(document: Document) -> int:
+def document_bytes(document: DocumentRecord) -> int:
     """The bytes of a scan that a document fills."""
     return len(repr((document.key, document.content, document.attributes)))
 

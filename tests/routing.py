@@ -87,7 +87,7 @@ def watch(report: Callable[[str], None]) -> None:
 
 def create_application(settings: Any) -> Any:
     """The gateway's, in a worker whose commands are watched."""
-    from gateway.application import create_application as create
+    from gateway.assembly import create_application as create
 
     watch(lambda found: print(f"{UNROUTED} {found}", file=sys.stderr, flush=True))
     return create(settings)

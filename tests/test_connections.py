@@ -11,7 +11,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 
 from gateway.limits import ConnectionLimits
-from gateway.server.connections import PIECE_BYTES, BoundedSending, UntakenAnswers
+from gateway.server.connection_limits import PIECE_BYTES, BoundedSending, UntakenAnswers
 from gateway.server.parsing import ChunkFraming, Parser
 
 STALL_S = 30.0

@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "tracing": "context door meters",
     "observability": "door meters metrics runtime service store tracing wire",
     "server": "access cpu limits logs metrics settings store",
-    "application": "access app commit door limits metrics observability runtime server service wire"
+    "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"
     " tokens",

@@ -9,7 +9,7 @@ import gevent
 import pytest
 
 from gateway import cpu
-from gateway.cpu import Account
+from gateway.cpu import CpuAccount
 from gateway.server import time_slices
 from gateway.server.time_slices import TimeSlices
 
@@ -38,7 +38,7 @@ def test_who_waits_for_a_turn_goes_on_one_between_two_looks_in_order(clock: Cloc
 
     def heavy(name: str) -> Callable[[], None]:
         def run() -> None:
-            with cpu.section(Account(100.0)):
+            with cpu.section(CpuAccount(100.0)):
                 for _ in range(3):
                     computes(slices, clock, 1.0)
                     done.append(name)
@@ -59,7 +59,7 @@ def test_many_that_compute_less_than_a_slice_each_share_one_between_two_looks(cl
     looks: dict[int, list[int]] = {}
 
     def small(number: int) -> None:
-        with cpu.section(Account(100.0)):
+        with cpu.section(CpuAccount(100.0)):
             looks.setdefault(gevent.get_hub().loop.iteration, []).append(number)
             computes(slices, clock, 0.02)
             done.append(number)
@@ -74,7 +74,7 @@ def test_who_begins_and_who_goes_on_take_turns(clock: Clock) -> None:
     cpu.slices.give_turn = slices.give_turn
 
     def run(name: str, steps: int) -> None:
-        with cpu.section(Account(100.0)):
+        with cpu.section(CpuAccount(100.0)):
             for _ in range(steps):
                 computes(slices, clock, 0.03)
                 order.append(name)
@@ -90,7 +90,7 @@ def test_others_have_their_turn_between_two_slices(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
 
     def heavy() -> None:
-        with cpu.section(Account(100.0)):
+        with cpu.section(CpuAccount(100.0)):
             for _ in range(2):
                 order.append("heavy")
                 computes(slices, clock, 1.0)
@@ -106,12 +106,12 @@ def test_others_have_their_turn_between_two_slices(clock: Clock) -> None:
 def test_short_work_and_work_that_is_no_section_gives_no_turns(clock: Clock) -> None:
     slices, order = TimeSlices(), list[str]()
 
-    def run(account: Account | None, seconds: float) -> None:
+    def run(account: CpuAccount | None, seconds: float) -> None:
         with cpu.section(account):
             computes(slices, clock, seconds)
         order.append("done")
 
-    for account, seconds in ((Account(1.0), 0.001), (None, 50.0)):
+    for account, seconds in ((CpuAccount(1.0), 0.001), (None, 50.0)):
         order.clear()
         gevent.sleep(0.001)  # a slice of its own
         gevent.joinall([gevent.spawn(run, account, seconds), gevent.spawn(order.append, "other")])

@@ -22,7 +22,7 @@ from gateway.errors import (
     UploadNotFound,
 )
 from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.model import SETTINGS_KEY, Attributes, Document
+from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord
 from gateway.service import GatewayService
 from gateway.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
@@ -71,7 +71,7 @@ def write(gateway: GatewayService, value: int) -> str:
     return after.token
 
 
-def now(gateway: GatewayService) -> Document | None:
+def now(gateway: GatewayService) -> DocumentRecord | None:
     return gateway.read("c", "k").document
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import get_completion_class
 
-from gateway.cli.token import token
+from gateway.cli.token_commands import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import REMOVED, SettingRow, flag_of
 from patching.command_group import OneLineGroup, together

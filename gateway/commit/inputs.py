@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from gateway import memory
-from gateway.commit.ranges import add_ranges
+from gateway.commit.range_reads import add_ranges
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
-from gateway.decide.record import refused_too_heavy
+from gateway.decide.recording import refused_too_heavy
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull
-from gateway.model import WITHHELD, Document, Reply, token_revision
+from gateway.model import WITHHELD, DocumentRecord, Reply, token_revision
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, read_large, rebuild
 from gateway.store.contract import Store
@@ -171,7 +171,7 @@ def _read_documents(
 
 def _choose_large(
     catalog: str,
-    stored: Mapping[tuple[str, str], Document],
+    stored: Mapping[tuple[str, str], DocumentRecord],
     large: dict[str, set[str]],
     views: dict[str, View],
     requests: Sequence[Request],
@@ -212,7 +212,7 @@ def _add_documents(
     cache: Cache,
     views: dict[str, View],
     catalog: str,
-    found: Mapping[str, Document | None],
+    found: Mapping[str, DocumentRecord | None],
 ) -> None:
     view = views[catalog]
     if any(d is not None and d.revision > view.revision for d in found.values()):
@@ -270,7 +270,7 @@ def _add_bases(
     """
     left = _BASES_MAX
     for catalog, view in list(views.items()):
-        rebuilt: dict[tuple[str, int], Document | None] = {}
+        rebuilt: dict[tuple[str, int], DocumentRecord | None] = {}
         edited: set[str] = set()
         for index, request in enumerate(batches[catalog][: view.requests]):
             stale = _stale_revisions(request, view, moves=request.key in edited)
@@ -317,7 +317,7 @@ def _is_forbidden(request: Request, view: View) -> bool:
     return False
 
 
-def _rebuilt(store: Store, view: View, key: str, revision: int) -> Document | None:
+def _rebuilt(store: Store, view: View, key: str, revision: int) -> DocumentRecord | None:
     try:
         return rebuild(store, view.catalog, key, revision, view.tail)
     except HistoryIncomplete:

@@ -15,7 +15,7 @@ from gateway.commit.handover import HandOver
 from gateway.commit.messages import Handed
 from gateway.commit.queue import Pending, too_late
 from gateway.commit.round import Round, RoundParts
-from gateway.cpu import Account, conclude, own_account
+from gateway.cpu import CpuAccount, conclude, own_account
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.errors import QueueFull
 from gateway.meters import WriteEnded, outcome_code
@@ -133,9 +133,9 @@ class CommitLoop:
         self._queue.departed(*done)
         return len(done)
 
-    def _pending(self, request: Request, answered: Event, account: Account | None) -> Pending:
+    def _pending(self, request: Request, answered: Event, account: CpuAccount | None) -> Pending:
         """One that comes without an account, in a line or from another worker, gets its own."""
-        account = account or Account(self._parts.rules.limits.request_cpu_ms / 1000)
+        account = account or CpuAccount(self._parts.rules.limits.request_cpu_ms / 1000)
         return Pending(request, answered, self._runtime.monotonic(), account=account)
 
     def _start(self) -> None:

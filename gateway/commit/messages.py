@@ -19,7 +19,7 @@ from gateway.conflict import Disputed, StateConflict
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.request import Outcome, Request
 from gateway.errors import CommitError, QueueFull
-from gateway.model import WITHHELD, Document
+from gateway.model import WITHHELD, DocumentRecord
 from patching import ABSENT, ExtendedPatch, Limits, Patch, PatchError
 from patching.ownership import Contested
 from patching.values import Absent
@@ -216,7 +216,10 @@ _GIVEN: Final = {
 }
 _PACKERS: Final = PackerTable(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
 _FIELDS: Final = {
-    **{kind.__name__: _PACKERS.of(kind) for kind in (StateConflict, Contested, Disputed, Document)},
+    **{
+        kind.__name__: _PACKERS.of(kind)
+        for kind in (StateConflict, Contested, Disputed, DocumentRecord)
+    },
     "Absent": _PACKERS.of(Absent),
     "error": _ERROR,
 }

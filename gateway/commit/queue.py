@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from typing import Final, TypeVar
 
 from gateway.commit.turn_waits import Turns, TurnWaits, yield_s
-from gateway.cpu import Account
+from gateway.cpu import CpuAccount
 from gateway.decide.request import Outcome, Refused, Request, is_for_now
 from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailable
 from gateway.limits import ServiceLimits
@@ -74,7 +74,7 @@ class Pending:
     held: bool = False  # its commit is being sent: it can't leave any more
     gone: bool = False  # it has left: its commit must not be sent
     outcome: Outcome | None = None
-    account: Account | None = None
+    account: CpuAccount | None = None
 
     @property
     def deadline(self) -> float:

@@ -37,7 +37,7 @@ from gateway.decide.request import Decision, Refused, Rules, Unknown, View
 from gateway.errors import StoreUnavailable
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes
-from gateway.model import Commit, HeadMove, Reply, Verdict
+from gateway.model import CommitRecord, HeadMove, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import HeadReader, Standing
@@ -374,7 +374,7 @@ class Round:
             view.last_verdict,
         )
 
-    def _carried(self, catalog: str) -> tuple[list[Commit], list[Verdict]]:
+    def _carried(self, catalog: str) -> tuple[list[CommitRecord], list[Verdict]]:
         """The tail that a move carries along: of the view's, what isn't written out by now."""
         view, cache = self._views[catalog], self._parts.cache
         written, judged = cache.written(catalog), cache.judged_written(catalog)

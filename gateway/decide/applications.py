@@ -51,7 +51,7 @@ from gateway.errors import (
     CommitError,
     OfAnother,
 )
-from gateway.model import Document, living
+from gateway.model import DocumentRecord, living
 from patching import Json, join_pointer
 
 _APPLICATIONS_MAX: Final = 1_000
@@ -103,13 +103,13 @@ class Term(NamedTuple):
         return self.now_us - application.begun_us > self.of(application) * 1_000_000
 
 
-def applications(document: Document | None) -> Mapping[str, Application]:
+def applications(document: DocumentRecord | None) -> Mapping[str, Application]:
     """The records by name."""
     live = living(document)
     return msgspec.convert(live.content, dict[str, Application]) if live else {}
 
 
-def application(document: Document | None, name: str) -> Application | None:
+def application(document: DocumentRecord | None, name: str) -> Application | None:
     live = living(document)
     content = live.content if live else {}
     assert isinstance(content, dict)
@@ -122,7 +122,7 @@ def fence_of(name: str, application: Application, run: str | None = None) -> str
     return Fence(version, application.scope, name, run, application.open).text
 
 
-def refusal(request: Request, document: Document | None, term: Term) -> Refused | None:
+def refusal(request: Request, document: DocumentRecord | None, term: Term) -> Refused | None:
     """Of a request whose fence doesn't hold: ApplicationConflict, or OfAnother."""
     try:
         _require_unfenced(request, document, term)
@@ -131,7 +131,7 @@ def refusal(request: Request, document: Document | None, term: Term) -> Refused 
     return None
 
 
-def _require_unfenced(request: Request, document: Document | None, term: Term) -> None:
+def _require_unfenced(request: Request, document: DocumentRecord | None, term: Term) -> None:
     fence = request.fence
     if fence is None:
         return
@@ -151,7 +151,7 @@ def _require_unfenced(request: Request, document: Document | None, term: Term) -
 
 
 def stepped(
-    step: ApplicationStep, scope: str, by: Principal, document: Document | None, term: Term
+    step: ApplicationStep, scope: str, by: Principal, document: DocumentRecord | None, term: Term
 ) -> ContentEdit:
     """What ``step`` does to the records; ``scope`` is for a new one. See ``ApplicationStep``.
 
@@ -243,7 +243,7 @@ def _require_in_time(what: str, record: Application, term: Term) -> None:
         )
 
 
-def _leaver(document: Document | None, term: Term) -> str | None:
+def _leaver(document: DocumentRecord | None, term: Term) -> str | None:
     """Who has to leave for a new application; None: there is room. Raises AboveLimit."""
     records = applications(document)
     count = len(records)
@@ -272,7 +272,7 @@ def _is_ended(record: Application, term: Term) -> bool:
 
 
 def _edit(
-    document: Document | None, name: str, record: Application | None, leaves: str | None
+    document: DocumentRecord | None, name: str, record: Application | None, leaves: str | None
 ) -> ContentEdit:
     """The edit of the records that leaves ``record`` under ``name``, and none where it is None;
     and none under ``leaves``."""

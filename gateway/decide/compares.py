@@ -22,7 +22,7 @@ from gateway.decide.ranges import (
 )
 from gateway.decide.work import Items
 from gateway.errors import AboveLimit
-from gateway.model import Document, living
+from gateway.model import DocumentRecord, living
 from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 
@@ -97,10 +97,10 @@ class State(Protocol):
     @property
     def revision(self) -> int: ...
 
-    def document(self, key: str) -> Document | None:
+    def document(self, key: str) -> DocumentRecord | None:
         """The document or tombstone, None where there never was one."""
 
-    def base(self, key: str, token: str) -> Document | None:
+    def base(self, key: str, token: str) -> DocumentRecord | None:
         """The live document of an older ``token``, None where that can't be told."""
 
     def changed_under(self, prefix: str, since: int) -> int | None:
@@ -157,7 +157,7 @@ class Comparing:
             reason = _why_false(compare, live)
         return FailedCompare(index, compare.key, reason, live) if reason else None
 
-    def _why_unsatisfied(self, compare: Satisfies, live: Document | None) -> str:
+    def _why_unsatisfied(self, compare: Satisfies, live: DocumentRecord | None) -> str:
         content, size_bytes = (live.content, live.size_bytes) if live else (ABSENT, 0)
         self._require_room(size_bytes)
         try:
@@ -239,7 +239,9 @@ def _yet_to_reach(since: int, revision: int) -> str:
     return f"the catalog is at revision {revision}, and has yet to reach {since}"
 
 
-def _why_false(compare: TokenIs | IsAbsent | IsUnchanged | Equals, live: Document | None) -> str:
+def _why_false(
+    compare: TokenIs | IsAbsent | IsUnchanged | Equals, live: DocumentRecord | None
+) -> str:
     """The reason, as text; empty where the compare is true."""
     match compare:
         case IsAbsent():

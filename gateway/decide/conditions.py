@@ -18,7 +18,7 @@ from urllib.parse import quote
 from gateway.conflict import Required, Stale, StateConflict
 from gateway.decide.ranges import RangeUnchanged
 from gateway.errors import ConditionFailed
-from gateway.model import Document, living, token_revision
+from gateway.model import DocumentRecord, living, token_revision
 
 ANY: Final = "*"
 ANY_TAG: Final = frozenset({ANY})
@@ -42,7 +42,7 @@ class CatalogTag:
 
 Tag = str | Composite | CatalogTag
 Tags = frozenset[Tag]
-Look = Callable[[str], Document | None]
+Look = Callable[[str], DocumentRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Preconditions:
         if tags is not None and _matches(tags, living(look(key)), look, revision):
             raise ConditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
-    def pinned(self, key: str, document: Document | None) -> Preconditions:
+    def pinned(self, key: str, document: DocumentRecord | None) -> Preconditions:
         """Conditions that hold only while these do and ``document`` is the live one of ``key``.
 
         They hold now. Without conditions the result has none, either.
@@ -126,7 +126,7 @@ class Preconditions:
             match = frozenset(_pinned_tags(match, key, token))
         return Preconditions(if_match=match, if_none_match=none_match, unchanged_under=ranges)
 
-    def not_modified(self, document: Document) -> bool:
+    def not_modified(self, document: DocumentRecord) -> bool:
         """Whether a *read* of the live ``document`` is answered by "not modified"."""
         if self.if_none_match is not None:
             return ANY in self.if_none_match or document.token in self.if_none_match
@@ -134,7 +134,7 @@ class Preconditions:
             return document.time_us // 1_000_000 <= self.if_modified_since
         return False
 
-    def _modified_since(self, document: Document) -> bool:
+    def _modified_since(self, document: DocumentRecord) -> bool:
         limit = self.if_unmodified_since
         return limit is not None and document.time_us // 1_000_000 > limit
 
@@ -182,7 +182,7 @@ def _revisions(tags: Iterable[Tag]) -> Iterator[int]:
                 yield revision
 
 
-def _matches(tags: Tags, live: Document | None, look: Look, revision: int) -> bool:
+def _matches(tags: Tags, live: DocumentRecord | None, look: Look, revision: int) -> bool:
     if live is not None and (ANY in tags or live.token in tags):
         return True
     return any(

@@ -15,11 +15,10 @@ from itertools import islice, repeat
 
 import msgspec
 
-from gateway.cpu import Account, TooMuchWork, conclude, section
+from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, refusal, stepped
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
-from gateway.decide.drafts import Drafts
 from gateway.decide.edits import Get, KeyEdit, Touch, named_keys, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
@@ -30,9 +29,9 @@ from gateway.decide.guards import (
     require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
-from gateway.decide.performing import perform_all
+from gateway.decide.performing import RequestDrafts, perform_all
 from gateway.decide.ranges import Count, RangeAbsent, RangeEdit, RangeState
-from gateway.decide.record import (
+from gateway.decide.recording import (
     Stamp,
     record_bytes,
     recorded_change,
@@ -57,9 +56,9 @@ from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNot
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
-    Change,
-    Commit,
-    Document,
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
     Verdict,
     living,
 )
@@ -75,8 +74,8 @@ class BatchState:
     def __init__(self, view: View) -> None:
         self._view = view
         self._work_bytes = 0
-        self.commits: list[Commit] = []
-        self.documents: dict[str, Document] = {}
+        self.commits: list[CommitRecord] = []
+        self.documents: dict[str, DocumentRecord] = {}
 
     @cached_property
     def _ranges(self) -> RangeState:
@@ -96,16 +95,16 @@ class BatchState:
         """Whether the catalog is, as the batch has left it."""
         return self.commits[-1].deletes_catalog if self.commits else self._view.deleted
 
-    def document(self, key: str) -> Document | None:
+    def document(self, key: str) -> DocumentRecord | None:
         return self.documents.get(key) or self._view.documents[key]
 
-    def base(self, key: str, token: str) -> Document | None:
+    def base(self, key: str, token: str) -> DocumentRecord | None:
         before = self._view.documents[key]
         if before is not None and before.token == token:
             return living(before)
         return self._view.bases.get((key, token))
 
-    def written_since(self, revision: int) -> list[Document | None] | None:
+    def written_since(self, revision: int) -> list[DocumentRecord | None] | None:
         """The documents written after ``revision``, those of this batch among them."""
         view = self._view
         if view.changed_since is None or view.changed_since > revision:
@@ -139,7 +138,7 @@ def decide(
     *,
     now_us: int,
     rules: Rules,
-    accounts: Iterable[Account | None] = repeat(None),
+    accounts: Iterable[CpuAccount | None] = repeat(None),
 ) -> Decision:
     """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
 
@@ -179,7 +178,7 @@ class Deciding(BatchState):
         self._bytes = 0
         self.verdicts: list[Verdict] = []
 
-    def within(self, account: Account | None, request: Request, attempt: int) -> Outcome | None:
+    def within(self, account: CpuAccount | None, request: Request, attempt: int) -> Outcome | None:
         """``one``, on the request's account. Where that is used up, nothing of it is left."""
         try:
             with section(account):
@@ -272,11 +271,11 @@ class Deciding(BatchState):
             raise ConditionFailed(compares_conflict(request, failed))
         return self._edit(request, request.otherwise, attempt, succeeded=False)
 
-    def _edited(self, request: Request) -> Document | None:
+    def _edited(self, request: Request) -> DocumentRecord | None:
         """The live document of a request that edits one."""
         return living(self.document(request.key)) if len(request.edits) == 1 else None
 
-    def holds_already(self, request: Request, failed: Sequence[int]) -> Drafts | None:
+    def holds_already(self, request: Request, failed: Sequence[int]) -> RequestDrafts | None:
         """The drafts of a request that was made before: what it asks for is so, by its own doing or
         another. None: it isn't.
 
@@ -318,9 +317,9 @@ class Deciding(BatchState):
             self._comparing = Comparing(self._items, self.spend, self._settings.lists)
         return self._comparing
 
-    def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> Drafts:
+    def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> RequestDrafts:
         otherwise = edits is request.otherwise
-        drafts = Drafts(
+        drafts = RequestDrafts(
             request.catalog,
             request.by,
             self.document,
@@ -405,7 +404,7 @@ class Deciding(BatchState):
         edits: Sequence[KeyEdit],
         succeeded: bool = True,
         rebased_from: str | None = None,
-        drafts: Drafts | None = None,
+        drafts: RequestDrafts | None = None,
     ) -> Outcome:
         return Unchanged(
             {key: living(self.document(key)) for key in named_keys(edits)},
@@ -420,17 +419,17 @@ class Deciding(BatchState):
         self,
         request: Request,
         edits: Sequence[KeyEdit],
-        drafts: Drafts,
+        drafts: RequestDrafts,
         attempt: int,
         succeeded: bool,
         rebased_from: str | None,
-    ) -> tuple[Commit, dict[str, Document]]:
+    ) -> tuple[CommitRecord, dict[str, DocumentRecord]]:
         """The next commit, and the documents it leaves, by key."""
         last_us = self.commits[-1].time_us if self.commits else self._view.time_us
         stamp = Stamp(self.revision + 1, max(self._now_us, last_us + 1), request.commit_id)
 
-        def commit_of(recorded: Mapping[str, tuple[Change, Document]]) -> Commit:
-            return Commit(
+        def commit_of(recorded: Mapping[str, tuple[ChangeRecord, DocumentRecord]]) -> CommitRecord:
+            return CommitRecord(
                 catalog=request.catalog,
                 revision=stamp.revision,
                 time_us=stamp.time_us,
@@ -459,7 +458,9 @@ class Deciding(BatchState):
             commit = commit_of(recorded)
         return commit, {key: after for key, (_, after) in recorded.items()}
 
-    def _record(self, request: Request, commit: Commit, after: Mapping[str, Document]) -> None:
+    def _record(
+        self, request: Request, commit: CommitRecord, after: Mapping[str, DocumentRecord]
+    ) -> None:
         self.commits.append(commit)
         self.documents.update(after)
         self._bytes += commit.size_bytes

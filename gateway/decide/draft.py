@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 import patching
-from gateway.model import Action, Attributes, Document
+from gateway.model import Action, Attributes, DocumentRecord
 from patching import ABSENT, Json, Limits
 from patching.owners import OwnerTree
 from patching.values import Absent
@@ -75,7 +75,7 @@ def merged(
     return content, size_bytes, patching.diff(before, content)
 
 
-def same_attributes(document: Document, draft: Draft) -> bool:
+def same_attributes(document: DocumentRecord, draft: Draft) -> bool:
     return patching.equal(document.attributes or {}, draft.attributes or {})
 
 

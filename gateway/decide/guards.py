@@ -34,7 +34,7 @@ from gateway.decide.request import Request
 from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import ConditionFailed, ConditionRequired, DocumentForbidden, OvertakenLook
-from gateway.model import SETTINGS_KEY, Document, token_revision
+from gateway.model import SETTINGS_KEY, DocumentRecord, token_revision
 from patching import Json
 from patching.extended import is_conditional
 from patching.list_declarations import ListDeclarations
@@ -146,7 +146,9 @@ def require_unovertaken(request: Request, revision: int, *, deleted: bool) -> No
         raise request.refusal
 
 
-def require_revision(request: Request, revision: int, document: Document | None = None) -> None:
+def require_revision(
+    request: Request, revision: int, document: DocumentRecord | None = None
+) -> None:
     """Raise ConditionFailed unless the catalog is where the request wants it.
 
     ``document``: the live one that it would edit, if that is one.

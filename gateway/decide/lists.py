@@ -18,7 +18,7 @@ from gateway.decide.ranges import RangeUnchanged, is_under
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import DocumentsBreakSettings, ListsUnchecked
-from gateway.model import WITHHELD, Document
+from gateway.model import WITHHELD, DocumentRecord
 from patching import ABSENT
 from patching.errors import ListViolation
 from patching.list_declarations import ListDeclarations
@@ -59,7 +59,7 @@ def _is_named(conditions: Preconditions, key: str, own: str) -> bool:
     )
 
 
-def broken(declarations: ListDeclarations, document: Document) -> dict[str, str] | None:
+def broken(declarations: ListDeclarations, document: DocumentRecord) -> dict[str, str] | None:
     """Where the live document breaks them first, as it is told; None where it doesn't."""
     assert document.content is not ABSENT
     try:
@@ -79,7 +79,7 @@ def require_held(
     before: CatalogSettings,
     after: CatalogSettings,
     revision: int,
-    written: Callable[[int], list[Document | None] | None],
+    written: Callable[[int], list[DocumentRecord | None] | None],
 ) -> None:
     """Let new settings declare lists only where every document has them right.
 

@@ -1,32 +1,419 @@
-"""Doing a request's edits in order, each where its own condition holds of what those before it have
-left.
+"""Doing a request's edits in order on drafts of its documents, before any commit.
 
-A document that an earlier edit changed has no version token yet: a compare with one is false. The
-catalog's revision is the one that the request found.
+Each edit is done where its own condition holds of what those before it have left. A document that
+an earlier edit changed has no version token yet: a compare with one is false. The catalog's
+revision is the one that the request found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
-from gateway.decide.compares import Comparing, State, compared_keys
-from gateway.decide.drafts import Drafts
-from gateway.decide.edits import Delete, KeyEdit, Put
-from gateway.decide.ranges import Count, RangeEdit, RangeReplacement
-from gateway.errors import CommitError, DocumentForbidden
-from gateway.model import Document, living
-from patching import ABSENT
+import msgspec
+from msgspec.structs import replace
+
+import patching
+import patching.ownership
+from gateway.access import Principal
+from gateway.access.acl import may_read
+from gateway.conflict import Disputed
+from gateway.decide import work
+from gateway.decide.attributes import checked_attributes
+from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, State, compared_keys
+from gateway.decide.draft import (
+    DELETED,
+    Draft,
+    equal_content,
+    merged,
+    patched,
+    same_attributes,
+)
+from gateway.decide.edits import (
+    ApplyPatch,
+    ContentEdit,
+    Delete,
+    Edit,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    MoveKey,
+    Put,
+    Touch,
+)
+from gateway.decide.guards import require_editable, require_readable
+from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
+from gateway.decide.reverting import Revert, reverted
+from gateway.errors import (
+    ChangedSince,
+    CommitError,
+    DocumentForbidden,
+    DocumentNotFound,
+    TargetExists,
+    refusal_of,
+)
+from gateway.limits import ServiceLimits
+from gateway.model import Attributes, DocumentRecord, Skipped, living
+from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
+from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
+from patching.values import Absent
+
+_Result = TypeVar("_Result")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RequestDrafts:
+    """One request's drafts. ``document_of`` returns a document as the request finds it.
+
+    They are to be committed at ``revision``, as a write by ``author``. The catalog declares
+    ``lists``; ``is_pinned`` tells of a key, and of the conditions of an edit, whether the request
+    names the very state of its document, so that indexes into lists can be trusted.
+
+    ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
+    ``forced``: there is to be a commit even where nothing changes. ``skipped``: what applies left
+    to others; ``left_out``: the positions of edits whose condition was false.
+    """
+
+    def __init__(
+        self,
+        catalog: str,
+        by: Principal,
+        document_of: Callable[[str], DocumentRecord | None],
+        limits: ServiceLimits,
+        author: str,
+        revision: int,
+        lists: ListDeclarations,
+        is_pinned: Callable[[str, Sequence[Compare]], bool],
+        items: work.Items | None = None,
+    ) -> None:
+        self._lists = lists
+        self._items = items or work.Items(limits.patch)
+        self._is_pinned = is_pinned
+        self._when: Sequence[Compare] = ()
+        self._catalog = catalog
+        self._by = by
+        self._author = author
+        self._revision = revision
+        self._document_of = document_of
+        self._limits = limits
+        self._drafts: dict[str, Draft] = {}
+        self._deleted: set[str] = set()
+        self._changed: dict[str, Draft] | None = None
+        # By key, the draft that was compared with the document, and whether it differs.
+        self._compared: dict[str, tuple[Draft, bool]] = {}
+        self._patched_bytes = 0
+        self.work_bytes = 0
+        self._disputed: list[Disputed] = []
+        self.forced = False
+        self.skipped: tuple[Skipped, ...] = ()
+        self.left_out: tuple[int, ...] = ()
+
+    def perform(self, each: KeyEdit) -> None:
+        """Do the next edit.
+
+        Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; AboveLimit, also
+        where the request's patches together are too much work; DocumentForbidden by the acl as the
+        earlier edits left it.
+        """
+        edit = each.edit
+        self._when = each.when
+        if isinstance(edit, Get):
+            if edit.to_write:
+                self._require_editable(each.key, edit)
+            return
+        if isinstance(edit, Touch):
+            self.forced = True
+        elif isinstance(edit, MoveKey):
+            self._move(each.key, edit.to)
+        elif not isinstance(edit, RangeEdit):  # these are done document by document
+            before = self._draft(each.key)
+            if before.attributes is not None:
+                self._require_editable(each.key, edit)
+            if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo | Revert):
+                self._count_patch(edit, before.size_bytes)
+            elif isinstance(edit, EditAttributes):
+                work.require_room(self._patched_bytes)
+            self._set(each.key, self._edited(each.key, before, edit))
+
+    def require_undisputed(self) -> None:
+        """Raise ChangedSince if a revert that was done met what it may neither skip nor force."""
+        if self._disputed:
+            raise ChangedSince(self._disputed)
+
+    def left(self, key: str) -> Draft | None:
+        """The draft of ``key`` so far, None where its document is as it was found."""
+        draft = self._drafts.get(key)
+        if draft is None:
+            return None
+        known, differs = self._compared.get(key, (None, False))
+        if known is not draft:
+            self.work_bytes += draft.size_bytes
+            differs = self._differs(key, self._settled(key, draft))
+            self._compared[key] = draft, differs
+        return draft if differs else None
+
+    def left_under(self, prefix: str) -> dict[str, Draft]:
+        """``left``, for all keys that begin with ``prefix``."""
+        drafts = {key: self.left(key) for key in self.drafted_under(prefix)}
+        return {key: draft for key, draft in drafts.items() if draft is not None}
+
+    def exists(self, key: str) -> bool:
+        """Whether the edits so far have left a document."""
+        draft = self._drafts.get(key)
+        if draft is None:
+            return living(self._document_of(key)) is not None
+        return draft.content is not ABSENT
+
+    def drafted_under(self, prefix: str) -> list[str]:
+        """The keys that begin with ``prefix`` and were edited so far."""
+        return [key for key in self._drafts if is_under(key, prefix)]
+
+    def may_be_read(self, key: str) -> bool:
+        """Whether the principal may read what the edits so far have left."""
+        return may_read(self._by, self._catalog, self._attributes(key))
+
+    def require_readable(self, key: str) -> None:
+        """Raise DocumentForbidden unless the principal may read what the edits so far have left."""
+        require_readable(self._by, self._catalog, key, self._attributes(key))
+
+    def require_gettable(self, each: KeyEdit) -> None:
+        """Raise DocumentForbidden if ``each`` is a get and all edits leave its document unreadable
+        for the principal."""
+        if isinstance(each.edit, Get) and not each.edit.to_write:
+            self.require_readable(each.key)
+
+    def changed(self) -> dict[str, Draft]:
+        """By key, the drafts that differ from the document as found."""
+        if self._changed is None:
+            self._changed = {}
+            for key, draft in self._drafts.items():
+                if draft.owners is not None:
+                    self._drafts[key] = draft = self._settled(key, draft)
+                if self._differs(key, draft):
+                    self._changed[key] = draft
+        return self._changed
+
+    def found(self, key: str) -> DocumentRecord | None:
+        """The live document that the draft changes or deletes; None if the draft is a new one."""
+        document = living(self._document_of(key))
+        anew = key in self._deleted and self._draft(key).content is not ABSENT
+        return None if anew else document
+
+    def _move(self, key: str, to: str) -> None:
+        self._require_editable(key, MoveKey(to))
+        self._require_editable(to, Put(None, 0))
+        draft = self._draft(key)
+        if draft.content is ABSENT:
+            raise DocumentNotFound(self._catalog, key)
+        if self._draft(to).content is not ABSENT:
+            raise TargetExists(to, living(self._document_of(to)))
+        if draft.owners is not None:
+            given = draft.owners, draft.content, self._lists_of(to), self._limits.patch
+            self._tried(to, lambda: patching.ownership.require_fit(*given))
+        self._set(key, DELETED)
+        self._set(to, replace(draft, action="put", patch=()))
+
+    def _require_editable(self, key: str, edit: Edit) -> None:
+        require_editable(self._by, self._catalog, key, self._attributes(key), edit)
+
+    def _attributes(self, key: str) -> Attributes | None:
+        draft = self._drafts.get(key)
+        if draft is not None:
+            return draft.attributes
+        document = self._document_of(key)
+        return None if document is None else document.attributes
+
+    def _draft(self, key: str) -> Draft:
+        draft = self._drafts.get(key)
+        if draft is None:
+            document = self._document_of(key)
+            if document is None:
+                return Draft(ABSENT, None, 0)
+            draft = Draft(
+                document.content,
+                document.attributes,
+                document.size_bytes,
+                owners=document.owners,
+                owned=document.content,
+            )
+            self.work_bytes += draft.size_bytes
+        return draft
+
+    def _set(self, key: str, draft: Draft) -> None:
+        if draft.content is ABSENT:
+            self._deleted.add(key)
+        self._drafts[key] = draft
+        self._changed = None
+
+    def _differs(self, key: str, draft: Draft) -> bool:
+        if draft.action is None:
+            return False
+        document = self._document_of(key)
+        before = ABSENT if document is None else document.content
+        if not equal_content(before, draft.content):
+            return True
+        if document is None or document.owners != draft.owners:
+            return document is not None
+        return document.attributes is not draft.attributes and not same_attributes(document, draft)
+
+    def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes | Revert) -> Draft:
+        if isinstance(edit, Revert):
+            return self._reverted(key, draft, edit)
+        if isinstance(edit, EditAttributes):
+            return self._with_attributes(key, draft, edit.edit)
+        if isinstance(edit, Put):
+            if edit.attributes is not None:
+                draft = replace(draft, attributes=self._checked(key, edit.attributes))
+            return replace(
+                draft, content=edit.value, size_bytes=edit.size_bytes, action="put", patch=()
+            )
+        if isinstance(edit, Delete):
+            return DELETED
+        if isinstance(edit, ApplyWanted | LetGo):
+            return self._owning(key, draft, edit)
+        content, size_bytes, patch = self._patched(
+            key, draft.content, draft.size_bytes, edit, self._lists_of(key)
+        )
+        if draft.action is None and content is not ABSENT:  # as a rule
+            kept = tuple(patch)
+            return replace(
+                draft, content=content, size_bytes=size_bytes, action="patch", patch=kept
+            )
+        return patched(draft, content, size_bytes, patch)
+
+    def _lists_of(self, key: str) -> Lists:
+        return NO_LISTS if self._lists is NO_DECLARATIONS else self._lists.lists_of(key)
+
+    def _reverted(self, key: str, draft: Draft, edit: Revert) -> Draft:
+        found = self._document_of(key)
+        revision = 0 if found is None else found.revision
+        try:
+            limits, lists = self._limits.patch, self._lists.lists_of(key)
+            after, disputed, skipped = reverted(edit, key, draft, revision, limits, lists)
+        except PatchError as error:
+            raise self._told(key, error) from error
+        if after.attributes is not None:
+            self._checked(key, after.attributes)
+        self._disputed += disputed
+        self.skipped += skipped
+        return after
+
+    def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
+        draft = self._settled(key, draft)
+        lists = self._lists.lists_of(key)
+        given = edit, draft, self._revision, self._limits.patch, lists
+        after, skipped = self._tried(key, lambda: owning(*given))
+        self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
+        return after
+
+    def _settled(self, key: str, draft: Draft) -> Draft:
+        if draft.owners is None or draft.content is draft.owned:
+            return draft
+        lists = self._lists.lists_of(key)
+        given = draft, self._author, self._revision, self._limits.patch, lists
+        return self._tried(key, lambda: settled(*given))
+
+    def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
+        """An absent document has no attributes to edit, but deleting them does nothing."""
+        if draft.content is ABSENT:
+            if isinstance(edit, Delete):
+                return draft
+            raise DocumentNotFound(self._catalog, key)
+        before: Json = cast(Json, draft.attributes or {})
+        after: Json | Absent
+        if isinstance(edit, Put):
+            after = edit.value
+        elif isinstance(edit, Delete):
+            after = {}
+        else:
+            assert isinstance(edit, ApplyPatch | Merge)
+            after, _, _ = self._patched(key, before, len(_encode(before)), edit)
+            after = {} if after is ABSENT else after
+        attributes = self._checked(key, after)
+        return replace(draft, attributes=attributes, action=draft.action or "attributes")
+
+    def _checked(self, key: str, attributes: Json | Absent) -> Attributes | None:
+        return checked_attributes(attributes, key, self._limits.attributes_bytes_max) or None
+
+    def _patched(
+        self,
+        key: str,
+        before: Json | Absent,
+        size_bytes: int,
+        edit: ApplyPatch | Merge,
+        lists: Lists = NO_LISTS,
+    ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
+        """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
+        limits = self._items.limits
+        try:
+            if isinstance(edit, Merge):
+                if before is ABSENT:
+                    raise DocumentNotFound(self._catalog, key)
+                return merged(before, size_bytes, edit.value, edit.size_bytes, limits)
+            if isinstance(edit.patch, patching.ExtendedPatch):
+                after = patching.apply_extended(
+                    before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
+                )
+                self._count_items(after.examined)
+                return after.content, after.size_bytes, after.effective
+            if lists is not NO_LISTS and self._is_pinned(key, self._when):
+                lists = NO_LISTS
+            content, size_bytes = patching.apply_within(
+                before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
+            )
+            return content, size_bytes, edit.patch.without_tests().to_json()
+        except PatchError as error:
+            raise self._told(key, error) from error
+
+    def _tried(self, key: str, edit: Callable[[], _Result]) -> _Result:
+        try:
+            return edit()
+        except PatchError as error:
+            raise self._told(key, error) from error
+
+    def _told(self, key: str, error: PatchError) -> CommitError:
+        """The refusal of an edit of ``key`` for ``error``; what it has looked at is counted."""
+        examined, error = error.examined, self._items.told(error)
+        self._count_items(examined)
+        return refusal_of(error, self._catalog, key, self._document_of(key))
+
+    def _count_items(self, examined: int) -> None:
+        self._items.count(examined)
+        self._patched_bytes += examined * ITEM_BYTES
+        self.work_bytes += examined * ITEM_BYTES
+
+    def _count_patch(
+        self, edit: ApplyPatch | Merge | ApplyWanted | LetGo | Revert, size_bytes: int
+    ) -> None:
+        if isinstance(edit, Revert):
+            size_bytes += edit.size_bytes
+        if not isinstance(edit, ApplyPatch):
+            size_bytes *= work.MERGE_TIMES
+        elif isinstance(edit.patch, Patch):
+            shifted = (
+                0 if size_bytes <= work.UNCOUNTED_BYTES_MAX else work.shifts(edit.patch, size_bytes)
+            )
+            self.work_bytes += shifted
+            size_bytes = size_bytes // work.PATH_SHARE + shifted
+        alone = not self._patched_bytes
+        self._patched_bytes += size_bytes
+        if not alone:  # the first patch has limits of its own
+            work.require_room(self._patched_bytes)
+
 
 # No client can send it as part of a token: what isn't committed yet has none that anybody knows.
 _UNCOMMITTED = '"'
 
 
 def perform_all(
-    edits: Sequence[KeyEdit], drafts: Drafts, state: State, comparing: Comparing
+    edits: Sequence[KeyEdit], drafts: RequestDrafts, state: State, comparing: Comparing
 ) -> tuple[int, ...]:
     """Do ``edits`` on ``drafts``; the positions of those that were left out.
 
-    Raises what ``Drafts.perform`` and ``Comparing.failed`` raise, with the position as its
+    Raises what ``RequestDrafts.perform`` and ``Comparing.failed`` raise, with the position as its
     ``action``.
     """
     left_out: set[int] = set()
@@ -52,13 +439,13 @@ def perform_all(
     return tuple(sorted(left_out))
 
 
-def _holds(each: KeyEdit, drafts: Drafts, so_far: State, comparing: Comparing) -> bool:
+def _holds(each: KeyEdit, drafts: RequestDrafts, so_far: State, comparing: Comparing) -> bool:
     for key in compared_keys(each.when):
         drafts.require_readable(key)
     return not comparing.failed(each.when, so_far)
 
 
-def _edit_range(edit: RangeEdit, drafts: Drafts, state: State) -> None:
+def _edit_range(edit: RangeEdit, drafts: RequestDrafts, state: State) -> None:
     prefix = edit.prefix
     put = edit.documents if isinstance(edit, RangeReplacement) else ()
     kept = {key for key, _, _ in put}
@@ -77,7 +464,7 @@ def _edit_range(edit: RangeEdit, drafts: Drafts, state: State) -> None:
 class _DraftState:
     """``state`` with ``drafts`` laid over it: see ``compares.State``."""
 
-    def __init__(self, state: State, drafts: Drafts) -> None:
+    def __init__(self, state: State, drafts: RequestDrafts) -> None:
         self._state = state
         self._drafts = drafts
 
@@ -85,12 +472,12 @@ class _DraftState:
     def revision(self) -> int:
         return self._state.revision
 
-    def document(self, key: str) -> Document | None:
+    def document(self, key: str) -> DocumentRecord | None:
         before = self._state.document(key)
         draft = self._drafts.left(key)
         if draft is None:
             return before
-        return Document(
+        return DocumentRecord(
             key,
             draft.content,
             self.revision + 1,
@@ -101,7 +488,7 @@ class _DraftState:
             attributes=draft.attributes,
         )
 
-    def base(self, key: str, token: str) -> Document | None:
+    def base(self, key: str, token: str) -> DocumentRecord | None:
         return self._state.base(key, token)
 
     def changed_under(self, prefix: str, since: int) -> int | None:

@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from gateway.errors import AboveLimit, RevisionCompacted
-from gateway.model import OWN_KEYS, BareDocument, Document
+from gateway.model import OWN_KEYS, BareDocument, DocumentRecord
 from patching import Json
 
 # What a count of documents is compared with at most.
@@ -191,8 +191,8 @@ class RangeState:
     def __init__(
         self,
         ranges: Ranges,
-        found: Mapping[str, Document | None],
-        documents: Mapping[str, Document],
+        found: Mapping[str, DocumentRecord | None],
+        documents: Mapping[str, DocumentRecord],
     ) -> None:
         self._ranges = ranges
         self._found = found

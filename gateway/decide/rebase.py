@@ -21,7 +21,7 @@ from gateway.decide.conditions import Tags
 from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge
 from gateway.decide.owning import ApplyWanted, manager_pointers
 from gateway.errors import ConditionFailed
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from patching import ABSENT, NO_LISTS, InvalidPatch, Json, LimitExceeded, Limits, Lists
 from patching.errors import IndexNeedsTest
 from patching.footprints import Footprint
@@ -33,14 +33,14 @@ _CHANGES = Limits(operations_max=5_000)
 # Tokens that a request may be rebased from: for each a state of the document is rebuilt.
 REBASE_TOKENS_MAX = 8
 
-Base = Callable[[str], Document | None]
+Base = Callable[[str], DocumentRecord | None]
 
 
 def require_rebased(
     conflict: StateConflict,
     edit: Edit,
     tags: Tags,
-    document: Document | None,
+    document: DocumentRecord | None,
     base_of: Base,
     spend: Callable[[int], None] = lambda _: None,
     lists: Lists = NO_LISTS,
@@ -122,7 +122,7 @@ def overlapping(
     return sorted({*met, *patching.footprints.displaced(own, base, now, lists)})
 
 
-def _edited(document: Document, of_attributes: bool) -> Json:
+def _edited(document: DocumentRecord, of_attributes: bool) -> Json:
     if of_attributes:
         return cast(Json, document.attributes or {})
     assert document.content is not ABSENT

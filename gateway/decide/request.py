@@ -40,9 +40,9 @@ from gateway.limits import ServiceLimits
 from gateway.model import (
     OWN_KEYS,
     SETTINGS_KEY,
-    Change,
-    Commit,
-    Document,
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
     Idempotency,
     Reply,
     Skipped,
@@ -190,8 +190,8 @@ class Applied(msgspec.Struct, frozen=True):
     (``replayed``), where the first result is told from the commit alone.
     """
 
-    commit: Commit
-    documents: Mapping[str, Document | None]
+    commit: CommitRecord
+    documents: Mapping[str, DocumentRecord | None]
     replayed: bool = False
 
     @property
@@ -200,7 +200,7 @@ class Applied(msgspec.Struct, frozen=True):
         return self.commit.skipped
 
     @property
-    def document(self) -> Document | None:
+    def document(self) -> DocumentRecord | None:
         """The state it left, of a request on one document."""
         return next(iter(self.documents.values()), None)
 
@@ -212,23 +212,22 @@ class Unchanged(msgspec.Struct, frozen=True):
     a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
     tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
     false and the ``otherwise`` of the request changes nothing. ``replayed``: it was found out the
-    first time that the request was sent; contents are WITHHELD. ``left_out``: as in ``Commit``.
-    ``skipped`` is what its applies
-    left to others.
+    first time that the request was sent; contents are WITHHELD. ``left_out``: as in
+    ``CommitRecord``. ``skipped`` is what its applies left to others.
     """
 
-    documents: Mapping[str, Document | None]
+    documents: Mapping[str, DocumentRecord | None]
     catalog_revision: int
     would_change: bool = False
     succeeded: bool = True
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ChangeRecord, ...] = ()
     rebased_from: str | None = None
     replayed: bool = False
     skipped: tuple[Skipped, ...] = ()
     left_out: tuple[int, ...] = ()
 
     @property
-    def document(self) -> Document | None:
+    def document(self) -> DocumentRecord | None:
         return next(iter(self.documents.values()), None)
 
 
@@ -285,7 +284,7 @@ class Rules:
 
     limits: ServiceLimits
     stored_bytes: Callable[[Json], int]
-    settings_of: Callable[[Document | None], CatalogSettings]
+    settings_of: Callable[[DocumentRecord | None], CatalogSettings]
     told: Tell = told_refusal
 
 
@@ -313,10 +312,10 @@ class View(msgspec.Struct, frozen=True):
     catalog: str
     revision: int
     time_us: int
-    documents: Mapping[str, Document | None]
+    documents: Mapping[str, DocumentRecord | None]
     replies: Mapping[tuple[str, str], Reply] = msgspec.field(default_factory=dict)
-    bases: Mapping[tuple[str, str], Document] = msgspec.field(default_factory=dict)
-    tail: tuple[Commit, ...] = ()
+    bases: Mapping[tuple[str, str], DocumentRecord] = msgspec.field(default_factory=dict)
+    tail: tuple[CommitRecord, ...] = ()
     judged: int = 0
     verdicts: tuple[Verdict, ...] = ()
     requests: int | None = None
@@ -337,9 +336,9 @@ class Decision(msgspec.Struct, frozen=True):
     and are decided in the next one. ``documents`` are the states the commits leave, by key.
     """
 
-    commits: tuple[Commit, ...]
+    commits: tuple[CommitRecord, ...]
     outcomes: tuple[Outcome, ...]
-    documents: Mapping[str, Document]
+    documents: Mapping[str, DocumentRecord]
     verdicts: tuple[Verdict, ...] = ()
 
     @property

@@ -20,7 +20,7 @@ import patching.ownership
 import patching.pointers
 from gateway.conflict import Disputed
 from gateway.decide.draft import DELETED, Draft, bound, patched
-from gateway.model import Attributes, Document, Skipped
+from gateway.model import Attributes, DocumentRecord, Skipped
 from patching import ABSENT, NO_LISTS, Json, LimitExceeded, Limits, Lists
 from patching.merging import Dispute
 from patching.values import Absent
@@ -32,8 +32,8 @@ _EXAMINED_MAX = 100_000
 class Undo(msgspec.Struct, frozen=True):
     """The live documents that a change, or several in a row, have left and found; None: none."""
 
-    base: Document | None
-    target: Document | None
+    base: DocumentRecord | None
+    target: DocumentRecord | None
 
 
 class Forced(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import ItemsCollide, SettingsInvalid
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from patching import ABSENT, InvalidPatch, Json, equal
 from patching.errors import ListViolation
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_declarations
@@ -79,9 +79,9 @@ class CompiledSettings:
         self._lock = lock
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._known: OrderedDict[str, tuple[Document, CatalogSettings]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[DocumentRecord, CatalogSettings]] = OrderedDict()
 
-    def of(self, document: Document | None) -> CatalogSettings:
+    def of(self, document: DocumentRecord | None) -> CatalogSettings:
         """The settings in the settings document, compiled once for each commit.
 
         The commit's id alone doesn't identify the content: a commit that loses its race is decided
@@ -107,7 +107,7 @@ class CompiledSettings:
             self._bytes -= _memory_of(*known)
 
 
-def _memory_of(document: Document, settings: CatalogSettings) -> int:
+def _memory_of(document: DocumentRecord, settings: CatalogSettings) -> int:
     return _ENTRY_BYTES + _JSON_TIMES * document.size_bytes + settings.patterns_bytes
 
 

@@ -14,10 +14,18 @@ from msgspec.structs import replace
 
 from gateway.decide.edits import Put
 from gateway.decide.guards import refuse_forbidden
-from gateway.decide.record import RECORD_BYTES
+from gateway.decide.recording import RECORD_BYTES
 from gateway.decide.request import Applied, Outcome, Refused, Request, Rules, Unchanged, is_for_now
 from gateway.errors import CommitError, IdempotencyMismatch, ListsUnchecked, RefusedBefore
-from gateway.model import WITHHELD, Commit, Document, Idempotency, Reply, Skipped, Verdict
+from gateway.model import (
+    WITHHELD,
+    CommitRecord,
+    DocumentRecord,
+    Idempotency,
+    Reply,
+    Skipped,
+    Verdict,
+)
 from patching import Json
 
 Told = dict[str, Any]
@@ -79,10 +87,12 @@ def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
 def replayed(asked: Idempotency, reply: Reply) -> Outcome:
     """What a request gets whose key has decided already."""
     assert reply.idempotency is not None
-    applied = isinstance(reply, Commit)
+    applied = isinstance(reply, CommitRecord)
     if reply.idempotency.fingerprint != asked.fingerprint:
         return Refused(IdempotencyMismatch(asked.key, reply.revision, applied=applied))
-    return Applied(reply, {}, replayed=True) if isinstance(reply, Commit) else outcome_of(reply)
+    return (
+        Applied(reply, {}, replayed=True) if isinstance(reply, CommitRecord) else outcome_of(reply)
+    )
 
 
 def stands(request: Request, reply: Reply) -> bool:
@@ -95,7 +105,7 @@ def stands(request: Request, reply: Reply) -> bool:
 
 
 def retold(
-    request: Request, reply: Reply, document_of: Callable[[str], Document | None]
+    request: Request, reply: Reply, document_of: Callable[[str], DocumentRecord | None]
 ) -> Outcome:
     """What the request's key decided before, as far as it may be told: of those who share an
     application, one may not see what refused the others, nor what they left to whom.
@@ -143,14 +153,14 @@ def is_remembered(request: Request, outcome: Outcome) -> bool:
     return request.once or isinstance(outcome, Unchanged)
 
 
-def _told_document(document: Document | None) -> Json:
+def _told_document(document: DocumentRecord | None) -> Json:
     if document is None:
         return None
     return [document.revision, document.create_revision, document.commit_id, document.time_us]
 
 
-def _document(key: str, fields: Any) -> Document | None:
+def _document(key: str, fields: Any) -> DocumentRecord | None:
     if fields is None:
         return None
     revision, create_revision, commit_id, time_us = fields
-    return Document(key, WITHHELD, revision, create_revision, commit_id, time_us)
+    return DocumentRecord(key, WITHHELD, revision, create_revision, commit_id, time_us)

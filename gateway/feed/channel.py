@@ -15,7 +15,7 @@ from typing import Protocol
 from gateway import memory
 from gateway.errors import RevisionCompacted
 from gateway.limits import WatchLimits
-from gateway.model import Commit, Head
+from gateway.model import CommitRecord, Head
 from gateway.read.history import told_of as one_by_one
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
@@ -119,7 +119,7 @@ class Channel:
 
 
 # How a commit is told, made once for all watchers: bytes that only the layer above can read.
-Encode = Callable[[Commit], bytes]
+Encode = Callable[[CommitRecord], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class WatchEnded(Exception):
         self.detail = detail
 
 
-def told_of(commit: Commit, encode: Encode) -> Told:
+def told_of(commit: CommitRecord, encode: Encode) -> Told:
     keys = frozenset(change.key for change in commit.changes)
     return Told(commit.revision, keys, encode(commit), commit.time_us, lives_of((commit,)))
 
@@ -251,7 +251,7 @@ class WatchLog:
         return wanted, _reached(listed, through, key)
 
 
-def _reached(listed: Sequence[Commit], through: int, key: str | None) -> int:
+def _reached(listed: Sequence[CommitRecord], through: int, key: str | None) -> int:
     if listed:
         return listed[-1].revision
     # One key may have no commits; the whole catalog has some, or the floor has passed them.

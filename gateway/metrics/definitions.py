@@ -253,7 +253,7 @@ def markdown() -> str:
         "[operations/grafana-dashboard.json](operations/grafana-dashboard.json) and",
         "[operations/alerts.yaml](operations/alerts.yaml) use these names.",
         "",
-        "Printed by `python -m gateway.metrics` from `gateway/metrics/definitions.py`.",
+        "Printed by `python -m gateway.metrics.definitions`.",
         "",
         "| name | type | labels | meaning |",
         "|---|---|---|---|",
@@ -262,3 +262,7 @@ def markdown() -> str:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway import memory
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, Standing
@@ -18,7 +18,7 @@ from gateway.store.contract import Store
 class DocumentReading(NamedTuple):
     """A document (live, tombstone or None) and the head revision it was read at."""
 
-    document: Document | None
+    document: DocumentRecord | None
     catalog_revision: int
 
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from gateway import memory
 from gateway.cpu import interruptible
 from gateway.limits import ServiceLimits
-from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, Document, living
+from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
 from gateway.state.heads import as_unavailable
@@ -29,8 +29,8 @@ class DocumentDifference:
     """The live documents under ``key`` at the two revisions, which differ; None: there is none."""
 
     key: str
-    before: Document | None
-    after: Document | None
+    before: DocumentRecord | None
+    after: DocumentRecord | None
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +131,7 @@ class DifferenceReads:
         self,
         span: Span,
         record: BareDocument,
-        current: Mapping[str, Document],
+        current: Mapping[str, DocumentRecord],
         tell: Callable[[DocumentDifference], _Told],
         sight: Sight | None,
     ) -> Iterator[tuple[_Told, int]]:
@@ -145,7 +145,7 @@ class DifferenceReads:
         self,
         span: Span,
         record: BareDocument,
-        current: Mapping[str, Document],
+        current: Mapping[str, DocumentRecord],
         sight: Sight | None,
     ) -> DocumentDifference | None:
         """None where there is none."""
@@ -157,7 +157,7 @@ class DifferenceReads:
         before, after = seen if span.before < span.after else reversed(seen)
         return None if same_state(before, after) else DocumentDifference(record.key, before, after)
 
-    def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, Document]:
+    def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, DocumentRecord]:
         """The documents and tombstones under ``keys`` that are as the later revision had them.
 
         Read at once, these needn't be rebuilt; large ones are left out. Raises StoreUnreachable.
@@ -173,8 +173,8 @@ class DifferenceReads:
         }
 
     def states(
-        self, span: Span, key: str, current: Mapping[str, Document]
-    ) -> tuple[Document | None, Document | None]:
+        self, span: Span, key: str, current: Mapping[str, DocumentRecord]
+    ) -> tuple[DocumentRecord | None, DocumentRecord | None]:
         """``records`` at the revisions of ``span``; ``current`` has documents of the later one."""
         if key not in current:
             return self.records(span.catalog, key, span.low, span.high)
@@ -186,7 +186,7 @@ class DifferenceReads:
 
     def records(
         self, catalog: str, key: str, low: int, high: int
-    ) -> tuple[Document | None, Document | None]:
+    ) -> tuple[DocumentRecord | None, DocumentRecord | None]:
         """The documents or tombstones at the two revisions, which are written out.
 
         Raises RevisionCompacted, StoreUnreachable.
@@ -203,7 +203,7 @@ class DifferenceReads:
 
 
 @interruptible
-def same_state(one: Document | None, other: Document | None) -> bool:
+def same_state(one: DocumentRecord | None, other: DocumentRecord | None) -> bool:
     """Whether two live documents have equal content and attributes, or there are none."""
     if one is None or other is None:
         return one is other

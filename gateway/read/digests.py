@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 
 from gateway import memory
 from gateway.cpu import interruptible
-from gateway.model import SETTINGS_KEY, Digested, Document
+from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
 from gateway.state.heads import as_unavailable
@@ -145,7 +145,7 @@ class DigestListing:
 
     def _digested(
         self, catalog: str, at: int, manager: str | None = None
-    ) -> Callable[[Document], KeyDigest]:
+    ) -> Callable[[DocumentRecord], KeyDigest]:
         """What makes the digests of live documents, which ``at`` had: see ``page``."""
         if manager is None:
             return _content_digest
@@ -244,7 +244,7 @@ class DigestListing:
                 found.append(digested(document))
         return found
 
-    def _contents(self, scan: _Scan, records: Sequence[Digested]) -> Mapping[str, Document]:
+    def _contents(self, scan: _Scan, records: Sequence[Digested]) -> Mapping[str, DocumentRecord]:
         """By key, the live documents of those records that don't tell the digest."""
         catalog, at = scan.catalog, scan.at
         unknown = [each for each in records if not scan.is_known(each)]
@@ -261,13 +261,13 @@ class DigestListing:
 
 
 @interruptible
-def _content_digest(document: Document) -> KeyDigest:
+def _content_digest(document: DocumentRecord) -> KeyDigest:
     content = cast(Json, document.content)
     return KeyDigest(document.key, document.token, digest(content), document.revision)
 
 
 @interruptible
-def _part_digest(document: Document, manager: str, lists: ListDeclarations) -> KeyDigest:
+def _part_digest(document: DocumentRecord, manager: str, lists: ListDeclarations) -> KeyDigest:
     rules = lists.lists_of(document.key)
     part = owned_digest(cast(Json, document.content), document.owners, manager, rules)
     return KeyDigest(document.key, document.token, part, document.revision)

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from gateway import memory
 from gateway.errors import DocumentNotFound, RevisionCompacted, RevisionNotFound
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Document, Reply
+from gateway.model import CommitRecord, DocumentRecord, Reply
 from gateway.runtime import Runtime
 from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
@@ -71,7 +71,7 @@ class RevisionAt:
 
 
 # Commits above a revision and up to another, at most so many, and so many bytes of changes.
-_Listed = Callable[[int, int, int, int], Sequence[Commit]]
+_Listed = Callable[[int, int, int, int], Sequence[CommitRecord]]
 _Page = list[tuple[int, _Told]]
 
 
@@ -96,7 +96,7 @@ class HistoryReads:
         self._runtime = runtime
         self._page_bytes_max = limits.history_page_bytes_max
 
-    def document_at_revision(self, catalog: str, key: str, revision: int) -> Document:
+    def document_at_revision(self, catalog: str, key: str, revision: int) -> DocumentRecord:
         """The live document as the catalog's ``revision`` had it.
 
         Raises RevisionNotFound above the head, RevisionCompacted below the floor and
@@ -147,7 +147,7 @@ class HistoryReads:
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
-    ) -> HistoryPage[Commit]:
+    ) -> HistoryPage[CommitRecord]:
         """``told`` of the commits themselves."""
         return self.told(catalog, list, after=after, limit=limit, key=key, which=which)
 
@@ -195,7 +195,7 @@ class HistoryReads:
         return HistoryPage([each for _, each in told], standing.revision, more)
 
     def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
-        def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[Commit]:
+        def listed(after: int, through: int, limit: int, bytes_max: int) -> Sequence[CommitRecord]:
             return self._store.list_commits(
                 catalog,
                 after,
@@ -313,11 +313,11 @@ def told_of(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Ite
 
 # Of so much of their text commits are told at once, for their acls are looked up together.
 _CHUNK_BYTES = 512 * 1024
-TellCommits = Callable[[Sequence[Commit]], Sequence[_Told]]
+TellCommits = Callable[[Sequence[CommitRecord]], Sequence[_Told]]
 
 
 def told_of_commits(
-    commits: Sequence[Commit], tell: TellCommits[_Told]
+    commits: Sequence[CommitRecord], tell: TellCommits[_Told]
 ) -> Iterator[tuple[int, _Told]]:
     """What ``tell`` makes of each, some at a time, with its revision; else as ``told_of``."""
     account = memory.account()

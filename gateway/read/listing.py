@@ -26,7 +26,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.limits import ServiceLimits
-from gateway.model import WITHHELD, Document, Head, PinRecord, living
+from gateway.model import WITHHELD, DocumentRecord, Head, PinRecord, living
 from gateway.read.history import told_of
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
@@ -37,7 +37,7 @@ from gateway.store.contract import Store, StoreUnreachable
 _Answer = TypeVar("_Answer")
 _Told = TypeVar("_Told")
 # What is told of a live document: it is made of one after the other, and none is kept.
-Tell = Callable[[Document], _Told]
+Tell = Callable[[DocumentRecord], _Told]
 
 # The maximum size of several documents by key, and of those that are read at once.
 SEVERAL_BYTES_MAX = 16 * 1024 * 1024
@@ -81,7 +81,7 @@ class _Scan(NamedTuple):
     require_time: Callable[[], None]
 
 
-def whole(document: Document) -> Document:
+def whole(document: DocumentRecord) -> DocumentRecord:
     """The document itself is told: for who needs it, and has few of them."""
     return document
 
@@ -205,7 +205,7 @@ class Listing:
             self.require_above_floor(catalog, at)
         return told
 
-    def _read(self, catalog: str, record: Document, at: int) -> Document | None:
+    def _read(self, catalog: str, record: DocumentRecord, at: int) -> DocumentRecord | None:
         """The record with its content, where that was left out and is that of ``at``."""
         if record.content is not WITHHELD or record.revision > at:
             return record
@@ -308,12 +308,12 @@ class Listing:
 
     def _teller(
         self, scan: _Scan, tell: Tell[_Told], revision: int
-    ) -> Callable[[Document], tuple[str, int, Sequence[_Told]]]:
+    ) -> Callable[[DocumentRecord], tuple[str, int, Sequence[_Told]]]:
         """What makes of a record its key, the size of what it was, and what is told of that; with
         nothing of what wasn't there then, or can't be seen."""
         catalog, sight = scan.catalog, scan.sight
 
-        def told(record: Document) -> tuple[str, int, Sequence[_Told]]:
+        def told(record: DocumentRecord) -> tuple[str, int, Sequence[_Told]]:
             scan.require_time()
             document = self.as_of(catalog, record.key, record, revision)
             if document is None or (sight is not None and not sight.sees_past(document, record)):
@@ -330,14 +330,14 @@ class Listing:
             return not_overtaken(revision, lambda: read(self.readable(catalog, revision)))
 
     def as_of(
-        self, catalog: str, key: str, record: Document | None, revision: int
-    ) -> Document | None:
+        self, catalog: str, key: str, record: DocumentRecord | None, revision: int
+    ) -> DocumentRecord | None:
         """The live document at ``revision``, given its record, which may be newer."""
         if record is not None and record.revision > revision:
             return self.rebuilt(catalog, key, revision)
         return record if record is not None and record.exists else None
 
-    def rebuilt(self, catalog: str, key: str, revision: int) -> Document | None:
+    def rebuilt(self, catalog: str, key: str, revision: int) -> DocumentRecord | None:
         """The live document at ``revision``, from history."""
         try:
             return living(rebuild(self._store, catalog, key, revision))

@@ -18,7 +18,7 @@ from gateway.decide.edits import KeyEdit
 from gateway.decide.request import DOCUMENTS_BYTES_MAX
 from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import AboveLimit, RevertForbidden
-from gateway.model import OWN_KEYS, SETTINGS_KEY, Commit, Document, living
+from gateway.model import OWN_KEYS, SETTINGS_KEY, CommitRecord, DocumentRecord, living
 from gateway.read.differences import DifferenceReads, Span, same_state
 from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
@@ -108,7 +108,9 @@ class RevertReads:
             self._differences.require_retained(span)
         return undos.edits()
 
-    def _between(self, span: Span, key: str, current: Mapping[str, Document]) -> Iterator[Undo]:
+    def _between(
+        self, span: Span, key: str, current: Mapping[str, DocumentRecord]
+    ) -> Iterator[Undo]:
         target, base = self._differences.states(span, key, current)
         target, base = living(target), living(base)
         if not same_state(base, target):
@@ -117,8 +119,8 @@ class RevertReads:
     def _runs(self, catalog: str, key: str, newest_first: Sequence[int]) -> Iterator[Undo]:
         """The undos of a key's changes, each as its states are made; changes without another one
         between them are one."""
-        base: Document | None = None
-        before: Document | None = None
+        base: DocumentRecord | None = None
+        before: DocumentRecord | None = None
         for number, revision in enumerate(newest_first):
             follows = before is not None and before.revision == revision
             if number and not follows:
@@ -187,7 +189,7 @@ class _Undos:
             )
 
 
-def _keys(commits: Sequence[Commit]) -> list[list[str]]:
+def _keys(commits: Sequence[CommitRecord]) -> list[list[str]]:
     return [[change.key for change in commit.changes] for commit in commits]
 
 

@@ -36,8 +36,8 @@ from gateway.model import (
     SETTINGS_KEY,
     Attributes,
     BareDocument,
-    Commit,
-    Document,
+    CommitRecord,
+    DocumentRecord,
     bare,
 )
 from gateway.runtime import Runtime
@@ -46,7 +46,7 @@ from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
-Record = Document | BareDocument
+Record = DocumentRecord | BareDocument
 
 _LOOK_KEYS_MAX = 1_000
 # What an acl takes at most, as it is read and as objects, and how many are held at most.
@@ -72,7 +72,7 @@ def life_of(document: Record) -> Life:
     return Life(document.key, document.create_revision)
 
 
-def lives_of(commits: Iterable[Commit]) -> frozenset[Life]:
+def lives_of(commits: Iterable[CommitRecord]) -> frozenset[Life]:
     """The lives that ``commits`` have changed, without the gateway's own documents."""
     return frozenset(
         Life(change.key, change.create_revision)
@@ -211,7 +211,7 @@ class Sight:
         self._catalog = catalog
         self.principal = principal
 
-    def sees(self, document: Document) -> bool:
+    def sees(self, document: DocumentRecord) -> bool:
         """Whether the document, in its present state, is visible."""
         return _may_read(self.principal, self._catalog, document.attributes)
 
@@ -219,12 +219,12 @@ class Sight:
         """Whether the document, in a past state, is visible; ``now``: the key's present record."""
         return self._sees_life(life_of(document), now)
 
-    def require(self, document: Document) -> None:
+    def require(self, document: DocumentRecord) -> None:
         """Raise DocumentForbidden unless the document, in its present state, is visible."""
         if not self.sees(document):
             self.refuse(document.key)
 
-    def require_past(self, document: Document) -> None:
+    def require_past(self, document: DocumentRecord) -> None:
         """Raise DocumentForbidden unless the document, in a past state, is visible."""
         for key, now in self._acls.present(self._catalog, [document.key]):
             if not self.sees_past(document, now):
@@ -276,7 +276,7 @@ class Sight:
             if not self._sees_life(life, now)
         )
 
-    def commits(self, commits: Sequence[Commit]) -> Sequence[Commit]:
+    def commits(self, commits: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
         """The same commits without the changes that aren't visible.
 
         A commit that loses a change also loses its message and idempotency key, which may reveal
@@ -285,7 +285,7 @@ class Sight:
         hidden = self.hidden(lives_of(commits))
         return [self._without(hidden, commit) for commit in commits] if hidden else commits
 
-    def _without(self, hidden: frozenset[Life], commit: Commit) -> Commit:
+    def _without(self, hidden: frozenset[Life], commit: CommitRecord) -> CommitRecord:
         changes = tuple(
             change
             for change in commit.changes

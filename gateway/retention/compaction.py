@@ -32,7 +32,7 @@ from gateway.errors import (
 )
 from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import SETTINGS_KEY, Document, Head, PinRecord
+from gateway.model import SETTINGS_KEY, DocumentRecord, Head, PinRecord
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.sweep import Sweeper
@@ -180,7 +180,7 @@ _HEADS_AT_ONCE = 200
 _FIRST_ROUND_S_MAX = 10.0
 
 
-SettingsOf = Callable[[Document | None], CatalogSettings]
+SettingsOf = Callable[[DocumentRecord | None], CatalogSettings]
 
 
 class LeaseLost(Exception):
@@ -258,7 +258,7 @@ class Compactor:
             return False
         return True
 
-    def _compact_one(self, head: Head, settings: Mapping[tuple[str, str], Document]) -> None:
+    def _compact_one(self, head: Head, settings: Mapping[tuple[str, str], DocumentRecord]) -> None:
         """Compact one catalog; its errors are no other's.
 
         ``settings`` tell whether it is worth a closer look: they may have changed since.

@@ -21,7 +21,7 @@ from itertools import chain
 from msgspec import structs
 
 import patching
-from gateway.model import Change, Claim, Commit, Document, Head, HeadMove
+from gateway.model import ChangeRecord, Claim, CommitRecord, DocumentRecord, Head, HeadMove
 from gateway.retention.verification import Finding, Verification
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -118,7 +118,7 @@ class Repair:
         detail = f"was {_to(right)}, by commit {commit.revision}"
         return Repaired(catalog, key, detail, mended=True)
 
-    def _by_log(self, head: Head, written: int, key: str, through: int) -> Document | None:
+    def _by_log(self, head: Head, written: int, key: str, through: int) -> DocumentRecord | None:
         """The document at ``through`` as the log has it. A value that is recorded beside a patch is
         what a worker made of the document as it was then, so that the patch itself is followed."""
         catalog, floor = head.catalog, head.floor
@@ -130,7 +130,7 @@ class Repair:
                     state = advance(state, commit, _without_copy(change, commit))
         return state
 
-    def _log(self, catalog: str, key: str, after: int, through: int) -> Iterator[Commit]:
+    def _log(self, catalog: str, key: str, after: int, through: int) -> Iterator[CommitRecord]:
         while after < through:
             commits = self._store.list_commits(
                 catalog, after, through, _COMMITS_AT_ONCE, key, _PAGE_BYTES_MAX
@@ -144,14 +144,14 @@ class Repair:
         return self._store.heads([head.catalog])[head.catalog].place != head.place
 
     def _commit(
-        self, head: Head, key: str, seen: Document | None, right: Document | None
-    ) -> Commit:
+        self, head: Head, key: str, seen: DocumentRecord | None, right: DocumentRecord | None
+    ) -> CommitRecord:
         if right is None or not right.exists:
             begun = right or seen
             assert begun is not None
-            change = Change(key, "delete", begun.create_revision)
+            change = ChangeRecord(key, "delete", begun.create_revision)
         else:
-            change = Change(
+            change = ChangeRecord(
                 key,
                 "put",
                 right.create_revision,
@@ -161,7 +161,7 @@ class Repair:
                 right.attributes,
                 right.owners,
             )
-        return Commit(
+        return CommitRecord(
             catalog=head.catalog,
             revision=head.revision + 1,
             time_us=max(self._runtime.now_us(), head.time_us + 1),
@@ -175,13 +175,13 @@ class Repair:
         )
 
 
-def _without_copy(change: Change, commit: Commit) -> Change:
+def _without_copy(change: ChangeRecord, commit: CommitRecord) -> ChangeRecord:
     if change.patch is None or change.create_revision == commit.revision:
         return change
     return structs.replace(change, value=ABSENT)
 
 
-def _move(head: Head, commit: Commit) -> HeadMove:
+def _move(head: Head, commit: CommitRecord) -> HeadMove:
     """The move of this very head by ``commit``, past everybody in line, over the head's tail."""
     return HeadMove(
         head.catalog,
@@ -197,13 +197,13 @@ def _move(head: Head, commit: Commit) -> HeadMove:
     )
 
 
-def _to(right: Document | None) -> str:
+def _to(right: DocumentRecord | None) -> str:
     if right is None or not right.exists:
         return "deleted, as the log has it"
     return f"written anew, as the log has it since {right.revision}"
 
 
-def _is_same(seen: Document | None, right: Document | None) -> bool:
+def _is_same(seen: DocumentRecord | None, right: DocumentRecord | None) -> bool:
     """Whether two states say the same. A deletion may have been compacted away from the log."""
     if seen is None or not seen.exists or right is None or not right.exists:
         return not (seen and seen.exists) and not (right and right.exists)

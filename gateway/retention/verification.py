@@ -26,7 +26,15 @@ from msgspec.structs import replace
 
 import patching
 from gateway.errors import CatalogNotFound
-from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Head, PinRecord
+from gateway.model import (
+    APPLICATIONS_KEY,
+    SETTINGS_KEY,
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
+    Head,
+    PinRecord,
+)
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
@@ -165,7 +173,7 @@ class _Verifying:
     def _log(self) -> _Found:
         floor, head = self._head.floor, self._head.revision
         expected, time_us, last = max(floor, 1), 0, ""
-        commits: Sequence[Commit] = ()
+        commits: Sequence[CommitRecord] = ()
         for commits in self._pages(0, head, None):
             for commit in commits:
                 self._tally.commits += 1
@@ -188,7 +196,7 @@ class _Verifying:
         elif self._head.last not in ("", last):
             yield None, f"the head's last commit isn't commit {head} of the log"
 
-    def _changed(self, commits: Sequence[Commit]) -> _Found:
+    def _changed(self, commits: Sequence[CommitRecord]) -> _Found:
         """Whether what the log says was changed is there."""
         last: dict[str, int] = {}
         for commit in commits:
@@ -218,7 +226,7 @@ class _Verifying:
                 yield from self._document(document)
             after = documents[-1].key
 
-    def _document(self, document: Document) -> _Found:
+    def _document(self, document: DocumentRecord) -> _Found:
         self._tally.documents += 1
         self._looked(1)
         self._hold.renew()
@@ -252,7 +260,7 @@ class _Verifying:
         if document.revision <= self._head.revision:
             yield from self._compare(document, state)
 
-    def _compare(self, document: Document, state: Document | None) -> _Found:
+    def _compare(self, document: DocumentRecord, state: DocumentRecord | None) -> _Found:
         key = document.key
         if state is None or not state.exists:
             # Compaction drops deletions at or below the floor from the history.
@@ -273,7 +281,7 @@ class _Verifying:
         if document.owners != state.owners:
             yield key, f"the owners at {document.revision} aren't what the log gives"
 
-    def _pages(self, after: int, through: int, key: str | None) -> Iterator[Sequence[Commit]]:
+    def _pages(self, after: int, through: int, key: str | None) -> Iterator[Sequence[CommitRecord]]:
         while after < through:
             self._hold.renew()
             commits = self._store.list_commits(
@@ -285,7 +293,9 @@ class _Verifying:
             after = commits[-1].revision
 
 
-def _recorded_wrongly(before: Document | None, commit: Commit, change: Change) -> str | None:
+def _recorded_wrongly(
+    before: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
+) -> str | None:
     """How the full value that a change records beside its patch differs from what that gives."""
     if change.patch is None or change.value is ABSENT:
         return None

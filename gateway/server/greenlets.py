@@ -23,11 +23,11 @@ from gunicorn.http.errors import NoMoreData
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
-from gateway.server.connections import BoundedSending, set_user_timeout, shut_down
+from gateway.server.broken_requests import CheckedBodies, RefusingWorker, problem_bytes
+from gateway.server.connection_limits import BoundedSending, set_user_timeout, shut_down
 from gateway.server.exchange import Environ, Exchange, environ_of_connection
 from gateway.server.garbage import Garbage
 from gateway.server.parsing import HeadRequest, Parser
-from gateway.server.requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.time_slices import TimeSlices
 from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
 

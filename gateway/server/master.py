@@ -28,14 +28,14 @@ from gateway.limits import limits_of
 from gateway.logs import configure
 from gateway.metrics import shared
 from gateway.server.announcement import Announcement
-from gateway.server.connections import UntakenAnswers
+from gateway.server.broken_requests import CheckedBodies
+from gateway.server.connection_limits import UntakenAnswers
 from gateway.server.parsing import HEADER_BYTES_MAX
-from gateway.server.requests import CheckedBodies
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from gateway.store.embedded import EmbeddedMongod, MongodError
 
-APPLICATION = "gateway.application:create_application"
+APPLICATION = "gateway.assembly:create_application"
 # The application's extension of this name raises until the application is ready.
 CHECK_READY = "check_ready"
 # WiredTiger ends mongod where a checkpoint finds no room.

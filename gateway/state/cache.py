@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, CacheReadings, Meters
-from gateway.model import Commit, Document, Head, HeadMove, HeadPosition, Verdict
+from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, HeadPosition, Verdict
 from gateway.runtime import Runtime
-from gateway.state.memory import (
+from gateway.state.object_sizes import (
     MEMORY_PER_ENTRY,
     NO_WEIGHT,
     Weight,
@@ -46,11 +46,11 @@ class _Entry:
     revision: int
     time_us: int
     written: int
-    tail: tuple[Commit, ...]
+    tail: tuple[CommitRecord, ...]
     judged: int
     judged_written: int
     verdicts: tuple[Verdict, ...]
-    documents: dict[str, Document | None]
+    documents: dict[str, DocumentRecord | None]
     last: str
     last_verdict: str
     deleted: bool = False
@@ -73,10 +73,10 @@ class Seen(NamedTuple):
     revision: int
     time_us: int
     written: int
-    tail: tuple[Commit, ...]
+    tail: tuple[CommitRecord, ...]
     judged: int
     verdicts: tuple[Verdict, ...]
-    documents: dict[str, Document | None]
+    documents: dict[str, DocumentRecord | None]
     last: str
     last_verdict: str
     deleted: bool
@@ -177,7 +177,7 @@ class Cache:
                 entry.deleted,
             )
 
-    def tails_at(self, head: Head) -> tuple[tuple[Commit, ...], tuple[Verdict, ...]] | None:
+    def tails_at(self, head: Head) -> tuple[tuple[CommitRecord, ...], tuple[Verdict, ...]] | None:
         """The commits up to ``head``, and the verdicts, that may not be written out; None where the
         entry isn't as far. It learns what ``head``, read without its tail, says of that."""
         with self._lock:
@@ -194,7 +194,9 @@ class Cache:
                 tail = tuple(each for each in tail if each.revision <= head.revision)
             return tail, entry.verdicts
 
-    def document(self, catalog: str, key: str, revision: int) -> tuple[Document | None, int] | None:
+    def document(
+        self, catalog: str, key: str, revision: int
+    ) -> tuple[DocumentRecord | None, int] | None:
         """A document and the revision it is known at, which is ``revision`` or later; None where
         it isn't known. An entry that was dropped may have been begun at an older revision."""
         with self._lock:
@@ -225,7 +227,7 @@ class Cache:
     def readings(self) -> CacheReadings:
         return CacheReadings(self._bytes, self._hits, self._misses)
 
-    def advance(self, catalog: str, commits: Sequence[Commit]) -> None:
+    def advance(self, catalog: str, commits: Sequence[CommitRecord]) -> None:
         """Move the entry on by commits; those it has already are passed over.
 
         ``commits`` are ascending without a gap; where they don't join on, nothing is changed.
@@ -285,7 +287,7 @@ class Cache:
         entry.judged, entry.verdicts = judged, left
         entry.judged_written = max(entry.judged_written, written)
 
-    def replace(self, move: HeadMove, documents: Mapping[str, Document]) -> None:
+    def replace(self, move: HeadMove, documents: Mapping[str, DocumentRecord]) -> None:
         """Move a catalog's entry on by a won move, to the states that its commits left."""
         with self._lock:
             entry = self._entries.get(move.catalog)
@@ -306,7 +308,9 @@ class Cache:
             self._use(move.catalog)
             self._evict()
 
-    def learn(self, catalog: str, revision: int, documents: Mapping[str, Document | None]) -> None:
+    def learn(
+        self, catalog: str, revision: int, documents: Mapping[str, DocumentRecord | None]
+    ) -> None:
         """Add documents read from the store, each current at ``revision``; kept if still there."""
         with self._lock:
             entry = self._entries.get(catalog)
@@ -353,7 +357,7 @@ class Cache:
         for forget in self._forgetting:
             forget(catalog)
 
-    def _advance_by(self, entry: _Entry, commit: Commit) -> None:
+    def _advance_by(self, entry: _Entry, commit: CommitRecord) -> None:
         for change in commit.changes:
             if change.key in entry.documents:
                 after = advance(entry.documents[change.key], commit, change)
@@ -361,7 +365,7 @@ class Cache:
         entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
         entry.deleted = commit.deletes_catalog
 
-    def _lengthen(self, entry: _Entry, commits: Sequence[Commit]) -> None:
+    def _lengthen(self, entry: _Entry, commits: Sequence[CommitRecord]) -> None:
         if entry.recent is not None:
             self._bytes -= entry.recent.memory_bytes
             entry.recent.add(commits)
@@ -375,8 +379,8 @@ class Cache:
         catalog: str,
         entry: _Entry,
         key: str,
-        document: Document | None,
-        by: Sequence[Commit] = (),
+        document: DocumentRecord | None,
+        by: Sequence[CommitRecord] = (),
     ) -> None:
         """``by``: what has made it of the one that is there, if that is known."""
         before = entry.weights.get(key, NO_WEIGHT)
@@ -423,7 +427,7 @@ class Cache:
             del self._recent[catalog, key]
 
 
-def _is_stranger(entry: _Entry, commit: Commit) -> bool:
+def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:
     """Whether the commit shows that the entry is of another history."""
     if not entry.last:
         return False

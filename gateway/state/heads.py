@@ -20,7 +20,7 @@ from typing import NamedTuple
 from gateway import cpu, memory
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Claim, Commit, Head, HeadPosition, Verdict
+from gateway.model import Claim, CommitRecord, Head, HeadPosition, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.patience import Patience
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
     time_us: int
     floor: int = 0
     deleted: bool = False
-    tail: tuple[Commit, ...] = ()
+    tail: tuple[CommitRecord, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -144,7 +144,9 @@ class HeadReader:
         return _standing(head, tail, head.verdicts or ())._replace(claims=head.claims)
 
 
-def _standing(head: Head, tail: tuple[Commit, ...], verdicts: tuple[Verdict, ...]) -> Standing:
+def _standing(
+    head: Head, tail: tuple[CommitRecord, ...], verdicts: tuple[Verdict, ...]
+) -> Standing:
     return Standing(head.revision, head.time_us, head.floor, head.deleted, tail, verdicts)
 
 

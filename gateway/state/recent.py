@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.model import OWN_KEYS, Commit
+from gateway.model import OWN_KEYS, CommitRecord
 
 _COMMITS_MAX = 1_000
 _KEYS_MAX = 4_000
@@ -27,7 +27,7 @@ class Recent:
         self._keys = 0
         self._commits: deque[tuple[int, tuple[str, ...]]] = deque()
 
-    def add(self, commits: Iterable[Commit]) -> None:
+    def add(self, commits: Iterable[CommitRecord]) -> None:
         """``commits`` are the next ones."""
         for commit in commits:
             keys = tuple(change.key for change in commit.changes)

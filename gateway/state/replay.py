@@ -24,7 +24,15 @@ import patching.values
 from gateway import memory
 from gateway.cpu import interruptible
 from gateway.meters import Meters
-from gateway.model import WITHHELD, Attributes, BareDocument, Change, Commit, Document, bare
+from gateway.model import (
+    WITHHELD,
+    Attributes,
+    BareDocument,
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
+    bare,
+)
 from gateway.store.contract import Store
 from gateway.store.scanned import Undecoded
 from patching.owners import OwnerTree
@@ -49,12 +57,14 @@ class HistoryIncomplete(Exception):
 class WrongBase(Exception):
     """The state isn't the one that the change was made from."""
 
-    def __init__(self, key: str, commit: Commit, found: str) -> None:
+    def __init__(self, key: str, commit: CommitRecord, found: str) -> None:
         super().__init__(f"the change of {key!r} at {commit.revision} wasn't made from {found}")
         self.revision = commit.revision
 
 
-def advance(document: Document | None, commit: Commit, change: Change) -> Document:
+def advance(
+    document: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
+) -> DocumentRecord:
     """The state that ``change`` of ``commit`` leaves, given the state right before it.
 
     A document that is at the commit's revision or later is returned as it is: replaying is
@@ -75,7 +85,7 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
         content = _content_after(document, change)
     except patching.PatchError as error:
         raise WrongBase(change.key, commit, f"what is there: {error}") from error
-    return Document(
+    return DocumentRecord(
         key=change.key,
         content=content,
         revision=commit.revision,
@@ -89,7 +99,7 @@ def advance(document: Document | None, commit: Commit, change: Change) -> Docume
     )
 
 
-def _require_base(document: Document, commit: Commit, change: Change) -> None:
+def _require_base(document: DocumentRecord, commit: CommitRecord, change: ChangeRecord) -> None:
     """Raise WrongBase unless ``change`` was made from ``document``.
 
     Of one that was recorded before bases were named, only the document's beginning tells.
@@ -109,9 +119,9 @@ def laid_over(
     store: Store,
     meters: Meters,
     catalog: str,
-    stored: Mapping[str, Document | None],
-    tail: Sequence[Commit],
-) -> dict[str, Document | None]:
+    stored: Mapping[str, DocumentRecord | None],
+    tail: Sequence[CommitRecord],
+) -> dict[str, DocumentRecord | None]:
     """By key, the states that ``tail`` leaves, of which those ``stored`` have a part, or more.
 
     Where ``tail`` wasn't made from what is stored, it is rebuilt from the log, which is told.
@@ -127,7 +137,7 @@ def laid_over(
 
 @interruptible
 def _advance_each(
-    states: dict[str, Document | None], commits: Iterable[Commit]
+    states: dict[str, DocumentRecord | None], commits: Iterable[CommitRecord]
 ) -> dict[str, WrongBase]:
     """Bring all ``states`` after ``commits`` in one pass; by key, why it can't be done."""
     wrong: dict[str, WrongBase] = {}
@@ -150,7 +160,9 @@ def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
 
 
 @interruptible
-def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) -> Document | None:
+def advance_all(
+    document: DocumentRecord | None, key: str, commits: Iterable[CommitRecord]
+) -> DocumentRecord | None:
     """The state of ``key`` after ``commits`` (ascending, with none left out that touches it).
 
     Raises as ``advance`` does.
@@ -164,8 +176,8 @@ def advance_all(document: Document | None, key: str, commits: Iterable[Commit]) 
 
 @interruptible
 def _advance_past(
-    key: str, commits: Iterable[Commit], low: int
-) -> tuple[Document | None, Document | None]:
+    key: str, commits: Iterable[CommitRecord], low: int
+) -> tuple[DocumentRecord | None, DocumentRecord | None]:
     """``advance_all``, after the commits up to ``low``, and after all."""
     before = after = None
     for commit in commits:
@@ -175,21 +187,25 @@ def _advance_past(
     return before, after
 
 
-def _patches_after(document: Document | None, commit: Commit, change: Change) -> int:
+def _patches_after(
+    document: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
+) -> int:
     if document is None or change.begins_at(commit.revision):
         return 0
     return document.patches + 1
 
 
 def _attributes_after(
-    document: Document | None, commit: Commit, change: Change
+    document: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
 ) -> Attributes | None:
     if change.attributes is None and not change.begins_at(commit.revision):
         return None if document is None else document.attributes
     return change.attributes or None
 
 
-def _owners_after(document: Document | None, commit: Commit, change: Change) -> OwnerTree | None:
+def _owners_after(
+    document: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
+) -> OwnerTree | None:
     if document is None or change.begins_at(commit.revision):
         return change.owners
     if change.owners_change is None:
@@ -198,7 +214,7 @@ def _owners_after(document: Document | None, commit: Commit, change: Change) -> 
 
 
 def _content_after(
-    document: Document | None, change: Change
+    document: DocumentRecord | None, change: ChangeRecord
 ) -> patching.Json | patching.values.Absent:
     if change.action == "delete":
         return patching.ABSENT
@@ -213,7 +229,7 @@ def _content_after(
 
 
 def bare_after(
-    document: BareDocument | None, key: str, commits: Iterable[Commit]
+    document: BareDocument | None, key: str, commits: Iterable[CommitRecord]
 ) -> BareDocument | None:
     """``advance_all`` of a document without its content; of its base the revision is looked at.
 
@@ -249,7 +265,7 @@ def bare_laid_over(
     catalog: str,
     key: str,
     stored: BareDocument | None,
-    tail: Sequence[Commit],
+    tail: Sequence[CommitRecord],
 ) -> BareDocument | None:
     """``laid_over`` of a document without its content."""
     try:
@@ -259,7 +275,12 @@ def bare_laid_over(
 
 
 def bare_rebuilt(
-    store: Store, meters: Meters, catalog: str, key: str, tail: Sequence[Commit], why: WrongBase
+    store: Store,
+    meters: Meters,
+    catalog: str,
+    key: str,
+    tail: Sequence[CommitRecord],
+    why: WrongBase,
 ) -> BareDocument | None:
     """What the log gives where ``tail`` wasn't made from what is stored."""
     tell_wrong_base(meters, catalog, why)
@@ -268,8 +289,8 @@ def bare_rebuilt(
 
 
 def rebuild(
-    store: Store, catalog: str, key: str, revision: int, tail: Sequence[Commit] = ()
-) -> Document | None:
+    store: Store, catalog: str, key: str, revision: int, tail: Sequence[CommitRecord] = ()
+) -> DocumentRecord | None:
     """The state of ``key`` at ``revision``, tombstones included; None where it never existed.
 
     Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
@@ -289,7 +310,7 @@ def rebuild(
 
 def rebuild_both(
     store: Store, catalog: str, key: str, low: int, high: int
-) -> tuple[Document | None, Document | None]:
+) -> tuple[DocumentRecord | None, DocumentRecord | None]:
     """``rebuild`` at two revisions, the lower one first; they are written out."""
     held = memory.account().held
     ascending = reversed(_chain(store, catalog, key, high))
@@ -305,7 +326,7 @@ def rebuild_both(
     return before, after
 
 
-def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[Commit]:
+def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
     """The changes that make the state, which the request's account holds with what they become;
     decoded one after the other."""
     newest_first = store.changes_of(catalog, key, through)
@@ -314,7 +335,7 @@ def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[Commi
     return newest_first
 
 
-def _settle(held: int, *states: Document | None) -> None:
+def _settle(held: int, *states: DocumentRecord | None) -> None:
     """What was taken since then has become these states."""
     account = memory.account()
     if account.held != held:
@@ -323,13 +344,13 @@ def _settle(held: int, *states: Document | None) -> None:
 
 
 def read_large(
-    store: Store, withheld: Sequence[tuple[str, Document]]
-) -> dict[tuple[str, str], Document]:
+    store: Store, withheld: Sequence[tuple[str, DocumentRecord]]
+) -> dict[tuple[str, str], DocumentRecord]:
     """The documents whose contents were left out, each with its catalog, now read whole.
 
     Some megabytes at a time: decoding them holds up all other requests of the process.
     """
-    found: dict[tuple[str, str], Document] = {}
+    found: dict[tuple[str, str], DocumentRecord] = {}
     piece: dict[str, list[str]] = {}
     piece_bytes = 0
     for catalog, document in withheld:

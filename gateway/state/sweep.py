@@ -2,9 +2,9 @@
 
 The rule, for each key, among its changes at or below the floor, newest first: a delete leaves
 nothing; otherwise the changes are needed back to the first one that needs no state before it
-(``Change.begins_at``). Everything older can't be read at any revision from the floor on. A commit
-is left under the keys that need it. One that no key needs goes, unless it is the one at the floor
-(times are looked up by it) or has an idempotency key young enough to be asked for.
+(``ChangeRecord.begins_at``). Everything older can't be read at any revision from the floor on. A
+commit is left under the keys that need it. One that no key needs goes, unless it is the one at the
+floor (times are looked up by it) or has an idempotency key young enough to be asked for.
 
 History is swept in windows: the commits above what was swept before, up to some revision that
 isn't above the floor. A key's changes in the window settle what becomes of its older ones: where
@@ -43,7 +43,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.model import Change, Commit, Retention
+from gateway.model import ChangeRecord, CommitRecord, Retention
 from gateway.store.contract import Store, Swept
 
 
@@ -63,7 +63,7 @@ class SweepWindow:
     swept: Sequence[Swept]
 
 
-def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> SweepWindow:
+def sweep_window(commits: Sequence[CommitRecord], keeping: Keeping) -> SweepWindow:
     """``commits`` are all of a window, ascending; part of them may have been swept already."""
     superseded: set[str] = set()
     needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
@@ -84,7 +84,7 @@ def sweep_window(commits: Sequence[Commit], keeping: Keeping) -> SweepWindow:
 
 
 def sweep_older(
-    commits: Sequence[Commit], superseded: Collection[str], keeping: Keeping
+    commits: Sequence[CommitRecord], superseded: Collection[str], keeping: Keeping
 ) -> list[Swept]:
     """``commits``, of before the window, without the keys that it superseded."""
     swept = []
@@ -96,19 +96,21 @@ def sweep_older(
     return swept
 
 
-def left_of(commit: Commit, keys: Collection[str], keeping: Keeping) -> Swept:
+def left_of(commit: CommitRecord, keys: Collection[str], keeping: Keeping) -> Swept:
     """``commit`` as it is left where only ``keys`` need it."""
     is_reply = commit.idempotency is not None and commit.time_us >= keeping.replies_since_us
     if not keys and not is_reply and commit.revision != keeping.floor:
         return Swept(commit.revision, None)
     changes = tuple(
-        change if change.key in keys else Change(change.key, change.action, change.create_revision)
+        change
+        if change.key in keys
+        else ChangeRecord(change.key, change.action, change.create_revision)
         for change in commit.changes
     )
     return Swept(commit.revision, replace(commit, changes=changes), frozenset(keys))
 
 
-def found_under(commit: Commit) -> set[str]:
+def found_under(commit: CommitRecord) -> set[str]:
     """The keys that a commit which was swept is still found under: no delete is needed by any."""
     return {
         change.key
@@ -117,7 +119,7 @@ def found_under(commit: Commit) -> set[str]:
     }
 
 
-def chain(key: str, commits: Sequence[Commit]) -> list[int]:
+def chain(key: str, commits: Sequence[CommitRecord]) -> list[int]:
     """The revisions that the newest state of ``key`` is rebuilt from, newest first.
 
     ``commits`` (ascending) are found under ``key``. [] where it was deleted last, or where the

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Commit, Document, Head, Reply, Verdict
+from gateway.model import CommitRecord, DocumentRecord, Head, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.replay import laid_over
 from gateway.store.contract import Store
@@ -73,13 +73,13 @@ class Tail:
 
     since: Moment
     written: int = 0
-    commits: list[Commit] = field(default_factory=list)
+    commits: list[CommitRecord] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    documents: dict[str, Document] = field(default_factory=dict)
+    documents: dict[str, DocumentRecord] = field(default_factory=dict)
     foreign: list[tuple[int, int]] = field(default_factory=list)
     later: list[tuple[int, Moment]] = field(default_factory=list)
 
-    def join(self, since: Moment, commits: Iterable[Commit]) -> None:
+    def join(self, since: Moment, commits: Iterable[CommitRecord]) -> None:
         """Add the next commits, which were in the head after ``since``."""
         self.later.append((self.reached[0], since))
         self.commits += commits
@@ -157,7 +157,7 @@ def write_out(
 
 def read_stored(
     store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float
-) -> Mapping[tuple[str, str], Document]:
+) -> Mapping[tuple[str, str], DocumentRecord]:
     """The stored documents that replay begins with. Each has at least what isn't in its tail."""
     while True:
         unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
@@ -224,14 +224,14 @@ def states(
     meters: Meters,
     catalog: str,
     tail: Tail,
-    stored: Mapping[tuple[str, str], Document],
-) -> list[Document]:
+    stored: Mapping[tuple[str, str], DocumentRecord],
+) -> list[DocumentRecord]:
     """The states that the tail leaves: the ones at hand, and the others by replay.
 
     A stored document is as it was before some of the commits, or later. Raises as ``laid_over``.
     """
-    left: dict[str, Document] = {}
-    before: dict[str, Document | None] = {}
+    left: dict[str, DocumentRecord] = {}
+    before: dict[str, DocumentRecord | None] = {}
     for key, revision in last_changes(tail).items():
         document = tail.documents.get(key)
         if document is None or document.revision < revision:

@@ -24,7 +24,7 @@ from typing import Final
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Commit, Document, HeadMove, Verdict
+from gateway.model import CommitRecord, DocumentRecord, HeadMove, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
 from gateway.state.patience import Patience
@@ -43,7 +43,7 @@ from gateway.store.contract import Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
-NOTHING: Final[Mapping[str, Document]] = {}
+NOTHING: Final[Mapping[str, DocumentRecord]] = {}
 
 # Doubled with each failure in a row.
 _PAUSE_S = 0.05
@@ -154,9 +154,9 @@ class WriteOut:
         self,
         since: Moment,
         move: HeadMove,
-        carried: Sequence[Commit] = (),
+        carried: Sequence[CommitRecord] = (),
         judged: Sequence[Verdict] = (),
-        documents: Mapping[str, Document] = NOTHING,
+        documents: Mapping[str, DocumentRecord] = NOTHING,
     ) -> None:
         """A head was moved, over a tail that was ``carried`` along, and verdicts, ``judged``.
 

@@ -24,9 +24,9 @@ from typing import Any, Final, Protocol
 from gateway.model import (
     BareDocument,
     Claim,
-    Commit,
+    CommitRecord,
     Digested,
-    Document,
+    DocumentRecord,
     Head,
     HeadMove,
     PinRecord,
@@ -90,7 +90,7 @@ class Swept:
     """
 
     revision: int
-    commit: Commit | None
+    commit: CommitRecord | None
     keys: frozenset[str] = frozenset()
 
 
@@ -141,7 +141,7 @@ class Store(Protocol):
         """Delete heads without a commit, each only where it is exactly there still, all is written
         out, and none of its catalog's verdicts is kept any more."""
 
-    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
 
         The answer has no gap: behind a missing revision, nothing more is given. Commits that are
@@ -151,7 +151,7 @@ class Store(Protocol):
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
-    ) -> Mapping[tuple[str, str], Document]:
+    ) -> Mapping[tuple[str, str], DocumentRecord]:
         """By (catalog, key), documents and tombstones as last written out.
 
         A document larger than ``content_bytes_max`` comes without its content: that is WITHHELD.
@@ -201,7 +201,7 @@ class Store(Protocol):
         been made, or may yet be.
         """
 
-    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+    def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
         """By catalog; each is written unless the stored one has a later revision.
 
         At one revision a document has one state, so writing it twice changes nothing. Of two
@@ -209,7 +209,7 @@ class Store(Protocol):
         create_revision, commit_id, time_us or number of patches, compared in this order.
         """
 
-    def write_commits(self, commits: Sequence[Commit]) -> None:
+    def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         """Write in the order given (ascending in a catalog); existing commits are left alone.
 
         Where a commit of a catalog is visible, so are the ones given before it.
@@ -219,7 +219,7 @@ class Store(Protocol):
         """Write in any order; one whose key has a later one is left out. Each is kept for so long
         at least."""
 
-    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
         """The written-out commits up to ``through`` on ``key``, newest first, with their changes of
         that key alone: others may be many, and large.
 
@@ -227,7 +227,7 @@ class Store(Protocol):
         any.
         """
 
-    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+    def commit_at(self, catalog: str, time_us: int) -> CommitRecord | None:
         """The last written-out commit made at or before ``time_us``."""
 
     def list_commits(
@@ -241,7 +241,7 @@ class Store(Protocol):
         *,
         author: str | None = None,
         newest_first: bool = False,
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         """Written-out commits above ``after`` up to ``through``, of ``key``, ``author`` if given.
 
         At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes. Each
@@ -253,7 +253,7 @@ class Store(Protocol):
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
-    ) -> Sequence[Document]:
+    ) -> Sequence[DocumentRecord]:
         """Documents and tombstones as last written out, by key ascending (UTF-8).
 
         Of the keys above ``after`` that begin with ``prefix``: at most ``limit``, and none behind
@@ -315,7 +315,7 @@ class Store(Protocol):
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         """The written-out commits up to ``through`` under any of ``keys``, ascending."""
 
     def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 
 from patching.spark.options import LOAD, READ, READ_STREAM, WRITE, Options, for_use
-from patching.spark.tables import created, table_options, table_schema
+from patching.spark.table_options import created, table_options, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

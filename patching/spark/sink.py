@@ -16,9 +16,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from patching.spark.application import Version, finish
 from patching.spark.columns import Columns
 from patching.spark.idempotency import require_apart
+from patching.spark.job_version import Version, finish
 from patching.spark.options import OptionRefused, Options
 from patching.spark.outcomes import Reports, finished, report, samples, total
 from patching.spark.task_write import Attempt, write_rows

@@ -10,8 +10,8 @@ from pyspark import TaskContext
 
 from patching.client import BulkAnswer, BulkLine, RequestError
 from patching.client.bulk_writer import BulkWriter
-from patching.spark.application import FenceKeeper, Version, VersionRefused
 from patching.spark.columns import Columns, RowRefused
+from patching.spark.job_version import FenceKeeper, Version, VersionRefused
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
 from patching.spark.outcomes import DeadLetters, OutcomeCounts, TaskWritten

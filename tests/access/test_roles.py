@@ -10,7 +10,7 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from gateway.access import Role
-from gateway.application import create_application
+from gateway.assembly import create_application
 from gateway.http import create_app
 from gateway.http.door.authorization import ROLES, Need, need_of
 from gateway.limits import ServiceLimits

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
-from gateway.application import authenticate
+from gateway.assembly import authenticate
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.settings.lookup import resolve
 from gateway.tokens.issued import Tokens

@@ -17,7 +17,7 @@ from gateway.decide.edits import Delete, EditAttributes, Get, KeyEdit, Merge, Pu
 from gateway.decide.request import Applied, Request, Unchanged, View
 from gateway.errors import AboveLimit, ConditionFailed, DocumentForbidden
 from gateway.limits import ServiceLimits
-from gateway.model import WITHHELD, Document
+from gateway.model import WITHHELD, DocumentRecord
 from gateway.read import listing
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
@@ -40,7 +40,7 @@ class _Measured(MemoryStore):
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
-    ) -> Mapping[tuple[str, str], Document]:
+    ) -> Mapping[tuple[str, str], DocumentRecord]:
         found = super().documents(keys, content_bytes_max)
         read = [each.size_bytes for each in found.values() if each.content is not WITHHELD]
         self.most_bytes = max(self.most_bytes, sum(read))
@@ -161,7 +161,7 @@ class TestRebase:
 
         def rebuild(
             store: Store, catalog: str, key: str, revision: int, tail: Any
-        ) -> Document | None:
+        ) -> DocumentRecord | None:
             told.append((key, revision))
             return rebuild_(store, catalog, key, revision, tail)
 

@@ -40,14 +40,14 @@ from gateway.errors import (
     SchemaViolation,
     TargetExists,
 )
-from gateway.model import WITHHELD, Change, Commit, Document, Idempotency, Skipped
+from gateway.model import WITHHELD, ChangeRecord, CommitRecord, DocumentRecord, Idempotency, Skipped
 from patching import ABSENT
 from patching.owners import OwnersChange, Ownership, OwnerTree
 from patching.ownership import Contested
 from tests.asking import ask, put
 
 OWNERS = OwnerTree(((Ownership("ann", 4, True), Ownership("nightly", 2)),), {"a": 0})
-DOCUMENT = Document("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)
+DOCUMENT = DocumentRecord("k", {"a": [1, None, 2.5]}, 7, 3, "f" * 32, 9, 1, 20, {"acl": {}}, OWNERS)
 EDITS: tuple[Edit, ...] = (
     put({"a": 1}),
     edits.Put(None, 4, {"x": [1]}),
@@ -147,19 +147,19 @@ def test_what_is_there_once_stays_itself() -> None:
     """It is compared by ``is``."""
     assert passed(ask(put(1))).conditions is NO_CONDITIONS
     for only in (WITHHELD, ABSENT):
-        document = Document("k", only, 7, 3, "f" * 32, 9)  # type: ignore[arg-type]
+        document = DocumentRecord("k", only, 7, 3, "f" * 32, 9)  # type: ignore[arg-type]
         outcome = told(Unchanged({"k": document, "l": None}, 7))
         assert isinstance(outcome, Unchanged)
         assert outcome.document is not None
         assert outcome.document.content is only
 
 
-COMMIT = Commit(
+COMMIT = CommitRecord(
     "c", 7, 9, "f" * 32, "ann", "why", Idempotency("ann", "key", "digest"), 2,
     (
-        Change("k", "patch", 3, [{"op": "add", "path": "/a", "value": 1}], size_bytes=7),
-        Change("l", "put", 7, None, {"a": 1}, 7, {"x": 1}, OWNERS),
-        Change("m", "delete", 2, owners_change=OwnersChange((("ann", False, {"a": 0}),), ())),
+        ChangeRecord("k", "patch", 3, [{"op": "add", "path": "/a", "value": 1}], size_bytes=7),
+        ChangeRecord("l", "put", 7, None, {"a": 1}, 7, {"x": 1}, OWNERS),
+        ChangeRecord("m", "delete", 2, owners_change=OwnersChange((("ann", False, {"a": 0}),), ())),
     ),
     skipped=(Skipped("k", "/a", (Ownership("ann", 4),), of_attributes=True),),
     left_out=(1, 2),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gateway import cpu
-from gateway.cpu import Account, TooMuchWork
+from gateway.cpu import CpuAccount, TooMuchWork
 from gateway.decide.compares import IsAbsent
 from gateway.decide.decide import decide
 from gateway.decide.edits import KeyEdit, MoveKey
@@ -71,7 +71,7 @@ def a_view() -> View:
     )
 
 
-def decided(*requests: Request, accounts: list[Account | None]) -> Decision:
+def decided(*requests: Request, accounts: list[CpuAccount | None]) -> Decision:
     with drawn_at_each_line():
         return decide(
             a_view(), requests, [1] * len(requests), now_us=NOW, rules=RULES, accounts=accounts
@@ -81,7 +81,7 @@ def decided(*requests: Request, accounts: list[Account | None]) -> Decision:
 def lines_of(request: Request) -> int:
     """How many lines it takes to decide it, when the settings are compiled."""
     run(a_view(), request)
-    account = Account(LINES_MAX)
+    account = CpuAccount(LINES_MAX)
     decided(request, accounts=[account])
     return int(account.limit_s - account.left_s)
 
@@ -105,7 +105,7 @@ def test_wherever_it_is_broken_off_it_was_never_sent(refuses: bool) -> None:
     luck = random.Random(29)
     broken = 0
     for at in [*range(20), *(luck.randrange(lines) for _ in range(60)), *range(lines - 20, lines)]:
-        decision = decided(*a_batch(heavy), accounts=[None, Account(at), None])
+        decision = decided(*a_batch(heavy), accounts=[None, CpuAccount(at), None])
         outcome = decision.outcomes[1]
         if isinstance(outcome, Refused) and isinstance(outcome.error, TooMuchWork):
             broken += 1
@@ -122,7 +122,7 @@ def test_wherever_it_is_broken_off_it_was_never_sent(refuses: bool) -> None:
 def test_the_key_of_a_broken_off_request_decides_nothing() -> None:
     """Sent again in the same batch it is decided anew."""
     heavy = a_request()
-    twice = decided(heavy, a_request(), accounts=[Account(5), None])
+    twice = decided(heavy, a_request(), accounts=[CpuAccount(5), None])
     refused(twice.outcomes[0], TooMuchWork)
     outcome = twice.outcomes[1]
     assert isinstance(outcome, Applied)
@@ -132,7 +132,7 @@ def test_the_key_of_a_broken_off_request_decides_nothing() -> None:
 def test_an_account_lasts_through_all_tries() -> None:
     """A race that is lost again and again is no way to more time."""
     heavy = a_request()
-    account = Account(lines_of(heavy) * 2.5)
+    account = CpuAccount(lines_of(heavy) * 2.5)
     outcomes = [decided(heavy, accounts=[account]).outcomes[0] for _ in range(3)]
     assert [isinstance(each, Applied) for each in outcomes] == [True, True, False]
 
@@ -156,7 +156,7 @@ def test_a_section_is_broken_off_though_its_code_handles_all_exceptions() -> Non
 
 
 def test_what_is_whole_is_neither_interrupted_nor_broken_off() -> None:
-    with cpu.section(Account(1.0)), cpu.whole():
+    with cpu.section(CpuAccount(1.0)), cpu.whole():
         assert cpu.draw(100.0) is False
     assert cpu.draw(100.0) is False
 
@@ -168,7 +168,7 @@ def test_a_section_in_what_is_whole_is_a_part_of_it() -> None:
 
 
 def test_what_has_its_result_gives_turns_to_its_end() -> None:
-    with cpu.section(Account(1.0)):
+    with cpu.section(CpuAccount(1.0)):
         cpu.conclude()
         assert cpu.draw(100.0) is True
 
@@ -184,5 +184,5 @@ def test_what_tells_of_what_is_done_is_not_broken_off_and_costs() -> None:
 
 
 def test_nothing_is_broken_off_where_a_section_begins_or_ends() -> None:
-    with cpu.section(Account(1.0)):
+    with cpu.section(CpuAccount(1.0)):
         assert cpu.draw(100.0, cpu.section.__exit__.__code__) is False

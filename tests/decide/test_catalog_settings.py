@@ -14,7 +14,7 @@ from gateway.decide.edits import Delete, Edit, EditAttributes, Get, KeyEdit, Mer
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged
 from gateway.decide.settings import CompiledSettings, parse_settings
 from gateway.errors import ConditionRequired, SchemaViolation, SettingsInvalid
-from gateway.model import SETTINGS_KEY, Document
+from gateway.model import SETTINGS_KEY, DocumentRecord
 from tests.asking import ask, extended, patch, put, refused, replace, view
 from tests.asking import document as a_document
 from tests.asking import run as decided
@@ -22,7 +22,7 @@ from tests.asking import run as decided
 NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 
-def settings(content: Any) -> Document:
+def settings(content: Any) -> DocumentRecord:
     return a_document(content, SETTINGS_KEY, revision=4)
 
 
@@ -185,7 +185,7 @@ def test_what_can_be_no_settings_names_the_place(content: Any, pointer: str) -> 
 def test_compiled_settings_are_bounded_by_their_size() -> None:
     compiled = CompiledSettings(nullcontext(), bytes_max=190_000)
 
-    def settings(number: int) -> Document:
+    def settings(number: int) -> DocumentRecord:
         content = {"schemas": {f"k{number}": {"type": "object"}}}
         return a_document(content, "", commit_id=f"{number:032x}", size_bytes=3_000)
 

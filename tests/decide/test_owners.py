@@ -25,7 +25,7 @@ from gateway.errors import (
     PatchDoesNotFit,
     code_of,
 )
-from gateway.model import SETTINGS_KEY, Commit, Document
+from gateway.model import SETTINGS_KEY, CommitRecord, DocumentRecord
 from gateway.state.replay import advance, advance_all
 from gateway.store.mongodb.records import commit_from, commit_record
 from patching import ABSENT
@@ -59,10 +59,10 @@ class Catalog:
 
     def __init__(self) -> None:
         self.revision = 0
-        self.documents: dict[str, Document | None] = dict.fromkeys(("k", "other"))
-        self.commits: list[Commit] = []
-        self.bases: dict[tuple[str, str], Document] = {}
-        self.settings: Document | None = None
+        self.documents: dict[str, DocumentRecord | None] = dict.fromkeys(("k", "other"))
+        self.commits: list[CommitRecord] = []
+        self.bases: dict[tuple[str, str], DocumentRecord] = {}
+        self.settings: DocumentRecord | None = None
 
     def ask(self, request: Request, rules: Any = RULES) -> Any:
         known = {SETTINGS_KEY: self.settings, **self.documents}
@@ -382,7 +382,7 @@ def random_edit(random: Random, catalog: Catalog, key: str) -> Any:
 @given(st.lists(seeds, min_size=4, max_size=14))
 def test_replaying_the_commits_gives_the_same_owners(randoms: list[Random]) -> None:
     catalog = Catalog()
-    states: dict[str, Document | None] = {"k": None, "other": None}
+    states: dict[str, DocumentRecord | None] = {"k": None, "other": None}
     for random in randoms:
         key = random.choice(["k", "k", "other"])
         edits = tuple(

@@ -12,7 +12,7 @@ from gateway.decide.conditions import ANY_TAG, CatalogTag, Composite, Preconditi
 from gateway.decide.edits import Delete, Edit, EditAttributes, Merge
 from gateway.decide.request import Applied, Outcome, Unchanged, View
 from gateway.errors import ConditionFailed
-from gateway.model import SETTINGS_KEY, Document
+from gateway.model import SETTINGS_KEY, DocumentRecord
 from tests.asking import (
     NOW,
     add,
@@ -31,8 +31,8 @@ from tests.asking import document as a_document
 
 def attempt(
     edit: Edit,
-    base: Document,
-    now: Document | None,
+    base: DocumentRecord,
+    now: DocumentRecord | None,
     *,
     if_match: frozenset[Tag] | None = None,
     **fields: Any,
@@ -46,7 +46,7 @@ def attempt(
     return only(run(state, request))
 
 
-def states(before: Any, after: Any) -> tuple[Document, Document]:
+def states(before: Any, after: Any) -> tuple[DocumentRecord, DocumentRecord]:
     return a_document(before, revision=3), a_document(after, revision=5)
 
 
@@ -126,7 +126,7 @@ def test_small_changes_of_small_documents_dont_count_as_one_of_the_whole() -> No
         (replace("", 1), None, NotRebased.DELETED),
     ],
 )
-def test_it_is_told_why_not(edit: Edit, now: Document | None, reason: NotRebased) -> None:
+def test_it_is_told_why_not(edit: Edit, now: DocumentRecord | None, reason: NotRebased) -> None:
     failed = failure(attempt(edit, a_document(1, revision=3), now))
     assert failed.not_rebased is reason
 
@@ -185,7 +185,7 @@ class TestOtherConditions:
 
 
 class TestAttributes:
-    def documents(self, before: Any, after: Any) -> tuple[Document, Document]:
+    def documents(self, before: Any, after: Any) -> tuple[DocumentRecord, DocumentRecord]:
         base, now = states({"a": 1}, {"a": 2})
         return changed(base, attributes=before), changed(now, attributes=after)
 

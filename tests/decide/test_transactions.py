@@ -9,7 +9,7 @@ import pytest
 
 import patching
 import patching.extended
-from gateway.decide import drafts
+from gateway.decide import performing
 from gateway.decide.compares import Compare, Equals, IsAbsent, RevisionIs, Satisfies, TokenIs
 from gateway.decide.edits import (
     Delete,
@@ -31,7 +31,7 @@ from gateway.errors import (
     DocumentNotFound,
     TargetExists,
 )
-from gateway.model import SETTINGS_KEY, Commit, Document
+from gateway.model import SETTINGS_KEY, CommitRecord, DocumentRecord
 from gateway.state.replay import advance_all
 from patching import ABSENT
 from tests.asking import (
@@ -394,8 +394,8 @@ def test_history_tells_every_state_exactly(seed: int) -> None:
     From the beginning, and from each change that says everything, as time travel does it.
     """
     random_ = random.Random(seed)
-    commits: list[Commit] = []
-    states: list[dict[str, Document | None]] = [dict.fromkeys((SETTINGS_KEY, *KEYS))]
+    commits: list[CommitRecord] = []
+    states: list[dict[str, DocumentRecord | None]] = [dict.fromkeys((SETTINGS_KEY, *KEYS))]
     while len(commits) < 40:
         before = states[-1]
         edits = [random_edit(random_) for _ in range(random_.randrange(1, 6))]
@@ -414,9 +414,9 @@ def test_history_tells_every_state_exactly(seed: int) -> None:
                 assert advance_all(states[since][key], key, rest) == state[key]
 
 
-def _rebuilt(commits: list[Commit], key: str) -> Document | None:
+def _rebuilt(commits: list[CommitRecord], key: str) -> DocumentRecord | None:
     """As ``rebuild`` does it: from the newest change that needs no state before it."""
-    needed: list[Commit] = []
+    needed: list[CommitRecord] = []
     for commit in reversed(commits):
         change = next((each for each in commit.changes if each.key == key), None)
         if change is not None:
@@ -436,7 +436,7 @@ def test_the_states_that_history_tells_hold_tombstones_and_attributes() -> None:
 def test_conditions_of_actions_compare_each_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many of them ask what the actions before have left."""
     compared: list[object] = []
-    monkeypatch.setattr(drafts, "equal_content", lambda *both: bool(compared.append(both)))
+    monkeypatch.setattr(performing, "equal_content", lambda *both: bool(compared.append(both)))
     when = (TokenIs("k", "1-00000000"),)
     edits = (KeyEdit("k", put(1)), *(KeyEdit("k", put(2), when) for _ in range(20)))
     applied(only(run(view(a_document(0)), ask(Get(), edits=edits))))

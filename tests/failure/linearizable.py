@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from gateway.http.wire.query import timestamp_us
-from gateway.model import Change, Commit, Idempotency
+from gateway.model import ChangeRecord, CommitRecord, Idempotency
 from tests.failure.calls import Call, Outcome
 from tests.simulation.asks import Ask
 from tests.simulation.ledger import Ledger, Violation
@@ -108,7 +108,7 @@ def _made(told: Mapping[str, Any], asks: Mapping[str, Ask]) -> Made:
     """A commit as the ledger takes it."""
     changes = [_change(each) for each in told["changes"]]
     ask, key = asks.get(told["message"] or ""), told["idempotency_key"]
-    commit = Commit(
+    commit = CommitRecord(
         "",
         told["revision"],
         timestamp_us(told["time"]),
@@ -117,7 +117,7 @@ def _made(told: Mapping[str, Any], asks: Mapping[str, Ask]) -> Made:
         told["message"],
         None if key is None else Idempotency("", key, ask.fingerprint if ask else ""),
         told["attempts"],
-        tuple(Change(each[0], each[1], each[2]) for each in changes),
+        tuple(ChangeRecord(each[0], each[1], each[2]) for each in changes),
         succeeded=told["succeeded"],
         rebased_from=told["rebased_from"],
         deletes_catalog=told["deletes_catalog"],

@@ -20,7 +20,7 @@ from pymongo import MongoClient
 from gateway.feed import hub
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
-from gateway.model import Change, Commit, HeadMove
+from gateway.model import ChangeRecord, CommitRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.embedded import EmbeddedMongod
@@ -194,8 +194,10 @@ def test_a_commit_whose_writer_died_before_writing_it_out_is_told(
     with Follower(lambda: service.port, CHANGES) as follower:
         eventually(lambda: follower.revisions == [1])
         head = store.heads([CATALOG])[CATALOG]
-        change = Change("left", "put", 2, value={"by": "the dead"}, size_bytes=20)
-        commit = Commit(CATALOG, 2, head.time_us + 1, "d" * 32, "dead", None, None, 1, (change,))
+        change = ChangeRecord("left", "put", 2, value={"by": "the dead"}, size_bytes=20)
+        commit = CommitRecord(
+            CATALOG, 2, head.time_us + 1, "d" * 32, "dead", None, None, 1, (change,)
+        )
         store.move_heads([HeadMove(CATALOG, 1, [commit], 1, last=head.last)])
         eventually(lambda: follower.revisions == [1, 2])
         assert follower.commits[1]["author"] == "dead"

@@ -16,7 +16,7 @@ from gateway.feed.channel import Selection
 from gateway.feed.hub import Hub
 from gateway.feed.watcher import Watcher, watch
 from gateway.limits import ServiceLimits, WatchLimits
-from gateway.model import Change, Commit, Head, HeadMove
+from gateway.model import ChangeRecord, CommitRecord, Head, HeadMove
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler
 from gateway.store.contract import StoreUnreachable
@@ -94,13 +94,13 @@ class Store(MemoryStore):
         self._reach()
         return super().heads(catalogs)
 
-    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
         self._reach()
         found = super().commits(spans)
         self.reading()
         return found
 
-    def list_commits(self, *asked: Any, **named: Any) -> Sequence[Commit]:
+    def list_commits(self, *asked: Any, **named: Any) -> Sequence[CommitRecord]:
         self._reach()
         found = super().list_commits(*asked, **named)
         self.reading()
@@ -129,7 +129,7 @@ class World:
         self.hub.step()
         self.hub.step_apart()
 
-    def _encode(self, commit: Commit) -> bytes:
+    def _encode(self, commit: CommitRecord) -> bytes:
         self.encoded.append(commit.revision)
         return b"%d;" % commit.revision
 
@@ -137,12 +137,14 @@ class World:
         watcher = watch(self.hub, of, after=after, selection=selection)
         return self._watching.enter_context(watcher)
 
-    def move(self, *keys: str, of: str = "c") -> Commit:
+    def move(self, *keys: str, of: str = "c") -> CommitRecord:
         """A commit on ``keys`` that is in the head alone: its writer has died."""
         base = self.store.heads([of]).get(of) or Head(of)
         revision = base.revision + 1
-        changes = tuple(Change(key, "put", revision, value=revision) for key in keys)
-        commit = Commit(of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes)
+        changes = tuple(ChangeRecord(key, "put", revision, value=revision) for key in keys)
+        commit = CommitRecord(
+            of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes
+        )
         self.store.move_heads(
             [HeadMove(of, base.revision, [commit], base.revision, last=base.last)]
         )

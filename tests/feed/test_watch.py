@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.feed.channel import Selection
-from gateway.model import Commit, Head
+from gateway.model import CommitRecord, Head
 from gateway.store.contract import StoreUnreachable
 from tests.feed.feed_world import EVERYTHING, STEP_S, World, all_there_is, revisions, world
 
@@ -179,7 +179,7 @@ class TestTroubleOfOne:
         watchers = {name: world.watch(of=name) for name in "abc"}
         read = world.store.commits
 
-        def fail(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+        def fail(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
             if "b" in spans:
                 raise ValueError("edited by hand")
             return read(spans)
@@ -221,7 +221,7 @@ class TestTroubleOfOne:
         read, written = world.store.commits, world.store.write_documents
         wrote: list[object] = []
 
-        def heavy(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+        def heavy(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
             first = min(spans)
             found = read({first: spans[first]})
             return {first: found[first][:1] if first == "a" else found[first]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.application import create_application
+from gateway.assembly import create_application
 from gateway.http.wire.codes import KINDS
 from gateway.limits import ProcessLimits, limits_of
 from gateway.settings import Settings

@@ -31,7 +31,7 @@ from gateway.http import create_app
 from gateway.http.wire.codes import KINDS, RequestRefused, TryLater
 from gateway.http.wire.problems import problem_of
 from gateway.limits import ServiceLimits
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import DocumentReading, GatewayService, WriteOutcome
 from patching import (
@@ -52,7 +52,7 @@ from tests.memory_store import MemoryStore
 
 # One of each class, with the code and status that the contract gives it.
 CONFLICT = StateConflict(Required.IF_MATCH, ("1-a",), "k")
-DOCUMENT = Document("k", {"n": 1}, 1, 1, "a", 0)
+DOCUMENT = DocumentRecord("k", {"n": 1}, 1, 1, "a", 0)
 EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.DocumentNotFound("c", "k"), "document_not_found", 404),
     (errors.RevisionNotFound("x", 1), "revision_not_found", 404),

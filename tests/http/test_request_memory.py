@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.limits import MIB, AdmissionLimits, MemoryLimits, ServiceLimits, WatchLimits
-from gateway.model import BareDocument, Document
+from gateway.model import BareDocument, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import SCANNED_BYTES_MAX, Store
@@ -57,7 +57,7 @@ def test_pages_end_where_acls_get_heavy(store: Store) -> None:
     names = [f"k{number:03}" for number in range(200)]
     gateway.write("c", "other", Put(1, 1))
     store.write_documents(
-        {"c": [Document(name, 1, 1, 1, "a" * 32, 0, 0, 1, HEAVY_ACL) for name in names]}
+        {"c": [DocumentRecord(name, 1, 1, 1, "a" * 32, 0, 0, 1, HEAVY_ACL) for name in names]}
     )
     scanned = store.scan_digests("c", "", "k", 1000)
     assert not scanned.is_whole

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from gateway.model import Change as RealChange
-from gateway.model import Commit as RealCommit
-from gateway.model import Document, Idempotency
+from gateway.model import ChangeRecord as RealChange
+from gateway.model import CommitRecord as RealCommit
+from gateway.model import DocumentRecord, Idempotency
 from gateway.model import HeadMove as RealMove
 from gateway.model import Verdict as RealVerdict
 from gateway.store.contract import Moved, Swept
@@ -114,7 +114,7 @@ class Mirror:
             head.floor,
         )
 
-    def document(self, document: Document | None) -> Any:
+    def document(self, document: DocumentRecord | None) -> Any:
         """As the commits made it, where as many patches are in it as there were."""
         if document is None:
             return NOTHING
@@ -183,7 +183,7 @@ class MirroredStore(RecordingStore):
             self._follow(move.catalog, f"a move from {move.base}", step)
         return result
 
-    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+    def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
         for catalog, changed in documents.items():
             for document in changed:
                 super().write_documents({catalog: [document]})

@@ -15,7 +15,7 @@ from schemathesis.core.transport import Response
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from gateway.http.wire.codes import KINDS
-from gateway.server import requests as server_requests
+from gateway.server import broken_requests as server_requests
 from tests.openapi.document import Object, load, operations
 from tests.patience import WAIT_S
 

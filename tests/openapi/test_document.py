@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from gateway.http import create_app
 from gateway.http.write import bulk_lines as bulk_requests
-from gateway.http.write import compares as transaction_compares
+from gateway.http.write import compare_parsing as transaction_compares
 from gateway.http.write import transactions as transaction_items
 from gateway.http.write.answer import WriteAnswer
 from gateway.http.write.bulk_lines import LineAnswer

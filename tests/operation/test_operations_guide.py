@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gateway.http.wire.codes import KINDS
-from gateway.server.requests import _REFUSALS
+from gateway.server.broken_requests import _REFUSALS
 from gateway.settings import SETTINGS
 from gateway.store.mongodb.indexes import INDEXES
 

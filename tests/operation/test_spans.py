@@ -135,7 +135,7 @@ def test_the_resource_is_what_the_variables_say(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_of_it_is_imported_where_it_is_not_asked_for() -> None:
     program = (
-        "import sys, gateway.application, gateway.observability\n"
+        "import sys, gateway.assembly, gateway.observability\n"
         "assert gateway.observability.observability(access_log=False)\n"
         "found = [name for name in sys.modules if name.startswith('opentelemetry')]\n"
         "assert not found, found\n"

@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import DocumentNotFound, RevisionCompacted
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from gateway.read.history import HistoryReads
 from gateway.read.listing import Listing, whole
 from gateway.retention.compaction import CatalogCompaction
@@ -97,7 +97,7 @@ def killed_at(number: int, *, seen: list[str] | None = None) -> Callable[[str], 
     return step
 
 
-def live(documents: Sequence[Document]) -> State:
+def live(documents: Sequence[DocumentRecord]) -> State:
     return {d.key: (d.content, d.attributes) for d in documents}
 
 
@@ -133,7 +133,7 @@ def check_history(store: Store, catalog: str, states: Sequence[State], keys: Seq
 
 def history_document(
     history: HistoryReads, catalog: str, key: str, revision: int
-) -> Document | None:
+) -> DocumentRecord | None:
     try:
         return history.document_at_revision(catalog, key, revision)
     except DocumentNotFound:
@@ -156,7 +156,7 @@ def check_replay(
             assert _told(after) == _told(document), (key, start)
 
 
-def _told(document: Document | None) -> object:
+def _told(document: DocumentRecord | None) -> object:
     """What replaying must lead to; it may have begun later than what counts the patches."""
     if document is None or not document.exists:
         return None

@@ -19,7 +19,7 @@ from gateway.cli.main import main
 from gateway.cli.verify import applied_by_jsonpatch
 from gateway.decide.edits import Delete
 from gateway.errors import CatalogNotFound
-from gateway.model import Change, Document
+from gateway.model import ChangeRecord, DocumentRecord
 from gateway.store.contract import Store, Swept
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
@@ -41,7 +41,7 @@ def store() -> MemoryStore:
     return memory
 
 
-def stored(store: MemoryStore, key: str) -> Document:
+def stored(store: MemoryStore, key: str) -> DocumentRecord:
     return store._documents["c", key]
 
 
@@ -81,7 +81,9 @@ BREAKAGES: dict[str, tuple[Callable[[MemoryStore], object], str]] = {
     "gap": (lambda s: drop(s, 5), "the log has no commit 5"),
     "time": (lambda s: edit(s, 5, time_us=1), "commit 5 isn't later"),
     "patch": (
-        lambda s: edit(s, 9, changes=(Change("c", "patch", 8, [{"op": "remove", "path": "/q"}]),)),
+        lambda s: edit(
+            s, 9, changes=(ChangeRecord("c", "patch", 8, [{"op": "remove", "path": "/q"}]),)
+        ),
         "the patch of 9 doesn't fit",
     ),
     "value": (

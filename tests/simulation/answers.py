@@ -17,7 +17,7 @@ from gateway.errors import (
     RevisionCompacted,
     code_of,
 )
-from gateway.model import APPLICATIONS_KEY, Document, Skipped, version_of
+from gateway.model import APPLICATIONS_KEY, DocumentRecord, Skipped, version_of
 from patching.errors import IndexNeedsTest
 from patching.ownership import OwnedByOthers
 
@@ -151,7 +151,7 @@ def _wrong_no_op(outcome: Unchanged, verdict: Verdict, state: State) -> Iterator
             yield Violation("untrue-no-op", f"would leave {after}, not {document}")
 
 
-def _parts(document: Document | None) -> tuple[object, object, Owners]:
+def _parts(document: DocumentRecord | None) -> tuple[object, object, Owners]:
     if document is None or not document.exists:
         return GONE, None, {}
     owners = told(msgspec.to_builtins(document.owners))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.commit import inputs, queue, round
 from gateway.decide import decide
 from gateway.decide.request import Outcome, Request, Unknown
-from gateway.model import Commit, Document, Head, HeadMove, Reply, Verdict
+from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
 from gateway.state import tail, write_out
@@ -35,11 +35,13 @@ def move_anyway(self: MemoryStore, move: HeadMove) -> MoveResult:
 _carried = round.Round._carried
 
 
-def nothing_carried(self: round.Round, catalog: str) -> tuple[list[Commit], list[Verdict]]:
+def nothing_carried(self: round.Round, catalog: str) -> tuple[list[CommitRecord], list[Verdict]]:
     return [], _carried(self, catalog)[1]
 
 
-def no_verdicts_carried(self: round.Round, catalog: str) -> tuple[list[Commit], list[Verdict]]:
+def no_verdicts_carried(
+    self: round.Round, catalog: str
+) -> tuple[list[CommitRecord], list[Verdict]]:
     return _carried(self, catalog)[0], []
 
 
@@ -61,7 +63,7 @@ def nothing_remembered(request: Request, outcome: Outcome) -> bool:  # noqa: ARG
 
 
 def commits_alone(tail: Sequence[Reply]) -> dict[Any, Any]:
-    return _replies_in([each for each in tail if isinstance(each, Commit)])
+    return _replies_in([each for each in tail if isinstance(each, CommitRecord)])
 
 
 _replies_in = inputs.replies_in
@@ -78,15 +80,15 @@ def own_commits_alone(
     self: write_out.WriteOut,
     since: Any,
     move: HeadMove,
-    carried: Sequence[Commit] = (),  # noqa: ARG001
+    carried: Sequence[CommitRecord] = (),  # noqa: ARG001
     judged: Sequence[Verdict] = (),
-    documents: Mapping[str, Document] = write_out.NOTHING,
+    documents: Mapping[str, DocumentRecord] = write_out.NOTHING,
 ) -> None:
     if move.commits:
         _add(self, since, replace(move, written=move.base), (), judged, documents)
 
 
-def stored_only(*given: Any) -> dict[str, Document | None]:
+def stored_only(*given: Any) -> dict[str, DocumentRecord | None]:
     _store, _meters, _catalog, stored, _tail = given
     return dict(stored)
 
@@ -112,7 +114,7 @@ def lost_if_unknown(self: round.Round, catalog: str) -> None:
     self._lost(catalog)
 
 
-def write_over(self: MemoryStore, documents: Mapping[str, Sequence[Document]]) -> None:
+def write_over(self: MemoryStore, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
     for catalog, changed in documents.items():
         for document in changed:
             self._documents[catalog, document.key] = document
@@ -132,7 +134,9 @@ def decide_by_the_wall_clock(view: Any, *args: Any, **terms: Any) -> Any:
 class _Turned:
     """A store whose two writes of a write-out are given to ``turn``."""
 
-    def __init__(self, store: Store, turn: Callable[[Store, Any, list[Commit]], None]) -> None:
+    def __init__(
+        self, store: Store, turn: Callable[[Store, Any, list[CommitRecord]], None]
+    ) -> None:
         self._store = store
         self._turn = turn
         self._documents: Any = {}
@@ -143,7 +147,7 @@ class _Turned:
     def write_documents(self, documents: Any) -> None:
         self._documents = documents
 
-    def write_commits(self, commits: list[Commit]) -> None:
+    def write_commits(self, commits: list[CommitRecord]) -> None:
         self._turn(self._store, self._documents, commits)
 
 
@@ -151,7 +155,7 @@ _write_out = tail.write_out
 
 
 def commits_first(store: Any, *given: Any) -> None:
-    def turn(store: Store, documents: Any, commits: list[Commit]) -> None:
+    def turn(store: Store, documents: Any, commits: list[CommitRecord]) -> None:
         store.write_commits(commits)
         store.write_documents(documents)
 
@@ -159,7 +163,7 @@ def commits_first(store: Any, *given: Any) -> None:
 
 
 def last_commit_first(store: Any, *given: Any) -> None:
-    def turn(store: Store, documents: Any, commits: list[Commit]) -> None:
+    def turn(store: Store, documents: Any, commits: list[CommitRecord]) -> None:
         store.write_documents(documents)
         store.write_commits(commits[::-1])
 
@@ -177,7 +181,9 @@ def read_once(store: Any, runtime: Any, tails: Any, late_s: float) -> Any:
 _advance = advance.advance
 
 
-def advance_again(document: Document | None, commit: Commit, change: Any) -> Document:
+def advance_again(
+    document: DocumentRecord | None, commit: CommitRecord, change: Any
+) -> DocumentRecord:
     older = document and replace(document, revision=min(document.revision, commit.revision - 1))
     return _advance(older, commit, change)
 
@@ -226,7 +232,7 @@ def join_a_look_under_way(self: Any, names: Collection[str]) -> Any:
 
 
 def learn_at_any_revision(
-    self: Cache, catalog: str, _: int, documents: Mapping[str, Document | None]
+    self: Cache, catalog: str, _: int, documents: Mapping[str, DocumentRecord | None]
 ) -> None:
     entry = self._entries.get(catalog)
     if entry is not None:

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway import catalogs
-from gateway.commit import loop, ranges
-from gateway.decide import compares, drafts
+from gateway.commit import loop, range_reads
+from gateway.decide import compares, performing
 from gateway.decide.edits import Delete, KeyEdit, Touch
 from gateway.decide.ranges import RangeState
 from gateway.decide.request import Request
@@ -19,7 +19,7 @@ from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
 from gateway.feed import hub as watch_hub
-from gateway.model import Document, PinRecord
+from gateway.model import DocumentRecord, PinRecord
 from gateway.read import listing
 from gateway.retention import compaction
 from gateway.state import heads, tail
@@ -43,7 +43,7 @@ def compare_before_the_batch(self: Any, compared: Any, state: Any) -> list[Any]:
     return _failed(self, compared, before)
 
 
-_overlaid, _changed = ranges.overlaid, ranges.changed_since
+_overlaid, _changed = range_reads.overlaid, range_reads.changed_since
 
 
 def ranges_as_stored(stored: Any, key: str, tail: object) -> Any:  # noqa: ARG001
@@ -62,10 +62,10 @@ def never_done(self: object, request: object, failed: object) -> None:  # noqa: 
     return None
 
 
-_perform = drafts.Drafts.perform
+_perform = performing.RequestDrafts.perform
 
 
-def touch_nothing(self: drafts.Drafts, each: Any) -> None:
+def touch_nothing(self: performing.RequestDrafts, each: Any) -> None:
     if not isinstance(each.edit, Touch):
         _perform(self, each)
 
@@ -77,7 +77,7 @@ def nothing_overlaps(*_: object) -> list[str]:
 _states = tail.states
 
 
-def first_state_alone(*given: Any) -> list[Document]:
+def first_state_alone(*given: Any) -> list[DocumentRecord]:
     return _states(*given)[:1]
 
 
@@ -130,9 +130,9 @@ def as_it_is_now(
     self: listing.Listing,  # noqa: ARG001
     catalog: str,  # noqa: ARG001
     key: str,  # noqa: ARG001
-    record: Document | None,
+    record: DocumentRecord | None,
     revision: int,  # noqa: ARG001
-) -> Document | None:
+) -> DocumentRecord | None:
     return record if record is not None and record.exists else None
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 import patching
-from gateway.decide.drafts import reverted
 from gateway.decide.owning import owning
+from gateway.decide.performing import reverted
 from gateway.decide.reverting import Revert
 from patching import NO_LISTS, Extended
 

@@ -11,11 +11,11 @@ import patching
 import patching.ownership
 from gateway.decide.decide import Deciding
 from gateway.decide.draft import DELETED, Draft
-from gateway.decide.drafts import reverted
 from gateway.decide.edits import KeyEdit
 from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.performing import reverted
 from gateway.decide.request import Request
-from gateway.model import Change, Commit, Document
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord
 from patching import ABSENT
 from patching.owners import OwnerTree, owners_of
 
@@ -32,7 +32,11 @@ def kept_as_they_were(draft: Draft, *given: Any) -> Draft:
     return replace(draft, owners=owners_of(left), owned=draft.content)
 
 
-def owners_before(document: Document | None, commit: Commit, change: Change) -> OwnerTree | None:  # noqa: ARG001
+def owners_before(
+    document: DocumentRecord | None,
+    commit: CommitRecord,  # noqa: ARG001
+    change: ChangeRecord,
+) -> OwnerTree | None:
     """Of a tail's changes the content is laid over what is stored, and not the owners."""
     return change.owners if document is None else document.owners
 
@@ -48,7 +52,7 @@ def edit_with_owners_of_the_base(
         return _edit(self, request, edits, *given, **named)
     document = self.document
 
-    def stale(key: str) -> Document | None:
+    def stale(key: str) -> DocumentRecord | None:
         found = document(key)
         return replace(found, owners=base.owners) if found and key == request.key else found
 
@@ -67,7 +71,7 @@ def decide_on_the_first_owners(self: Deciding, request: Request, attempt: int) -
     """Of a decision that is made again, because the move was lost, or was only a guess."""
     document = self.document
 
-    def as_first(key: str) -> Document | None:
+    def as_first(key: str) -> DocumentRecord | None:
         found = document(key)
         if found is None or found.content is ABSENT:
             return found

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.decide.request import Applied, Unchanged, Unknown, is_for_now
-from gateway.model import Commit
+from gateway.model import CommitRecord
 
 from .answers import check_answer
 from .feeds import check_feed
@@ -127,7 +127,7 @@ def _check_held_back(calls: list[Call]) -> Iterator[Violation]:
             again.add(document)
 
 
-def _check_commits(ledger: Ledger, stored: list[Commit]) -> Iterator[Violation]:
+def _check_commits(ledger: Ledger, stored: list[CommitRecord]) -> Iterator[Violation]:
     made = {entry.commit.revision: entry for entry in ledger.log}
     floor = ledger.floors(FOREVER, None)[-1]
     retained = [commit.revision for commit in stored if commit.revision > floor]

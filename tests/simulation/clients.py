@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.decide.request import Applied, Refused, Unchanged, Unknown
-from gateway.model import Document
+from gateway.model import DocumentRecord
 
 from .asks import Action, Ask, Name, digest
 from .model_edits import GONE
@@ -121,7 +121,9 @@ class Client:
             for key, document in listed.documents.items():
                 self._see(ask.catalog, Name(key), document, listed.revision)
 
-    def _see(self, catalog: Name, key: Name, document: Document | None, revision: int) -> None:
+    def _see(
+        self, catalog: Name, key: Name, document: DocumentRecord | None, revision: int
+    ) -> None:
         content: Any = GONE
         token = None
         if document is not None and document.exists:

@@ -19,9 +19,9 @@ from typing import TypeVar
 from gateway.model import (
     BareDocument,
     Claim,
-    Commit,
+    CommitRecord,
     Digested,
-    Document,
+    DocumentRecord,
     Head,
     HeadMove,
     PinRecord,
@@ -149,14 +149,14 @@ class FaultyStore:
     def drop_uncommitted(self, heads: Sequence[Head]) -> None:
         self._write([_bound(self._inner.drop_uncommitted, [head]) for head in heads])
 
-    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
         return _merged(
             self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
         )
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
-    ) -> Mapping[tuple[str, str], Document]:
+    ) -> Mapping[tuple[str, str], DocumentRecord]:
         names = [(catalog, key) for catalog, wanted in keys.items() for key in sorted(wanted)]
         self._rng.shuffle(names)
         read = partial(self._inner.documents, content_bytes_max=content_bytes_max)
@@ -209,7 +209,7 @@ class FaultyStore:
             return {}
         return self._inner.move_heads([move])
 
-    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+    def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
         steps = [
             _bound(self._inner.write_documents, {catalog: [document]})
             for catalog, changed in documents.items()
@@ -218,13 +218,13 @@ class FaultyStore:
         self._rng.shuffle(steps)
         self._write(steps)
 
-    def write_commits(self, commits: Sequence[Commit]) -> None:
+    def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         self._write([_bound(self._inner.write_commits, [commit]) for commit in commits])
 
-    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
         return self._read([lambda: self._inner.changes_of(catalog, key, through)])[0]
 
-    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+    def commit_at(self, catalog: str, time_us: int) -> CommitRecord | None:
         return self._read([lambda: self._inner.commit_at(catalog, time_us)])[0]
 
     def list_commits(
@@ -238,7 +238,7 @@ class FaultyStore:
         *,
         author: str | None = None,
         newest_first: bool = False,
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         which = partial(self._inner.list_commits, catalog, after, through, limit, key, bytes_max)
         return self._read([lambda: which(author=author, newest_first=newest_first)])[0]
 
@@ -247,10 +247,10 @@ class FaultyStore:
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
-    ) -> Sequence[Document]:
-        def scan() -> list[Document]:
+    ) -> Sequence[DocumentRecord]:
+        def scan() -> list[DocumentRecord]:
             """One after the other, while others write."""
-            found: list[Document] = []
+            found: list[DocumentRecord] = []
             last, left_bytes = after, bytes_max
             while len(found) < limit and left_bytes > 0:
                 page = self._inner.scan_documents(catalog, last, prefix, 1, left_bytes)
@@ -335,7 +335,7 @@ class FaultyStore:
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         return self._read([lambda: self._inner.commits_of_keys(catalog, keys, through)])[0]
 
     def sweep(self, catalog: str, swept: Sequence[Swept]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.model import Document, Skipped
+from gateway.model import DocumentRecord, Skipped
 from gateway.model import Verdict as Decided
 
 from .asks import Ask, Name
@@ -124,7 +124,9 @@ class Ledger:
         made = self.log[:head]
         return sum(each.commit.time_us <= time_us for each in made)
 
-    def is_told(self, document: Document | None, revision: int, key: str, tick: int | None) -> bool:
+    def is_told(
+        self, document: DocumentRecord | None, revision: int, key: str, tick: int | None
+    ) -> bool:
         """Whether ``document`` is what ``revision`` has; of a tombstone at or below the floor
         nothing may be left."""
         doc = self.states[revision].get(key)

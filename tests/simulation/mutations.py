@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, queue, ranges, resolve, round
-from gateway.decide import compares, decide, drafts, rebase
+from gateway.commit import inputs, loop, queue, range_reads, resolve, round
+from gateway.decide import compares, decide, performing, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
@@ -242,13 +242,13 @@ MUTATIONS: Mapping[str, Mutation] = {
     "ranges-overlay": mutation(
         "a range is read with the tail laid over what is stored",
         "untrue-commit untrue-refusal untrue-no-op",
-        (ranges, "overlaid", history.ranges_as_stored),
+        (range_reads, "overlaid", history.ranges_as_stored),
         adjust=ranging,
     ),
     "ranges-floor": mutation(
         "what was unchanged is told down to the floor, and no further",
         "untrue-commit untrue-refusal untrue-no-op",
-        (ranges, "changed_since", history.changed_though_compacted),
+        (range_reads, "changed_since", history.changed_though_compacted),
         adjust=kept_ranges,
     ),
     "done-before": mutation(
@@ -259,7 +259,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "touch": mutation(
         "a touch makes a commit that changes nothing",
         "untrue-no-op",
-        (drafts.Drafts, "perform", history.touch_nothing),
+        (performing.RequestDrafts, "perform", history.touch_nothing),
     ),
     "rebase": mutation(
         "a patch is rebased only over changes that don't concern it",

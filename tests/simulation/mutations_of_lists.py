@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import patching
-from gateway.decide import decide, drafts
+import patching.footprints
+from gateway.decide import decide, performing
 from gateway.decide.decide import BatchState
 
 from . import breakages_of_lists as breakages
@@ -28,7 +29,7 @@ LISTS: Mapping[str, Mutation] = {
     "items-in-place": mutation(
         "a patch that goes by index is rebased only where the items are in their places",
         "untrue-commit untrue-no-op",
-        (patching, "displaced", breakages.nothing_displaced),
+        (patching.footprints, "displaced", breakages.nothing_displaced),
         adjust=listing_at_a_distance,
     ),
     "declared-of-all": mutation(
@@ -40,19 +41,19 @@ LISTS: Mapping[str, Mutation] = {
     "owners-of-items": mutation(
         "items of lists are owned one by one",
         "owners untrue-commit",
-        (drafts, "owning", breakages.owning_whole_arrays),
+        (performing, "owning", breakages.owning_whole_arrays),
         adjust=listing_at_a_distance,
     ),
     "reverts-by-key": mutation(
         "a revert tells the items of lists apart by their keys",
         "untrue-commit untrue-no-op",
-        (drafts, "reverted", breakages.reverted_by_index),
+        (performing, "reverted", breakages.reverted_by_index),
         adjust=reverting_lists,
     ),
     "forced-where-named": mutation(
         "a revert forces the places that it names and none beside them",
         "untrue-commit untrue-no-op",
-        (drafts, "reverted", breakages.force_what_is_beside),
+        (performing, "reverted", breakages.force_what_is_beside),
         adjust=reverting,
     ),
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import patching
-from gateway.decide import drafts
+import patching.ownership
+from gateway.decide import performing
 from gateway.decide.decide import Deciding
 from gateway.state import replay
 
@@ -18,13 +18,13 @@ OWNING: Mapping[str, Mutation] = {
     "owners-outlast-writes": mutation(
         "a plain write leaves the owners of what it doesn't change",
         "owners",
-        (drafts, "settled", breakages.owned_by_nobody),
+        (performing, "settled", breakages.owned_by_nobody),
         adjust=owning,
     ),
     "writes-take-over": mutation(
         "what a plain write changes is its author's",
         "owners",
-        (drafts, "settled", breakages.kept_as_they_were),
+        (performing, "settled", breakages.kept_as_they_were),
         adjust=owning,
     ),
     "owners-overlay": mutation(
@@ -48,43 +48,43 @@ OWNING: Mapping[str, Mutation] = {
     "let-go-of-own": mutation(
         "letting go removes nothing that another owns, too",
         "owners",
-        (patching, "let_go", breakages.let_all_go),
+        (patching.ownership, "let_go", breakages.let_all_go),
         adjust=owning,
     ),
     "let-go-whole": mutation(
         "letting go removes what nobody else owns",
         "owners",
-        (patching, "let_go", breakages.let_nothing_go),
+        (patching.ownership, "let_go", breakages.let_nothing_go),
         adjust=owning,
     ),
     "prune-nobodys": mutation(
         "an empty document is pruned only where nobody owns it",
         "owners untrue-commit untrue-no-op",
-        (drafts, "owning", breakages.prune_what_is_empty),
+        (performing, "owning", breakages.prune_what_is_empty),
         adjust=owning_at_a_distance,
     ),
     "force-where-asked": mutation(
         "nothing of another's changes unless it is forced",
         "owners",
-        (drafts, "owning", breakages.force_always),
+        (performing, "owning", breakages.force_always),
         adjust=owning,
     ),
     "applied-once": mutation(
         "what is applied again changes nothing",
         "owners",
-        (drafts, "owning", breakages.own_since_now),
+        (performing, "owning", breakages.own_since_now),
         adjust=owning,
     ),
     "reverts-on-now": mutation(
         "a revert is done to the document as it is, whatever it read",
         "untrue-commit",
-        (drafts, "reverted", breakages.revert_what_was_read),
+        (performing, "reverted", breakages.revert_what_was_read),
         adjust=reverting,
     ),
     "reverts-dispute": mutation(
         "a revert is refused where what it would undo was changed since",
         "untrue-commit untrue-no-op",
-        (drafts, "reverted", breakages.dispute_nothing),
+        (performing, "reverted", breakages.dispute_nothing),
         adjust=reverting,
     ),
 }

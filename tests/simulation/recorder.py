@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.decide.request import Outcome
 from gateway.errors import CommitError
-from gateway.model import Commit, Document, HeadMove, PinRecord, Reply, Verdict
+from gateway.model import CommitRecord, DocumentRecord, HeadMove, PinRecord, Reply, Verdict
 from gateway.read.history import HistoryPage, RevisionAt
 from gateway.retention.compaction import CompactionResult
 from gateway.service import DocumentReading
@@ -32,7 +32,7 @@ class Made:
 
     tick: int
     base_revision: int
-    commit: Commit
+    commit: CommitRecord
     changes: bytes
 
 
@@ -57,7 +57,7 @@ class Listed:
     """Documents at one revision. ``next_after`` and ``whole``: whether that is all of them."""
 
     revision: int
-    documents: Mapping[str, Document | None]
+    documents: Mapping[str, DocumentRecord | None]
     next_after: str | None = None
     whole: bool = True
 
@@ -125,15 +125,15 @@ class Recording:
     calls: list[Call] = field(default_factory=list)
     verdicts: list[tuple[int, Verdict]] = field(default_factory=list)  # with the moves' ticks
     lost_verdicts: list[str] = field(default_factory=list)
-    commits: dict[str, list[Commit]] = field(default_factory=dict)
-    documents: dict[tuple[str, str], Document] = field(default_factory=dict)
+    commits: dict[str, list[CommitRecord]] = field(default_factory=dict)
+    documents: dict[tuple[str, str], DocumentRecord] = field(default_factory=dict)
     fresh: dict[tuple[str, str], DocumentReading] = field(default_factory=dict)
     defects: list[str] = field(default_factory=list)
     neglected: list[str] = field(default_factory=list)
     faulty: bool = True
     longest_s: float = 0.0  # a request's deadline
     skew_us: int = 0  # by which a clock may be wrong
-    past: dict[tuple[str, str, int], Document | None] = field(default_factory=dict)
+    past: dict[tuple[str, str, int], DocumentRecord | None] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     followings: list[Following] = field(default_factory=list)
     deaf: list[str] = field(default_factory=list)  # watchers who long since should have heard more
@@ -199,7 +199,9 @@ class RecordingStore(MemoryStore):
             self._recording.kept.append(Kept(self._recording.tick(), at_us, catalog, what, about))
         return done
 
-    def everything(self) -> tuple[dict[str, list[Commit]], dict[tuple[str, str], Document]]:
+    def everything(
+        self,
+    ) -> tuple[dict[str, list[CommitRecord]], dict[tuple[str, str], DocumentRecord]]:
         """Commits (ascending) and documents as they are stored."""
         commits = {
             catalog: [commit for _, commit in sorted(written.items())]
@@ -218,7 +220,7 @@ class RecordingStore(MemoryStore):
         ]
 
 
-def changes_json(commit: Commit) -> bytes:
+def changes_json(commit: CommitRecord) -> bytes:
     changes: list[Any] = [
         [
             *(str(change.key), change.action, change.create_revision, change.patch),
@@ -230,7 +232,7 @@ def changes_json(commit: Commit) -> bytes:
     return msgspec.json.encode(changes)
 
 
-def told(commit: Commit) -> bytes:
+def told(commit: CommitRecord) -> bytes:
     """How watchers are told of a commit here: the id and the changes."""
     return msgspec.json.encode([commit.id, changes_json(commit).decode()])
 

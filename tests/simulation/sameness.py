@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.model import Document
+from gateway.model import DocumentRecord
 
 from .gone import GONE
 from .model import Doc
@@ -12,7 +12,7 @@ from .model_owners import told
 from .recorder import absent
 
 
-def same(document: Document | None, doc: Doc | None) -> bool:
+def same(document: DocumentRecord | None, doc: Doc | None) -> bool:
     """Whether the gateway's document is the model's."""
     if document is None or doc is None:
         return document is None and doc is None

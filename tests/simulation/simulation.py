@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 from unittest.mock import patch
 
-from gateway.decide import drafts, reverting
+from gateway.decide import performing, reverting
 from gateway.decide.request import Applied
 from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
 from gateway.limits import ServiceLimits
@@ -306,7 +306,7 @@ def _plain_key(key: str, *given: Any) -> Skipped:
 def _plain_keys() -> Iterator[None]:
     """Of what a commit left to others the keys are encoded, which no subclass of str can be."""
     with (
-        patch.object(drafts, "Skipped", _plain_key),
+        patch.object(performing, "Skipped", _plain_key),
         patch.object(reverting, "Skipped", _plain_key),
     ):
         yield

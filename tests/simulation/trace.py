@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.decide.request import Applied, Refused, Unchanged
 from gateway.errors import code_of
-from gateway.model import Commit
+from gateway.model import CommitRecord
 from patching.errors import IndexNeedsTest
 from patching.ownership import OwnedByOthers
 
@@ -30,7 +30,7 @@ def outcome_name(call: Call) -> str:
     return f"{call.ask.kind}-ok"
 
 
-def _applied_name(commit: Commit) -> str:
+def _applied_name(commit: CommitRecord) -> str:
     if commit.rebased_from:
         return "rebased"
     if commit.deletes_catalog:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.decide.request import Refused, Request, WriteOutcome
 from gateway.errors import CommitError
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from gateway.read.listing import whole
 from gateway.service import GatewayService
 
@@ -147,7 +147,7 @@ def serve_export(gateway: GatewayService, call: Call, sleep: Callable[[float], N
     export = gateway.listing.export(
         call.ask.catalog, whole, owner=PRINCIPAL, revision=call.ask.revision
     )
-    documents: dict[str, Document | None] = {}
+    documents: dict[str, DocumentRecord | None] = {}
     call.listed = Listed(export.revision, documents, whole=False)
     for document in chain.from_iterable(export.pages):
         sleep(call.ask.pause_s)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters, NoMeters
-from gateway.model import Commit, Document
+from gateway.model import CommitRecord, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import tail
-from gateway.store.contract import Store, Unreachable
+from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
@@ -76,9 +76,9 @@ class Noted(NoMeters):
         self.went_back += 1
 
 
-def sent_by(watched: WatchedStore, call: str) -> list[Document | Commit]:
+def sent_by(watched: WatchedStore, call: str) -> list[DocumentRecord | CommitRecord]:
     """What is given to the call from now on."""
-    sent: list[Document | Commit] = []
+    sent: list[DocumentRecord | CommitRecord] = []
     method = getattr(watched, call)
 
     def noted(given: Any) -> None:
@@ -273,7 +273,7 @@ class SleeperAmidParts:
         self.awake = threading.Event()
 
     def _away(self) -> None:
-        raise Unreachable("their connection is dead")
+        raise StoreUnreachable("their connection is dead")
 
     def sleep(self) -> None:
         """As ``Sleeper.sleep``."""

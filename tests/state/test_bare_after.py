@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.model import BareDocument, Change
+from gateway.model import BareDocument, ChangeRecord
 from gateway.state.replay import HistoryIncomplete, advance_all, bare_after, rebuild
 from tests.memory_store import MemoryStore
 from tests.store.contract_suite import commit
@@ -15,7 +15,7 @@ STORED = BareDocument("k", 3, 1, True, CLOSED)  # type: ignore[arg-type]
 
 def made(revision: int, **fields: object) -> object:
     given = {"key": "k", "action": "patch", "create_revision": 1, **fields}
-    return commit(revision, changes=(Change(**given),))  # type: ignore[arg-type]
+    return commit(revision, changes=(ChangeRecord(**given),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.limits import ServiceLimits
-from gateway.model import Change, Commit, Document, HeadMove
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import replay, tail
@@ -23,16 +23,16 @@ from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.state.sleeping import LATE_S, Noted, World, gateway_on
 
-BASE = Document("k", {"n": 4}, 4, 2, "4" * 32, 4, attributes={"acl": {"read": ["ann"]}})
+BASE = DocumentRecord("k", {"n": 4}, 4, 2, "4" * 32, 4, attributes={"acl": {"read": ["ann"]}})
 
 
-def made(change: Change, revision: int = 6) -> Commit:
-    return Commit("c", revision, revision, "6" * 32, "ann", None, None, 1, (change,))
+def made(change: ChangeRecord, revision: int = 6) -> CommitRecord:
+    return CommitRecord("c", revision, revision, "6" * 32, "ann", None, None, 1, (change,))
 
 
-def patched(**fields: Any) -> Change:
+def patched(**fields: Any) -> ChangeRecord:
     patch: Any = [{"op": "add", "path": "/m", "value": 1}]
-    change = Change("k", "patch", 2, patch, base_revision=4, base_id="4" * 32)
+    change = ChangeRecord("k", "patch", 2, patch, base_revision=4, base_id="4" * 32)
     return replace(change, **fields)
 
 
@@ -56,14 +56,14 @@ def test_a_change_is_made_to_its_base() -> None:
         (replace(BASE, revision=3), patched(action="attributes", patch=None, attributes={"a": 1})),
     ],
 )
-def test_and_to_no_other_state(document: Document, change: Change) -> None:
+def test_and_to_no_other_state(document: DocumentRecord, change: ChangeRecord) -> None:
     with pytest.raises(WrongBase, match="the change of 'k' at 6 wasn't made from"):
         advance(document, made(change), change)
 
 
 @pytest.mark.parametrize("action", ["patch", "attributes", "put"])
 def test_what_a_sweep_has_left_is_no_change(action: Any) -> None:
-    rest = Change("k", action, 6 if action == "put" else 2)
+    rest = ChangeRecord("k", action, 6 if action == "put" else 2)
     for document in (BASE, None):
         with pytest.raises(HistoryIncomplete):
             advance(document, made(rest), rest)
@@ -152,8 +152,8 @@ def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
     state = replay.advance_all(None, "k", log)
     assert state is not None
     patch: Any = [{"op": "add", "path": "/5", "value": 1}]
-    named = Change("k", "patch", 1, patch, base_revision=4, base_id=state.commit_id)
-    commit = Commit("c", 5, head.time_us + 1, "5" * 32, "ann", None, None, 1, (named,))
+    named = ChangeRecord("k", "patch", 1, patch, base_revision=4, base_id=state.commit_id)
+    commit = CommitRecord("c", 5, head.time_us + 1, "5" * 32, "ann", None, None, 1, (named,))
     move = HeadMove("c", 4, (commit,), 4, last=head.last)
     spoilt.move_heads([move])
     expected = {"1": 1, "2": 1, "3": 1, "5": 1}

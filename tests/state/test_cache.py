@@ -9,7 +9,15 @@ from msgspec.json import decode, encode
 
 from gateway.limits import ServiceLimits
 from gateway.memory import parsed_bytes
-from gateway.model import Change, Commit, Document, Head, HeadMove, Idempotency, Verdict
+from gateway.model import (
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
+    Head,
+    HeadMove,
+    Idempotency,
+    Verdict,
+)
 from gateway.runtime import ThreadRuntime
 from gateway.state.cache import Cache
 from patching import Json
@@ -24,9 +32,9 @@ def cache_of(bytes_max: int = 8 * MIB) -> Cache:
     return Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=bytes_max))
 
 
-def commit(catalog: str, revision: int, size_bytes: int = LARGE) -> Commit:
-    change = Change("k", "put", 1, value="x", size_bytes=size_bytes)
-    return Commit(
+def commit(catalog: str, revision: int, size_bytes: int = LARGE) -> CommitRecord:
+    change = ChangeRecord("k", "put", 1, value="x", size_bytes=size_bytes)
+    return CommitRecord(
         catalog, revision, revision, ID, "a", None, None, 1, (change,), size_bytes=size_bytes
     )
 
@@ -36,8 +44,8 @@ def verdict(catalog: str, number: int) -> Verdict:
     return Verdict(catalog, number, 1, 1, ID, asked, 1, {}, size_bytes=LARGE)
 
 
-def document(key: str, size_bytes: int = 10) -> Document:
-    return Document(key, "x" * (size_bytes - 2), 1, 1, ID, 1, size_bytes=size_bytes)
+def document(key: str, size_bytes: int = 10) -> DocumentRecord:
+    return DocumentRecord(key, "x" * (size_bytes - 2), 1, 1, ID, 1, size_bytes=size_bytes)
 
 
 def head(catalog: str, *, commits: int = 1, verdicts: int = 0) -> Head:
@@ -71,7 +79,7 @@ def test_documents_count_with_what_they_take_as_objects() -> None:
     for n in range(100):
         content = decode(encode(nested(90, 20)))
         size_bytes = len(encode(content))
-        cache.learn("c", 1, {f"d{n}": Document(f"d{n}", content, 1, 1, ID, 1, 0, size_bytes)})
+        cache.learn("c", 1, {f"d{n}": DocumentRecord(f"d{n}", content, 1, 1, ID, 1, 0, size_bytes)})
     seen = cache.view("c", [f"d{n}" for n in range(100)])
     assert seen is not None
     assert 0.8 < len(seen.documents) * 90 * 20 * 88 / (8 * MIB) <= 1
@@ -90,7 +98,7 @@ def test_a_large_document_is_weighed_anew_before_it_has_grown_by_much() -> None:
         move = HeadMove(
             "c", revision - 1, (commit("c", revision, len(encode(more))),), 0, last=last
         )
-        cache.replace(move, {"k": Document("k", content, revision, 1, ID, 1, 0, size_bytes)})
+        cache.replace(move, {"k": DocumentRecord("k", content, revision, 1, ID, 1, 0, size_bytes)})
         cache.wrote("c", revision)
         exact = parsed_bytes(content)
         assert exact <= cache.readings().bytes <= 1.25 * exact + 10_000

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.limits import ServiceLimits
-from gateway.model import Document, Head
+from gateway.model import DocumentRecord, Head
 from gateway.runtime import ThreadRuntime
 from gateway.state import cache as cache_module
 from gateway.state.cache import Cache, Seen
@@ -30,7 +30,7 @@ STEPS_MAX = 20  # more than a sweep of the history takes
 CALLS = [(when, call) for call in ("tails", "commits", "heads") for when in ("before", "after")]
 # In one of them, a floor that isn't looked at last isn't looked at any more.
 AMID = [("after", "tails"), ("before", "commits"), ("after", "commits"), ("before", "heads")]
-States = dict[str, Document | None]
+States = dict[str, DocumentRecord | None]
 
 
 def make_history(store: Store, catalog: str = "c") -> None:
@@ -92,7 +92,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """What replaying refused: that is the guard behind the floor."""
     noted: list[Exception] = []
 
-    def noting(*arguments: Any) -> Document:
+    def noting(*arguments: Any) -> DocumentRecord:
         try:
             return advance(*arguments)
         except (HistoryIncomplete, WrongBase) as error:

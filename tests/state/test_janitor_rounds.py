@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.model import Change, HeadMove
+from gateway.model import ChangeRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import janitor
@@ -39,7 +39,7 @@ class Store(MemoryStore):
 def left_behind(store: Store) -> GatewayService:
     """A worker moved the heads and died."""
     for name in NAMES:
-        made = commit(1, catalog=name, changes=(Change("k", "put", 1, value=1),))
+        made = commit(1, catalog=name, changes=(ChangeRecord("k", "put", 1, value=1),))
         store.move_heads([HeadMove(name, 0, [made], 0)])
     return gateway_on(store, ThreadRuntime())
 

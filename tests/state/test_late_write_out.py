@@ -14,8 +14,8 @@ from pymongo import MongoClient
 
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.decide.request import Unknown
-from gateway.model import Commit, Head
-from gateway.service import Gateway
+from gateway.model import CommitRecord, Head
+from gateway.service import GatewayService
 from gateway.state import tail
 from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, once, put
@@ -137,7 +137,7 @@ def take_over_and_sleep(
 
 
 @contextmanager
-def stopped_writer(world: World, write: Callable[[Gateway], object]) -> Iterator[None]:
+def stopped_writer(world: World, write: Callable[[GatewayService], object]) -> Iterator[None]:
     """The tail's own writer is stopped meanwhile, and goes on afterwards."""
     stopped, theirs = world.watched()
     reached, go_on = threading.Event(), threading.Event()
@@ -393,7 +393,7 @@ def test_a_cache_below_the_floor_starts_again(store: Store) -> None:
 def test_a_writer_that_slept_while_it_looked_looks_again() -> None:
     """Simulation seed 10003163: the head was read, its answer lay there until history was swept."""
     clock = SetClock()
-    mine = cast(Commit, SimpleNamespace(revision=3, id="3"))
+    mine = cast(CommitRecord, SimpleNamespace(revision=3, id="3"))
     heads = [Head("c", 3, tail=(mine,)), Head("c", 3, written=3, floor=3, tail=())]
 
     class Answers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import Change, Commit, Idempotency
+from gateway.model import ChangeRecord, CommitRecord, Idempotency
 from gateway.state.sweep import (
     Keeping,
     chain,
@@ -20,37 +20,37 @@ from patching import ABSENT
 NOBODY = 10**9
 
 
-def commit(revision: int, *changes: Change, reply: str | None = None) -> Commit:
+def commit(revision: int, *changes: ChangeRecord, reply: str | None = None) -> CommitRecord:
     asked = None if reply is None else Idempotency("ann", reply, "print")
     name = f"{revision:032x}"
-    return Commit("c", revision, 1000 * revision, name, "ann", None, asked, 1, changes)
+    return CommitRecord("c", revision, 1000 * revision, name, "ann", None, asked, 1, changes)
 
 
-def put(key: str, created: int) -> Change:
-    return Change(key, "put", created, None, {"n": created}, 9)
+def put(key: str, created: int) -> ChangeRecord:
+    return ChangeRecord(key, "put", created, None, {"n": created}, 9)
 
 
-def patched(key: str, created: int) -> Change:
-    return Change(key, "patch", created, [{"op": "add", "path": "/m", "value": 1}], ABSENT, 9)
+def patched(key: str, created: int) -> ChangeRecord:
+    return ChangeRecord(key, "patch", created, [{"op": "add", "path": "/m", "value": 1}], ABSENT, 9)
 
 
-def kth(key: str, created: int) -> Change:
+def kth(key: str, created: int) -> ChangeRecord:
     return replace(patched(key, created), value={"n": 1})
 
 
-def deleted(key: str, created: int) -> Change:
-    return Change(key, "delete", created)
+def deleted(key: str, created: int) -> ChangeRecord:
+    return ChangeRecord(key, "delete", created)
 
 
-def attributes(key: str, created: int) -> Change:
-    return Change(key, "attributes", created, attributes={"a": 1})
+def attributes(key: str, created: int) -> ChangeRecord:
+    return ChangeRecord(key, "attributes", created, attributes={"a": 1})
 
 
 def keeping(floor: int, replies_since_us: int = NOBODY) -> Keeping:
     return Keeping(floor, replies_since_us)
 
 
-def left(*commits: Commit, floor: int, replies_since_us: int = NOBODY) -> dict[int, set[str]]:
+def left(*commits: CommitRecord, floor: int, replies_since_us: int = NOBODY) -> dict[int, set[str]]:
     """By revision the keys that are left, of those commits that are left at all."""
     swept = sweep_window(commits, keeping(floor, replies_since_us)).swept
     assert [each.revision for each in swept] == sorted(each.revision for each in swept)
@@ -94,7 +94,9 @@ def test_a_commit_is_left_under_the_keys_that_need_it() -> None:
     both = commit(1, put("a", 1), put("b", 1))
     swept = sweep_window([both, commit(2, put("a", 1))], keeping(2)).swept
     assert swept == [
-        Swept(1, replace(both, changes=(Change("a", "put", 1), put("b", 1))), frozenset({"b"}))
+        Swept(
+            1, replace(both, changes=(ChangeRecord("a", "put", 1), put("b", 1))), frozenset({"b"})
+        )
     ]
 
 
@@ -114,7 +116,7 @@ def test_a_young_reply_stays_without_its_values() -> None:
     kept = left_of(commits[1], (), keeping(3, 2000)).commit
     assert kept is not None
     assert kept.idempotency == commits[1].idempotency
-    assert kept.changes == (Change("a", "put", 1),)
+    assert kept.changes == (ChangeRecord("a", "put", 1),)
 
 
 def test_older_commits_lose_the_keys_that_were_superseded() -> None:
@@ -131,7 +133,7 @@ def test_older_commits_lose_the_keys_that_were_superseded() -> None:
 
 
 def test_the_commit_at_the_last_floor_goes_with_the_next_sweep() -> None:
-    kept_for_its_time = commit(4, Change("a", "delete", 4))
+    kept_for_its_time = commit(4, ChangeRecord("a", "delete", 4))
     assert sweep_older([kept_for_its_time], set(), keeping(9)) == [Swept(4, None)]
     assert sweep_older([commit(4, put("a", 4))], set(), keeping(9)) == []
 
@@ -163,7 +165,7 @@ def test_a_sweep_broken_off_anywhere_goes_on_to_the_same(done: int) -> None:
 def test_what_is_left_for_a_reply_shows() -> None:
     for change in (put("a", 1), patched("a", 1), kth("a", 1), attributes("a", 1)):
         assert not change.is_reduced
-        assert Change(change.key, change.action, change.create_revision).is_reduced
+        assert ChangeRecord(change.key, change.action, change.create_revision).is_reduced
 
 
 def test_a_chain_needs_its_beginning() -> None:

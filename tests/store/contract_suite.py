@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from gateway.model import (
     WITHHELD,
     BareDocument,
-    Change,
+    ChangeRecord,
     Claim,
-    Commit,
-    Document,
+    CommitRecord,
+    DocumentRecord,
     Head,
     HeadMove,
     HeadPosition,
@@ -31,8 +31,8 @@ OWNERS = OwnerTree(
 )
 
 
-def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: object) -> Commit:
-    made = Commit(
+def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: object) -> CommitRecord:
+    made = CommitRecord(
         catalog=catalog,
         revision=revision,
         time_us=1_000 + revision,
@@ -41,18 +41,18 @@ def commit(revision: int, *, catalog: str = "c", key: str = "k", **fields: objec
         message=None,
         idempotency=None,
         attempts=1,
-        changes=(Change(key, "patch", 1, [{"op": "add", "path": "/n", "value": revision}]),),
+        changes=(ChangeRecord(key, "patch", 1, [{"op": "add", "path": "/n", "value": revision}]),),
     )
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def move(*commits: Commit, written: int = 0) -> HeadMove:
+def move(*commits: CommitRecord, written: int = 0) -> HeadMove:
     """Of a head whose last commit is the one that ``commit`` makes for its revision."""
     catalog, base = commits[0].catalog, commits[0].revision - 1
     return HeadMove(catalog, base, commits, written, last=f"{base:032x}" if base else "")
 
 
-def head(*commits: Commit, written: int = 0) -> Head:
+def head(*commits: CommitRecord, written: int = 0) -> Head:
     """What the moves by ``commits`` make of a head that was written out to ``written``."""
     last = commits[-1]
     tail = tuple(each for each in commits if each.revision > written)
@@ -64,8 +64,8 @@ def head(*commits: Commit, written: int = 0) -> Head:
     )
 
 
-def document(revision: int, *, key: str = "k", content: object = None) -> Document:
-    return Document(
+def document(revision: int, *, key: str = "k", content: object = None) -> DocumentRecord:
+    return DocumentRecord(
         key=key,
         content={"n": revision} if content is None else content,  # type: ignore[arg-type]
         revision=revision,
@@ -223,7 +223,7 @@ class StoreContract:
     def test_a_move_that_is_too_large_is_rejected_alone(self, store: Store) -> None:
         """For the tail that it joins; it isn't made, and the others of the bulk are."""
         large = 9 * 1024 * 1024
-        edited = (Change("k", "put", 1, value="x" * large),)
+        edited = (ChangeRecord("k", "put", 1, value="x" * large),)
         heavy = [commit(n, catalog="b", changes=edited, size_bytes=large) for n in (1, 2)]
         assert store.move_heads([move(heavy[0])]) == {"b": Moved.WON}
         for expected in (Moved.WON, Moved.LOST):
@@ -281,15 +281,17 @@ class StoreContract:
     def test_a_commit_comes_back_as_it_was_written(self, store: Store) -> None:
         value = {"$ref": "#/x", "$id": 7, "a.b": [1, 1.5, -0.0, True, None, "\0", "é😀"], "": {}}
         changes = (
-            Change("k/ü", "put", 3, None, value, 99),
-            Change("gone", "delete", 1),
-            Change("p", "patch", 2, [{"op": "replace", "path": "/$ref", "value": 2**62}]),
-            Change("null", "put", 3, None, None, 4),
-            Change("owned", "attributes", 2, attributes={"$ref": {"a.b": [1, None]}, "": "x"}),
-            Change("bare", "attributes", 2, attributes={}),
-            Change("kept", "put", 2, None, {"$a": 1}, owners=OWNERS),
-            Change("taken", "patch", 2, [], owners_change=change_between(None, OWNERS)),
-            Change("based", "patch", 1, [], base_revision=2, base_id="ab" * 16),
+            ChangeRecord("k/ü", "put", 3, None, value, 99),
+            ChangeRecord("gone", "delete", 1),
+            ChangeRecord("p", "patch", 2, [{"op": "replace", "path": "/$ref", "value": 2**62}]),
+            ChangeRecord("null", "put", 3, None, None, 4),
+            ChangeRecord(
+                "owned", "attributes", 2, attributes={"$ref": {"a.b": [1, None]}, "": "x"}
+            ),
+            ChangeRecord("bare", "attributes", 2, attributes={}),
+            ChangeRecord("kept", "put", 2, None, {"$a": 1}, owners=OWNERS),
+            ChangeRecord("taken", "patch", 2, [], owners_change=change_between(None, OWNERS)),
+            ChangeRecord("based", "patch", 1, [], base_revision=2, base_id="ab" * 16),
         )
         full = commit(
             3,
@@ -481,7 +483,7 @@ class StoreContract:
     def test_changes_of_a_key_come_newest_first_and_end_where_all_is_said(
         self, store: Store
     ) -> None:
-        whole = (Change("a", "put", 1, None, {"n": 0}, 7),)
+        whole = (ChangeRecord("a", "put", 1, None, {"n": 0}, 7),)
         store.write_commits([commit(n, key="ab"[n % 2]) for n in range(2, 7)])
         store.write_commits([commit(8, changes=whole), commit(10, key="a"), commit(12, key="a")])
         assert [c.revision for c in store.changes_of("c", "a", 6)] == [6, 4, 2]
@@ -494,7 +496,7 @@ class StoreContract:
         self, store: Store, length: int
     ) -> None:
         """A store may fetch them in several looks."""
-        whole = (Change("k", "put", 1, None, {"n": 0}, 7),)
+        whole = (ChangeRecord("k", "put", 1, None, {"n": 0}, 7),)
         store.write_commits([commit(1), commit(2, changes=whole)])
         store.write_commits([commit(n) for n in range(3, length + 2)])
         found = [c.revision for c in store.changes_of("c", "k", 1000)]
@@ -524,7 +526,7 @@ class StoreContract:
         assert store.list_commits("c", 0, 12, 9, "b", full, author="bob") == []
 
     def test_a_list_of_commits_ends_where_it_gets_heavy(self, store: Store) -> None:
-        heavy = (Change("k", "put", 1, None, "x" * 1000),)
+        heavy = (ChangeRecord("k", "put", 1, None, "x" * 1000),)
         store.write_commits([commit(n, changes=heavy) for n in range(1, 9)])
         assert [c.revision for c in store.list_commits("c", 0, 8, 8, None, 2500)] == [1, 2, 3]
         assert [c.revision for c in store.list_commits("c", 3, 8, 8, None, 1)] == [4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import BareDocument, Change, bare
+from gateway.model import BareDocument, ChangeRecord, bare
 from gateway.store.contract import Store
 from patching import ABSENT, digest
 from patching.owners import Ownership, OwnerTree
@@ -129,7 +129,10 @@ class ListingsContract:
         others = [document(n, key=key) for key, n in (("a", 3), ("b", 8), ("c", 4), ("d", 5))]
         changed = {3: "a", 4: "c", 5: "d", 7: "gone", 8: "b", 9: "early", 10: ""}
         store.write_commits(
-            [commit(n, changes=(Change(key, "put", n, value=n),)) for n, key in changed.items()]
+            [
+                commit(n, changes=(ChangeRecord(key, "put", n, value=n),))
+                for n, key in changed.items()
+            ]
         )
         store.write_documents({"c": [gone, *others, document(2, key="early")]})
         assert [d.key for d in store.scan_digests("c", "", "", 9, above=4)] == ["b", "d", "gone"]

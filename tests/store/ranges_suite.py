@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import OWN_KEYS, SETTINGS_KEY, BareDocument, Change, bare
+from gateway.model import OWN_KEYS, SETTINGS_KEY, BareDocument, ChangeRecord, bare
 from gateway.store.contract import Store, Swept
 from patching import ABSENT
 from tests.store.contract_suite import commit, document
@@ -20,7 +20,9 @@ class RangesContract:
         keys = [*OWN_KEYS, *reversed(NAMES)]
         store.write_documents({"c": [document(3, key=name) for name in keys]})
         store.write_documents({"c/": [document(3, key="a")], "b": [document(3, key="a")]})
-        store.write_commits([commit(3, changes=tuple(Change(k, "put", 3, None, 1) for k in keys))])
+        store.write_commits(
+            [commit(3, changes=tuple(ChangeRecord(k, "put", 3, None, 1) for k in keys))]
+        )
         expected = [name for name in NAMES if name.startswith(prefix)]
         assert [each.key for each in store.list_range("c", prefix, 9, 99)] == expected
         assert [each.key for each in store.list_range("c", prefix, 9, 2)] == expected[:2]
@@ -41,7 +43,7 @@ class RangesContract:
     @pytest.mark.parametrize("before", [0, 2_000])
     def test_a_change_is_found_between_two_revisions(self, store: Store, before: int) -> None:
         """However far apart they are."""
-        both = (Change("b/1", "delete", 1), Change("a/1", "put", 1, None, 1))
+        both = (ChangeRecord("b/1", "delete", 1), ChangeRecord("a/1", "put", 1, None, 1))
         commits = [
             commit(before + 3, key="a/1"),
             commit(before + 4, key="b/1"),
@@ -66,7 +68,7 @@ class RangesContract:
         assert store.range_changed("e", "", 0, 9) is None
 
     def test_a_swept_commit_changes_what_it_still_is_found_under(self, store: Store) -> None:
-        both = (Change("b/1", "put", 3, None, 1), Change("a/1", "put", 3, None, 1))
+        both = (ChangeRecord("b/1", "put", 3, None, 1), ChangeRecord("a/1", "put", 3, None, 1))
         made = commit(3, changes=both)
         store.write_commits([made])
         store.sweep("c", [Swept(3, made, frozenset(["b/1"]))])

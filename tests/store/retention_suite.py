@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from gateway.model import Change, Commit, Idempotency, PinRecord, Retention
+from gateway.model import ChangeRecord, CommitRecord, Idempotency, PinRecord, Retention
 from gateway.store.contract import Store, Swept
 from patching import ABSENT
 from tests.store.contract_suite import commit, document, move
@@ -21,15 +21,20 @@ def pin(revision: int, *, name: str = "p", expires_us: int = _NOW_US + 1) -> Pin
     return PinRecord(name, revision, expires_us, "$ann")
 
 
-def two_keys(revision: int, **fields: object) -> Commit:
-    changes = (Change("a", "put", 1, None, {"n": revision}, 9), Change("b", "delete", 1))
+def two_keys(revision: int, **fields: object) -> CommitRecord:
+    changes = (
+        ChangeRecord("a", "put", 1, None, {"n": revision}, 9),
+        ChangeRecord("b", "delete", 1),
+    )
     return commit(revision, changes=changes, **fields)
 
 
-def reduced(full: Commit, *keys: str) -> Commit:
+def reduced(full: CommitRecord, *keys: str) -> CommitRecord:
     """``full`` as compaction leaves it: whole under ``keys`` alone."""
     changes = tuple(
-        change if change.key in keys else Change(change.key, change.action, change.create_revision)
+        change
+        if change.key in keys
+        else ChangeRecord(change.key, change.action, change.create_revision)
         for change in full.changes
     )
     return replace(full, changes=changes)

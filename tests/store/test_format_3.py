@@ -18,7 +18,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.decide.request import Applied, Unchanged
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, HeadPosition, Idempotency
+from gateway.model import CommitRecord, HeadPosition, Idempotency
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -60,7 +60,7 @@ class OldGateway:
     def __init__(self, database: Any) -> None:
         self._catalogs = database["catalogs"]
 
-    def move(self, commit: Commit, judged: int = 0) -> bool:
+    def move(self, commit: CommitRecord, judged: int = 0) -> bool:
         """Whether it wins a move from the revision before ``commit``."""
         base = commit.revision - 1
         judged_is = judged or {"$in": [0, None]}
@@ -100,8 +100,8 @@ class OldGateway:
         return {"head", "time_us", "written"} <= record.keys()
 
 
-def made(revision: int, catalog: str = "settled", commit_id: str = "0" * 32) -> Commit:
-    return Commit(catalog, revision, 1 << 52, commit_id, "old", None, None, 1, ())
+def made(revision: int, catalog: str = "settled", commit_id: str = "0" * 32) -> CommitRecord:
+    return CommitRecord(catalog, revision, 1 << 52, commit_id, "old", None, None, 1, ())
 
 
 def test_no_commit_document_or_verdict_is_lost(gateway: GatewayService, store: MongoStore) -> None:

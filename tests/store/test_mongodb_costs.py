@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from pymongo import MongoClient
 
-from gateway.model import Change, Idempotency
+from gateway.model import ChangeRecord, Idempotency
 from gateway.store.contract import Swept
 from gateway.store.mongodb import MongoStore, connect
 from patching import ABSENT
@@ -137,7 +137,7 @@ def test_what_few_commits_changed_is_found_without_a_scan(
 ) -> None:
     """Beyond them all documents are looked at; the answer is the same."""
     store.write_documents({"c": [document(n, key=f"k{n:04}") for n in range(1, 2_001)]})
-    made = [(n, Change(f"k{n:04}", "put", n, value=1)) for n in range(1, 2_001)]
+    made = [(n, ChangeRecord(f"k{n:04}", "put", n, value=1)) for n in range(1, 2_001)]
     store.write_commits([commit(n, changes=(change,)) for n, change in made])
     store.heads(["c"])
     with profiled() as noted:
@@ -152,7 +152,7 @@ def test_what_few_commits_changed_is_found_without_a_scan(
 
 
 def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: Profiled) -> None:
-    heavy = (Change("k", "put", 1, None, "x" * 1_000_000),)
+    heavy = (ChangeRecord("k", "put", 1, None, "x" * 1_000_000),)
     signals = store.commit_signals()
     with profiled() as noted:
         store.write_commits([commit(n, changes=heavy) for n in range(1, 4)])

@@ -13,7 +13,7 @@ from gateway.access import Principal
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.request import Request
 from gateway.limits import ServiceLimits
-from gateway.model import Commit, Idempotency, Verdict
+from gateway.model import CommitRecord, Idempotency, Verdict
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state.write_out import WriteOut
@@ -69,7 +69,7 @@ def test_its_size_is_no_less_than_what_it_takes(
     database_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    decided: list[Commit | Verdict] = []
+    decided: list[CommitRecord | Verdict] = []
     move_heads = store.move_heads
 
     def noting(moves: Any) -> Any:

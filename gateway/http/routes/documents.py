@@ -42,7 +42,7 @@ from gateway.http.wire.responses import (
 from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from gateway.read.current import DocumentReading
 from gateway.service import GatewayService
 
@@ -187,7 +187,7 @@ def asked_revision(gateway: GatewayService, catalog: str, asked: dict[str, Any])
 
 
 def _require_seen(
-    gateway: GatewayService, context: Context, catalog: str, document: Document
+    gateway: GatewayService, context: Context, catalog: str, document: DocumentRecord
 ) -> None:
     """Raise DocumentForbidden by the acl that the document has now, also where it was read as of
     another time."""
@@ -203,7 +203,7 @@ def _require_seen(
         sight.require(document)
 
 
-def _require(conditions: Preconditions, key: str, document: Document) -> None:
+def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> None:
     """Raise ConditionFailed where a read under these conditions has nothing to answer."""
     if conditions.if_match is None and conditions.if_unmodified_since is None:
         return

@@ -20,7 +20,7 @@ from gateway.http.wire.query import (
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape, difference_shape, verdict_shape
 from gateway.limits import RequestLimits
-from gateway.model import Commit
+from gateway.model import CommitRecord
 from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
@@ -53,7 +53,7 @@ class HistoryRoutes:
         span = {name: asked.pop(name) for name in ("after", "limit", "key")}
         asked["since_us"], asked["until_us"] = asked.pop("since"), asked.pop("until")
 
-        def tell(commits: Sequence[Commit]) -> list[msgspec.Raw]:
+        def tell(commits: Sequence[CommitRecord]) -> list[msgspec.Raw]:
             seen = commits if sight is None else sight.commits(commits)
             return [msgspec.Raw(encode(commit_shape(commit))) for commit in seen]
 
@@ -68,7 +68,7 @@ class HistoryRoutes:
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
 
-        def tell(commits: Sequence[Commit]) -> list[bytes]:
+        def tell(commits: Sequence[CommitRecord]) -> list[bytes]:
             return [encode(commit_shape(self._seen(catalog, each))) for each in commits]
 
         return body_answer(self._gateway.told_commit(catalog, number, tell), [])
@@ -84,7 +84,7 @@ class HistoryRoutes:
                 f"catalog {catalog!r} has decided nothing under idempotency key {name!r} so far"
             )
             raise RequestRefused("outcome_not_found", detail)
-        if isinstance(reply, Commit):
+        if isinstance(reply, CommitRecord):
             shape = {"applied": True, **commit_shape(self._seen(catalog, reply))}
         else:
             shape = {"applied": False, **verdict_shape(reply)}
@@ -93,7 +93,7 @@ class HistoryRoutes:
     def _sight(self, catalog: str) -> Sight | None:
         return self._gateway.acls.sight(this_request().by, catalog)
 
-    def _seen(self, catalog: str, commit: Commit) -> Commit:
+    def _seen(self, catalog: str, commit: CommitRecord) -> CommitRecord:
         """Without the changes of documents that can't be read."""
         sight = self._sight(catalog)
         return commit if sight is None else sight.commits([commit])[0]

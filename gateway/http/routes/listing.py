@@ -36,7 +36,7 @@ from gateway.http.wire.responses import (
     state_headers,
 )
 from gateway.limits import RequestLimits
-from gateway.model import Document
+from gateway.model import DocumentRecord
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
 from gateway.read.partitions import KeySpan
@@ -177,16 +177,16 @@ class _Told(NamedTuple):
     shape: msgspec.Raw
 
 
-def _told(document: Document) -> _Told:
+def _told(document: DocumentRecord) -> _Told:
     return _Told(document.token, _encoded(document))
 
 
 @interruptible
-def _encoded(document: Document) -> msgspec.Raw:
+def _encoded(document: DocumentRecord) -> msgspec.Raw:
     return msgspec.Raw(encode(_shape(document)))
 
 
-def _shape(document: Document) -> dict[str, Any]:
+def _shape(document: DocumentRecord) -> dict[str, Any]:
     shape = {
         "key": document.key,
         "etag": document.token,
@@ -222,7 +222,7 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
 
 
 @interruptible
-def _export_line(document: Document) -> bytes:
+def _export_line(document: DocumentRecord) -> bytes:
     """With what is between it and the one before."""
     return b",\n" + encode(document.key) + b":" + encode(document.content)
 

@@ -17,8 +17,9 @@ from marshmallow import fields, validate
 from msgspec.structs import replace
 
 from gateway.access import Role
+from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit
-from gateway.decide.request import Request
+from gateway.decide.request import Applied, Request
 from gateway.decide.reverting import Forced
 from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.errors import CommitError
@@ -31,15 +32,59 @@ from gateway.http.wire.conditions import refuse_all_but_several
 from gateway.http.wire.headers import catalog_name, require_key
 from gateway.http.wire.members import AUTHOR, MESSAGE, refuse_member
 from gateway.http.wire.query import REVISION_MAX
-from gateway.http.wire.responses import Answer
-from gateway.http.write.answer import carried_out
+from gateway.http.wire.responses import Answer, body_answer, encode, etag
+from gateway.http.wire.shapes import change_shape
+from gateway.http.write.answer import (
+    Result,
+    carried_out,
+    headers_of,
+    preferences_applied,
+    written_shape,
+)
 from gateway.http.write.ask import Ask, Sent, read_ask, request_of, with_members
-from gateway.http.write.revert_answers import revert_answer
 from gateway.limits import RequestLimits
-from gateway.model import SETTINGS_KEY
+from gateway.model import OWN_KEYS, SETTINGS_KEY, ChangeRecord, Skipped
 from gateway.read.reverts import RevertTerms
+from gateway.read.visibility import Life
 from gateway.service import GatewayService
 from patching import InvalidPatch, split_pointer
+
+
+def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
+    """``changes`` are those of the commit, or those that a dry run would make."""
+    outcome = result.outcome
+    content = written_shape(ask, result)
+    content["skipped"] = [_skipped_shape(each) for each in outcome.skipped]
+    if not ask.is_minimal:
+        applied = isinstance(outcome, Applied)
+        changes = outcome.commit.changes if isinstance(outcome, Applied) else outcome.changes
+        revision = result.catalog_revision if applied else result.catalog_revision + 1
+        hidden = _hidden(gateway, ask, changes) if result.replayed else frozenset()
+        content["changes"] = [
+            change_shape(each, revision)
+            for each in changes
+            if Life(each.key, each.create_revision) not in hidden
+        ]
+    if ask.dry_run:
+        content["dry_run"] = True
+    headers = [*headers_of(result), etag(CatalogTag(result.catalog_revision))]
+    headers += preferences_applied(ask, result, represented=False)
+    return body_answer(encode(content), headers)
+
+
+def _hidden(
+    gateway: GatewayService, ask: Ask, changes: tuple[ChangeRecord, ...]
+) -> frozenset[Life]:
+    """What whoever did it before may not see any more."""
+    sight = gateway.acls.sight(ask.by, ask.catalog)
+    lives = {Life(e.key, e.create_revision) for e in changes if e.key not in OWN_KEYS}
+    return frozenset() if sight is None else sight.hidden(lives)
+
+
+def _skipped_shape(each: Skipped) -> dict[str, Any]:
+    part = "attributes" if each.of_attributes else "content"
+    return {"key": each.key or None, "part": part, "pointer": each.pointer}
+
 
 _REVISIONS_MAX: Final = 100
 _FORCE_MAX: Final = 1000

@@ -37,7 +37,7 @@ from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import owner_shapes
-from gateway.model import WITHHELD, Document
+from gateway.model import WITHHELD, DocumentRecord
 from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
 from patching.errors import IndexNeedsTest
 from patching.ownership import Contested, OwnedByOthers
@@ -346,7 +346,7 @@ def _place(operation: int | None, pointer: str | None) -> dict[str, Any]:
     return place
 
 
-def _current(live: Document | None) -> dict[str, Any]:
+def _current(live: DocumentRecord | None) -> dict[str, Any]:
     return {} if live is None else {"current": {"etag": live.token, "revision": live.revision}}
 
 

@@ -12,7 +12,15 @@ import msgspec
 from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
 from gateway.http.wire.responses import encode
-from gateway.model import APPLICATIONS_KEY, SETTINGS_KEY, Change, Commit, Document, Skipped, Verdict
+from gateway.model import (
+    APPLICATIONS_KEY,
+    SETTINGS_KEY,
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
+    Skipped,
+    Verdict,
+)
 from gateway.read.differences import DocumentDifference
 from gateway.read.visibility import Life, Sight
 from patching import ABSENT, Json, diff, join_pointer
@@ -48,7 +56,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @interruptible
-def commit_shape(commit: Commit) -> dict[str, Any]:
+def commit_shape(commit: CommitRecord) -> dict[str, Any]:
     """With each document's effective patch, whatever kind of write it was.
 
     The catalog's settings are the document whose key is null, and a change of them is called so.
@@ -85,7 +93,7 @@ def verdict_shape(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def commit_summary(commit: Commit, key: str | None) -> dict[str, Any]:
+def commit_summary(commit: CommitRecord, key: str | None) -> dict[str, Any]:
     """A commit's action on ``key`` or (None) on each of its keys, without the values."""
     if key is None:
         done: dict[str, Any] = {
@@ -113,7 +121,7 @@ def rfc3339(time_us: int) -> str:
 
 
 @interruptible
-def change_shape(change: Change, revision: int) -> dict[str, Any]:
+def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
     """A commit's change of one document at ``revision``.
 
     ``patch`` is null where compaction kept only the name of the change; ``attributes`` are those
@@ -142,7 +150,7 @@ def change_shape(change: Change, revision: int) -> dict[str, Any]:
     return shape
 
 
-def _shown(commit: Commit) -> Iterable[Change]:
+def _shown(commit: CommitRecord) -> Iterable[ChangeRecord]:
     return (change for change in commit.changes if change.key != APPLICATIONS_KEY)
 
 
@@ -171,11 +179,11 @@ def difference_shape(each: DocumentDifference) -> dict[str, Any]:
     return shape
 
 
-def _attributes(document: Document) -> Json:
+def _attributes(document: DocumentRecord) -> Json:
     return cast(Json, document.attributes or {})
 
 
-def _action(change: Change) -> str:
+def _action(change: ChangeRecord) -> str:
     return "settings" if change.key == SETTINGS_KEY else change.action
 
 
@@ -197,7 +205,7 @@ _life = msgspec.json.Decoder(_Life).decode
 _text = msgspec.json.Decoder(str).decode
 
 
-def commit_event(commit: Commit) -> bytes:
+def commit_event(commit: CommitRecord) -> bytes:
     return _event("commit", commit_shape(commit), commit.revision)
 
 

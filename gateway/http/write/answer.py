@@ -28,7 +28,7 @@ from gateway.http.wire.shapes import change_shape, owners_shape, skipped_shape
 from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
-from gateway.model import Commit, Document, version_token
+from gateway.model import CommitRecord, DocumentRecord, version_token
 from gateway.read.visibility import Life
 from gateway.service import GatewayService
 from patching import Json
@@ -54,7 +54,7 @@ class Result(msgspec.Struct, frozen=True):
     """
 
     outcome: Applied | Unchanged
-    commit: Commit | None
+    commit: CommitRecord | None
     standing: DocumentAfter | None
     created: bool
     changed: bool
@@ -109,7 +109,7 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
     raise outcome.error
 
 
-def _standing(document: Document) -> DocumentAfter:
+def _standing(document: DocumentRecord) -> DocumentAfter:
     return DocumentAfter(
         document.token,
         document.revision,
@@ -219,7 +219,7 @@ def document_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer
     return _answer(ask, result, headers, content, needed=bool(skipped))
 
 
-def shown_part(document: Document, part: Part) -> Json:
+def shown_part(document: DocumentRecord, part: Part) -> Json:
     """The part of a live document, as it is read."""
     if part == "owners":
         return {"owners": owners_shape(document.owners)}
@@ -285,7 +285,7 @@ def _would_change(
     return [change_shape(each, result.catalog_revision + 1) for each in outcome.changes]
 
 
-def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> Document | None:
+def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> DocumentRecord | None:
     """The document as the write left it, or would leave it.
 
     None where there is none, history has it no more, or its writer may not read it.
@@ -321,7 +321,7 @@ def hidden_now(gateway: GatewayService, ask: Ask, outcome: Applied | Unchanged) 
     return before | sight.closed([each.key for each in outcome.changes])
 
 
-def _document_then(gateway: GatewayService, ask: Ask, result: Result) -> Document | None:
+def _document_then(gateway: GatewayService, ask: Ask, result: Result) -> DocumentRecord | None:
     if result.standing is None:
         return None
     try:

@@ -14,7 +14,7 @@ from gateway.errors import CommitError, ConditionFailed, UnknownOutcome
 from gateway.http.wire.headers import outcome_path
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.shapes import commit_summary
-from gateway.model import Change, Commit, token_revision
+from gateway.model import ChangeRecord, CommitRecord, token_revision
 from gateway.read.visibility import Sight
 from gateway.service import GatewayService
 
@@ -56,7 +56,7 @@ class _Log:
     catalog: str
     sight: Sight | None
 
-    def under(self, prefix: str, since: int | None) -> list[Commit] | None:
+    def under(self, prefix: str, since: int | None) -> list[CommitRecord] | None:
         """The commits on a range, with these changes alone."""
         commits = self.after(None, since, _RANGE_COMMITS_MAX)
         if commits is None:
@@ -69,7 +69,7 @@ class _Log:
 
     def after(
         self, key: str | None, since: int | None, limit: int = _COMMITS_MAX
-    ) -> Iterable[Commit] | None:
+    ) -> Iterable[CommitRecord] | None:
         if since is None or not 0 <= since < REVISION_MAX:
             return None
         try:
@@ -82,7 +82,7 @@ class _Log:
             return commits
         return [c for c in commits if key is None or any(key == each.key for each in c.changes)]
 
-    def _bare(self, commits: Sequence[Commit]) -> list[Commit]:
+    def _bare(self, commits: Sequence[CommitRecord]) -> list[CommitRecord]:
         """What can be seen, without values: these aren't told."""
         seen = commits if self.sight is None else self.sight.commits(commits)
         return [
@@ -91,8 +91,8 @@ class _Log:
         ]
 
 
-def _without_value(change: Change) -> Change:
-    return Change(change.key, change.action, change.create_revision)
+def _without_value(change: ChangeRecord) -> ChangeRecord:
+    return ChangeRecord(change.key, change.action, change.create_revision)
 
 
 def changes_since(
@@ -120,7 +120,7 @@ def changes_since(
 
 
 def _of_several(log: _Log, failed: ConditionFailed) -> list[dict[str, Any]] | None:
-    found: dict[int, Commit] = {}
+    found: dict[int, CommitRecord] = {}
     told = False
     for stale in failed.conflict.stale[:_DOCUMENTS_MAX]:
         since = token_revision(stale.token) if stale.token else None

@@ -16,14 +16,14 @@ from gateway.access import Principal
 from gateway.errors import CommitError, ConditionFailed, PatchDoesNotFit, TargetExists
 from gateway.http.wire.codes import KINDS
 from gateway.http.wire.problems import problem_of
-from gateway.model import WITHHELD, Document, token_revision
+from gateway.model import WITHHELD, DocumentRecord, token_revision
 from gateway.read.visibility import life_of
 from gateway.service import GatewayService
 
 # What the values of one answer, or of a window of bulk lines, may take in all.
 VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
 _STATUSES: Final = (409, 412)
-_Met = dict[tuple[str, str], Document]
+_Met = dict[tuple[str, str], DocumentRecord]
 
 
 class Represented:
@@ -76,7 +76,7 @@ class Represented:
             shown["attributes"] = document.attributes
         return shown
 
-    def _visible(self, catalog: str, key: str, token: str, met: _Met) -> Document | None:
+    def _visible(self, catalog: str, key: str, token: str, met: _Met) -> DocumentRecord | None:
         sight = self._gateway.acls.sight(self._by, catalog)
         document = met.get((key, token))
         if document is not None and document.content is not WITHHELD:
@@ -86,7 +86,7 @@ class Represented:
             return document
         return None
 
-    def _document(self, catalog: str, key: str, token: str) -> Document | None:
+    def _document(self, catalog: str, key: str, token: str) -> DocumentRecord | None:
         """The document that has, or had, the token."""
         document = self._gateway.read(catalog, key).document
         revision = token_revision(token)
@@ -101,7 +101,7 @@ def _met(error: CommitError) -> _Met:
     return {(each.key, each.token): each for each in _documents(error) if each is not None}
 
 
-def _documents(error: CommitError) -> Iterator[Document | None]:
+def _documents(error: CommitError) -> Iterator[DocumentRecord | None]:
     if isinstance(error, ConditionFailed):
         yield error.conflict.document
         yield from (each.document for each in error.conflict.stale)

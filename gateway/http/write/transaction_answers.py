@@ -32,7 +32,7 @@ from gateway.http.wire.shapes import change_shape, skipped_shape
 from gateway.http.write.answer import Result, headers_of, hidden_now, preferences_applied
 from gateway.http.write.ask import Ask
 from gateway.http.write.transactions import TransactionBody
-from gateway.model import SETTINGS_KEY, Change, Commit, Document, version_token
+from gateway.model import SETTINGS_KEY, ChangeRecord, CommitRecord, DocumentRecord, version_token
 from gateway.read.listing import whole
 from gateway.read.visibility import Life, life_of
 from gateway.service import GatewayService
@@ -67,7 +67,7 @@ class _State:
     etag: str | None
     revision: int | None
     exists: bool | None
-    document: Document | None = None
+    document: DocumentRecord | None = None
     untold: str | None = None
 
 
@@ -136,7 +136,7 @@ def _states(
     return states
 
 
-def _state(document: Document | None, *, seen: bool) -> _State:
+def _state(document: DocumentRecord | None, *, seen: bool) -> _State:
     """``seen``: whether who asks may read it."""
     if document is None or not document.exists:
         return _State(None, None, False)
@@ -161,7 +161,7 @@ def _replayed(
     shown = ask.prefer.returns == "representation"
     got = {each.key for each in edits if isinstance(each.edit, Get)}
     to_read = [key for key in keys if shown or key in got or key not in told]
-    documents: Mapping[str, Document | None] = {}
+    documents: Mapping[str, DocumentRecord | None] = {}
     hidden: Collection[Life] = ()
     untold = None
     try:
@@ -187,13 +187,13 @@ def _replayed(
     return states
 
 
-def _told_by(change: Change, commit: Commit) -> _State:
+def _told_by(change: ChangeRecord, commit: CommitRecord) -> _State:
     if change.action == "delete":
         return _State(None, None, False)
     return _State(version_token(commit.revision, commit.id), commit.revision, True)
 
 
-def _told_of(document: Document | None) -> _State:
+def _told_of(document: DocumentRecord | None) -> _State:
     if document is None:
         return _State(None, None, False)
     return _State(document.token, document.revision, True)
@@ -235,7 +235,7 @@ def _results(
     return results
 
 
-def _range_result(edit: RangeEdit, changes: Iterable[Change]) -> dict[str, Any]:
+def _range_result(edit: RangeEdit, changes: Iterable[ChangeRecord]) -> dict[str, Any]:
     """How many documents of the range the commit wrote and deleted, or a dry run would."""
     of_range = [each.action for each in changes if is_under(each.key, edit.prefix)]
     deleted = of_range.count("delete")

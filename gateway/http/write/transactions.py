@@ -66,7 +66,7 @@ from gateway.http.wire.members import (
     refuse_member,
     require_known,
 )
-from gateway.http.write.compares import (
+from gateway.http.write.compare_parsing import (
     Reader,
     key_of,
     patch_of,

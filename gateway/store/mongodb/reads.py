@@ -12,7 +12,14 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
 
 from gateway import memory
-from gateway.model import APPLICATIONS_KEY, BareDocument, Commit, Digested, Document, Head
+from gateway.model import (
+    APPLICATIONS_KEY,
+    BareDocument,
+    CommitRecord,
+    Digested,
+    DocumentRecord,
+    Head,
+)
 from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
@@ -40,7 +47,7 @@ _PARTS: Final = {"state.parts": 1, "state.owned": {"$ne": [{"$type": "$state.own
 class HistoryPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
-    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[Commit]:
+    def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
         found: list[Record] = []
         account = memory.account()
         # Few at first: the newest often holds the whole document, and may be large. Otherwise the
@@ -69,7 +76,7 @@ class HistoryPart(StorePart):
                 for record in records_found:
                     yield _of_key_alone(record, key)
 
-    def commit_at(self, catalog: str, time_us: int) -> Commit | None:
+    def commit_at(self, catalog: str, time_us: int) -> CommitRecord | None:
         query = {"_id": of_catalog(catalog), "catalog": catalog, "time_us": {"$lte": time_us}}
         with self._on.reading() as session:
             latest = [("time_us", DESCENDING)]
@@ -87,7 +94,7 @@ class HistoryPart(StorePart):
         *,
         author: str | None = None,
         newest_first: bool = False,
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         if key is None:
             query, order, index = span(catalog, after, through), "_id", "_id_"
         else:
@@ -108,7 +115,7 @@ class HistoryPart(StorePart):
 
     def commits_of_keys(
         self, catalog: str, keys: Collection[str], through: int
-    ) -> Sequence[Commit]:
+    ) -> Sequence[CommitRecord]:
         if not keys:
             return []
         query = _of_keys(catalog, one_of(keys), 0, through)
@@ -136,7 +143,7 @@ _changes_in = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _name_of = msgspec.json.Decoder(_Named).decode
 
 
-def _chain(found: Sequence[Record]) -> Undecoded[Commit]:
+def _chain(found: Sequence[Record]) -> Undecoded[CommitRecord]:
     return Undecoded(found, records.bounded_commit_from, _changes_size, _changes_text)
 
 
@@ -185,7 +192,7 @@ class ListingsPart(StorePart):
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
-    ) -> Sequence[Document]:
+    ) -> Sequence[DocumentRecord]:
         query = _scan(catalog, after, prefix)
         found: list[RawBSONDocument] = []
         with self._on.reading() as session:
@@ -322,7 +329,7 @@ class ListingsPart(StorePart):
         return [each[len(catalog) + 1 :] for each in ids]
 
 
-def _document(raw: RawBSONDocument) -> Document:
+def _document(raw: RawBSONDocument) -> DocumentRecord:
     return records.document_from(raw)[1]
 
 

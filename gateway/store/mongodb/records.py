@@ -41,10 +41,10 @@ from gateway.model import (
     WITHHELD,
     Action,
     BareDocument,
-    Change,
+    ChangeRecord,
     Claim,
-    Commit,
-    Document,
+    CommitRecord,
+    DocumentRecord,
     Head,
     HeadMove,
     HeadPosition,
@@ -119,7 +119,7 @@ def stored_bytes(content: Json) -> int:
     return len(encode({"content": content}))
 
 
-def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record:
+def commit_record(commit: CommitRecord, keys: Collection[str] | None = None) -> Record:
     """``keys`` are those of its changes that find the commit; None: all."""
     record: Record = {
         "_id": commit_id(commit.catalog, commit.revision),
@@ -134,18 +134,18 @@ def commit_record(commit: Commit, keys: Collection[str] | None = None) -> Record
     return record
 
 
-def bounded_commit_from(record: Mapping[str, Any]) -> Commit:
+def bounded_commit_from(record: Mapping[str, Any]) -> CommitRecord:
     """One of several whose memory is bounded together."""
     return commit_of(record["catalog"], record)
 
 
-def commit_from(record: Mapping[str, Any]) -> Commit:
+def commit_from(record: Mapping[str, Any]) -> CommitRecord:
     """Raises AboveLimit and MemoryFull, as all do here that decode what may be large."""
     memory.account().take_parsed(record["changes"])
     return commit_of(record["catalog"], record)
 
 
-def commit_fields(commit: Commit) -> Record:
+def commit_fields(commit: CommitRecord) -> Record:
     fields: Record = {
         "revision": commit.revision,
         "time_us": commit.time_us,
@@ -179,9 +179,9 @@ def _listed(text: str | bytes) -> list[Record]:
 
 
 @interruptible
-def commit_of(catalog: str, record: Mapping[str, Any]) -> Commit:
+def commit_of(catalog: str, record: Mapping[str, Any]) -> CommitRecord:
     asked = record.get("idempotency")
-    return Commit(
+    return CommitRecord(
         catalog=catalog,
         revision=record["revision"],
         time_us=record["time_us"],
@@ -201,7 +201,7 @@ def commit_of(catalog: str, record: Mapping[str, Any]) -> Commit:
     )
 
 
-def _change_fields(change: Change) -> dict[str, Json]:
+def _change_fields(change: ChangeRecord) -> dict[str, Json]:
     fields: dict[str, Json] = {
         "key": change.key,
         "action": change.action,
@@ -223,9 +223,9 @@ def _change_fields(change: Change) -> dict[str, Json]:
     return fields
 
 
-def _change_from(fields: Mapping[str, Any]) -> Change:
+def _change_from(fields: Mapping[str, Any]) -> ChangeRecord:
     base_revision, base_id = fields.get("base", (0, ""))
-    return Change(
+    return ChangeRecord(
         key=fields["key"],
         action=cast(Action, fields["action"]),
         create_revision=fields["create_revision"],
@@ -240,7 +240,7 @@ def _change_from(fields: Mapping[str, Any]) -> Change:
     )
 
 
-def document_update(catalog: str, document: Document) -> Record:
+def document_update(catalog: str, document: DocumentRecord) -> Record:
     """The update that writes a document or tombstone out, unless a newer one is stored.
 
     MongoDB compares objects member by member, and the revision is the first one of ``state``, so
@@ -251,14 +251,14 @@ def document_update(catalog: str, document: Document) -> Record:
     return {"$max": {"state": _document_state(document)}, "$setOnInsert": named}
 
 
-def document_record(catalog: str, document: Document) -> Record:
+def document_record(catalog: str, document: DocumentRecord) -> Record:
     """The record of a document where none is stored."""
     name = document_id(catalog, document.key)
     state = _document_state(document)
     return {"_id": name, "catalog": catalog, "key": document.key, "state": state}
 
 
-def _document_state(document: Document) -> Record:
+def _document_state(document: DocumentRecord) -> Record:
     state: Record = {
         "revision": document.revision,
         "create_revision": document.create_revision,
@@ -281,7 +281,7 @@ def _document_state(document: Document) -> Record:
     return state
 
 
-def _parts(document: Document, owners: OwnerTree) -> Mapping[str, str] | None:
+def _parts(document: DocumentRecord, owners: OwnerTree) -> Mapping[str, str] | None:
     if document.content is ABSENT or document.size_bytes > _DIGESTED_BYTES_MAX:
         return None
     if len(owners.managers()) > _DIGESTED_MANAGERS_MAX:
@@ -289,13 +289,13 @@ def _parts(document: Document, owners: OwnerTree) -> Mapping[str, str] | None:
     return owned_digests(document.content, owners)
 
 
-def document_from(raw: RawBSONDocument) -> tuple[str, Document]:
+def document_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
     """(catalog, document) from a record of ``documents``."""
     size = len(raw.raw)
     return weighed_document_from(raw) if size > memory.UNWEIGHED_BYTES else unweighed_from(raw)
 
 
-def documents_from(raw: Iterable[RawBSONDocument]) -> list[tuple[str, Document]]:
+def documents_from(raw: Iterable[RawBSONDocument]) -> list[tuple[str, DocumentRecord]]:
     """Likewise all of them; small ones count where they are many."""
     found = []
     size = 0
@@ -306,7 +306,7 @@ def documents_from(raw: Iterable[RawBSONDocument]) -> list[tuple[str, Document]]
     return found
 
 
-def weighed_document_from(raw: RawBSONDocument) -> tuple[str, Document]:
+def weighed_document_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
     account = memory.account()
     held = account.held
     account.take_record(len(raw.raw))
@@ -316,10 +316,10 @@ def weighed_document_from(raw: RawBSONDocument) -> tuple[str, Document]:
 
 
 @interruptible
-def unweighed_from(raw: RawBSONDocument) -> tuple[str, Document]:
+def unweighed_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
     record = _decoded(raw)
     state = record["state"]
-    return record["catalog"], Document(
+    return record["catalog"], DocumentRecord(
         key=record["key"],
         content=ABSENT if state["deleted"] else state.get("content", WITHHELD),
         revision=state["revision"],
@@ -410,7 +410,7 @@ def reply_id(catalog: str, principal: str, key: str) -> str:
     return f"{catalog}\0{principal}\0{key}"
 
 
-_Reply = TypeVar("_Reply", Commit, Verdict)
+_Reply = TypeVar("_Reply", CommitRecord, Verdict)
 
 # The number of this layout: see ``format``.
 FORMAT: Final = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gateway.memory import PARSED, parsed_bytes
-from gateway.model import Commit, Document, Reply
+from gateway.model import CommitRecord, DocumentRecord, Reply
 
 # Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
 _MEMORY_PER_JSON_BYTE = 6
@@ -28,7 +28,7 @@ NO_WEIGHT = Weight(0, 0, 0)
 
 
 def weight_of(
-    document: Document | None, before: Weight = NO_WEIGHT, by: Sequence[Commit] = ()
+    document: DocumentRecord | None, before: Weight = NO_WEIGHT, by: Sequence[CommitRecord] = ()
 ) -> Weight:
     """The weight of a document which ``by`` has made of one that weighed ``before``, if that is
     known. A large one is looked at only when it may have become much heavier."""

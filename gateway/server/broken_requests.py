@@ -29,7 +29,7 @@ from werkzeug.exceptions import BadRequest, ClientDisconnected
 
 from gateway.limits import ConnectionLimits
 from gateway.server.bodies import BodiesUnderWay
-from gateway.server.connections import UntakenAnswers
+from gateway.server.connection_limits import UntakenAnswers
 from gateway.server.exchange import Application, Environ
 from gateway.server.parsing import RequestBody
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.decide.draft import Draft, same_attributes
-from gateway.decide.drafts import Drafts
 from gateway.decide.edits import ApplyPatch, KeyEdit
+from gateway.decide.performing import RequestDrafts
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, Rules
 from gateway.errors import AboveLimit
 from gateway.limits import ServiceLimits
-from gateway.model import Change, Commit, Document
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord
 from patching import ABSENT, Patch
 from patching.owners import OwnerTree, change_between
 
@@ -40,8 +40,8 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 def recorded_change(
-    drafts: Drafts, key: str, stamp: Stamp, *, with_value: bool
-) -> tuple[Change, Document]:
+    drafts: RequestDrafts, key: str, stamp: Stamp, *, with_value: bool
+) -> tuple[ChangeRecord, DocumentRecord]:
     """The change that the commit records for the draft of ``key``, and the document that it leaves.
 
     ``with_value``: a patch, or a change of attributes, records the full value with it.
@@ -63,7 +63,7 @@ def recorded_change(
     if draft.owners is not found_owners:
         owners_change = change_between(found_owners, draft.owners, revision=stamp.revision)
     base_revision, base_id = _base(found, draft)
-    change = Change(
+    change = ChangeRecord(
         key=key,
         action=draft.action or "put",
         create_revision=create_revision,
@@ -76,7 +76,7 @@ def recorded_change(
         base_revision=base_revision,
         base_id=base_id,
     )
-    document = Document(
+    document = DocumentRecord(
         key=key,
         content=draft.content,
         revision=stamp.revision,
@@ -91,7 +91,7 @@ def recorded_change(
     return change, document
 
 
-def _base(found: Document | None, draft: Draft) -> tuple[int, str]:
+def _base(found: DocumentRecord | None, draft: Draft) -> tuple[int, str]:
     """What the change is made from; beside a full value, too: whoever doubts that follows the
     patch."""
     if found is None or draft.action in ("put", "delete"):
@@ -99,7 +99,7 @@ def _base(found: Document | None, draft: Draft) -> tuple[int, str]:
     return found.revision, found.commit_id
 
 
-def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> int:
+def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: CommitRecord) -> int:
     """An upper bound on what the commit of ``edits`` takes in a head and in the history."""
     texts = 4 * (len(request.message or "") + len(request.author)) + len(commit.rebased_from or "")
     if request.idempotency is not None:
@@ -116,8 +116,8 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: Commit) -> 
 def values_due(
     request: Request,
     edits: Sequence[KeyEdit],
-    commit: Commit,
-    after: Sequence[Document],
+    commit: CommitRecord,
+    after: Sequence[DocumentRecord],
     limits: ServiceLimits,
 ) -> list[str]:
     """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
@@ -133,7 +133,7 @@ def values_due(
     return due
 
 
-def _value_bytes(document: Document) -> int:
+def _value_bytes(document: DocumentRecord) -> int:
     """An upper bound on what a commit takes more where it records the full value."""
     size_bytes = document.size_bytes
     if document.attributes:
@@ -175,7 +175,7 @@ def refuse_oversized(draft: Draft, rules: Rules) -> None:
         )
 
 
-def _single_bytes(request: Request, each: KeyEdit, change: Change) -> int:
+def _single_bytes(request: Request, each: KeyEdit, change: ChangeRecord) -> int:
     """Like ``_change_bytes``, without measuring a patch that is recorded as it was sent."""
     edit = each.edit
     sent = isinstance(edit, ApplyPatch) and isinstance(edit.patch, Patch)
@@ -184,12 +184,12 @@ def _single_bytes(request: Request, each: KeyEdit, change: Change) -> int:
     return _change_bytes(change)
 
 
-def _change_bytes(change: Change) -> int:
+def _change_bytes(change: ChangeRecord) -> int:
     patch_bytes = 0 if change.patch is None else len(_encode(change.patch))
     return _beside_patch_bytes(change) + patch_bytes
 
 
-def _beside_patch_bytes(change: Change) -> int:
+def _beside_patch_bytes(change: ChangeRecord) -> int:
     # The key is there twice, and in JSON text a character may take six bytes.
     size_bytes = _CHANGE_BYTES + 12 * len(change.key.encode())
     if change.value is not ABSENT:

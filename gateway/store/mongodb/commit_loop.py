@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
 
 from gateway import memory
-from gateway.model import Claim, Commit, Document, Head, HeadMove, Reply, Verdict
+from gateway.model import Claim, CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, StoreUnreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
@@ -124,8 +124,8 @@ class LoopPart(StorePart):
             of_it = {"_id": of_catalog(catalog)}
             return self._on.verdicts.find_one(of_it, {"_id": 1}, session=session) is not None
 
-    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[Commit]]:
-        prefixes: dict[str, list[Commit]] = {}
+    def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
+        prefixes: dict[str, list[CommitRecord]] = {}
         left_bytes, left_memory = _COMMITS_BYTES_MAX, _COMMITS_MEMORY_MAX
         with self._on.reading() as session:
             for record in self._on.commits.find(in_spans(spans), session=session).sort("_id"):
@@ -141,7 +141,7 @@ class LoopPart(StorePart):
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
-    ) -> Mapping[tuple[str, str], Document]:
+    ) -> Mapping[tuple[str, str], DocumentRecord]:
         ids = [records.document_id(c, key) for c, wanted in keys.items() for key in wanted]
         query = {"_id": one_of(ids)}
         with self._on.reading() as session:
@@ -174,7 +174,7 @@ class LoopPart(StorePart):
             assert reply.idempotency is not None
             name = (reply.catalog, reply.idempotency.principal, reply.idempotency.key)
             # A commit beside a verdict was made when that was over.
-            if isinstance(reply, Commit) or name not in replies:
+            if isinstance(reply, CommitRecord) or name not in replies:
                 replies[name] = reply
         return replies
 
@@ -213,7 +213,7 @@ class LoopPart(StorePart):
             del moved[catalog]
         return moved
 
-    def write_documents(self, documents: Mapping[str, Sequence[Document]]) -> None:
+    def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
         every = [(catalog, each) for catalog, changed in documents.items() for each in changed]
         new = [(catalog, each) for catalog, each in every if each.revision == each.create_revision]
         left = []
@@ -231,7 +231,7 @@ class LoopPart(StorePart):
         if left:
             raise StoreUnreachable("documents are made and deleted while they are written")
 
-    def write_commits(self, commits: Sequence[Commit]) -> None:
+    def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         left = [records.commit_record(commit) for commit in commits]
         # In order, so that a visible commit proves the ones before it; one that is there already
         # stops the insert, which goes on behind it without all others that are there.
@@ -261,7 +261,7 @@ def _verdict_update(verdict: Verdict, kept_s: int) -> UpdateOne:
     return UpdateOne(earlier, {"$set": record}, upsert=True)
 
 
-def _document_update(catalog: str, document: Document) -> UpdateOne:
+def _document_update(catalog: str, document: DocumentRecord) -> UpdateOne:
     """Writes the document where an older one is stored, or none."""
     name = {"_id": records.document_id(catalog, document.key)}
     return UpdateOne(name, records.document_update(catalog, document), upsert=True)

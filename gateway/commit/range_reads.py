@@ -26,7 +26,7 @@ from gateway.decide.ranges import (
 )
 from gateway.decide.request import Request, View
 from gateway.meters import Meters
-from gateway.model import WITHHELD, BareDocument, Commit, Document
+from gateway.model import WITHHELD, BareDocument, CommitRecord, DocumentRecord
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, bare_after, bare_rebuilt
 from gateway.store.contract import Store
@@ -62,11 +62,11 @@ def add_ranges(
         views[catalog] = replace(view, ranges=ranges, requests=cut, documents=documents)
 
 
-def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, Document]:
+def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, DocumentRecord]:
     """The documents of ranges that may be edited, to be deleted: without content, nor a token."""
     listed = [ranges.listed[each.prefix] for each in asked if isinstance(each, RangeListed)]
     return {
-        key: Document(
+        key: DocumentRecord(
             key, WITHHELD, each.revision, each.create_revision, "", 0, attributes=each.attributes
         )
         for of_range in listed
@@ -141,7 +141,7 @@ def changed_since(store: Store, cache: Cache, view: View, compare: RangeUnchange
     return Changed(at, 0 if head is None else head.floor)
 
 
-def _changed_keys(tail: Iterable[Commit]) -> set[str]:
+def _changed_keys(tail: Iterable[CommitRecord]) -> set[str]:
     return {change.key for commit in tail for change in commit.changes}
 
 
@@ -169,7 +169,9 @@ def _listed(store: Store, meters: Meters, view: View, prefix: str, limit: int) -
     return Listed(live, is_whole)
 
 
-def overlaid(stored: BareDocument | None, key: str, tail: Sequence[Commit]) -> BareDocument | None:
+def overlaid(
+    stored: BareDocument | None, key: str, tail: Sequence[CommitRecord]
+) -> BareDocument | None:
     """The document as the tail leaves it. A tombstone isn't listed, so that what the tail did
     before it ends or begins the document is left out."""
     for index in range(len(tail) - 1, -1, -1):

@@ -1,5 +1,0 @@
-"""Prints docs/metrics.md."""
-
-from gateway.metrics.definitions import markdown
-
-print(markdown(), end="")
