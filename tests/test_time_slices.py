@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import gevent
 import pytest
 
 from gateway import cpu
 from gateway.cpu import CpuAccount
-from gateway.server import time_slices
+from gateway.limits import ConnectionLimits
+from gateway.server import bodies, time_slices
+from gateway.server.bodies import MIB, BodiesUnderWay
+from gateway.server.greenlets import _Visit
 from gateway.server.time_slices import TimeSlices
+from gateway.server.turnstile import Turnstile
 
 
 class Clock:
@@ -22,6 +29,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(cpu, "slices", cpu.Slices())
+    monkeypatch.setattr(bodies, "slices", cpu.slices)
     monkeypatch.setattr(time_slices.time, "thread_time", lambda: clock.now)
     return clock
 
@@ -130,3 +138,92 @@ def test_what_holds_all_others_up_is_counted_and_told(
     assert (round(seen.longest_s, 6), seen.long) == (0.6, 1)
     (record,) = caplog.records
     assert "computes" in record.places[0]  # type: ignore[attr-defined]
+
+
+def passed_between_looks(looks: list[int]) -> int:
+    """The most that passed between two looks at the sockets; ``looks`` has the last one of each."""
+    return max(Counter(looks).values())
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_who_sends_its_body_as_fast_as_it_is_read_gives_others_their_turn(
+    clock: Clock, count: int
+) -> None:
+    """No read waits: neither for one body, nor for several that come at once."""
+    slices, looks = TimeSlices(), list[int]()
+    cpu.slices.give_turn = slices.give_turn
+    under_way = BodiesUnderWay(ConnectionLimits())
+
+    def received(size: int) -> bytes:
+        looks.append(gevent.get_hub().loop.iteration)
+        computes(slices, clock, 0.005)
+        return b"x" * size
+
+    def read() -> None:
+        assert len(under_way.read(received, 4 * MIB, None)) == 4 * MIB
+
+    gevent.sleep(0.001)  # a slice of its own
+    gevent.joinall([gevent.spawn(read) for _ in range(count)], raise_error=True)
+    assert len(looks) == count * 4 * MIB // 65_536
+    # A slice is over after five; each of the others has begun with one before it knew.
+    assert passed_between_looks(looks) <= 5 + count
+
+
+def test_what_is_let_in_between_two_looks_computes_for_one_slice(clock: Clock) -> None:
+    """Requests that take 10 ms each; of those that take less, a number of them."""
+    slices, looks = TimeSlices(), list[int]()
+    turnstile = Turnstile(lambda: False)
+
+    def request(seconds: float) -> None:
+        turnstile.go_through()
+        looks.append(gevent.get_hub().loop.iteration)
+        computes(slices, clock, seconds)
+
+    for seconds, at_once in ((0.01, 3), (0.0, 32)):
+        looks.clear()
+        gevent.sleep(0.001)
+        gevent.joinall([gevent.spawn(request, seconds) for _ in range(100)], raise_error=True)
+        assert len(looks) == 100
+        assert passed_between_looks(looks) == at_once
+
+
+def test_a_slice_that_is_over_keeps_out_all_but_urgent_requests(clock: Clock) -> None:
+    slices, passed = TimeSlices(), dict[str, int]()
+    turnstile = Turnstile(lambda: False)
+
+    def request(name: str) -> None:
+        turnstile.go_through(urgent=name == "urgent")
+        passed[name] = gevent.get_hub().loop.iteration
+
+    def many() -> None:
+        slices.tick(0, sys._getframe())
+        computes(slices, clock, 0.03)
+        assert cpu.slices.is_over
+        both = [gevent.spawn(request, name) for name in ("first", "urgent")]
+        gevent.joinall(both, raise_error=True)
+
+    gevent.spawn(many).get()
+    assert list(passed) == ["urgent", "first"]
+    assert passed["urgent"] < passed["first"]
+
+
+def test_what_is_thrown_away_of_a_body_gives_others_their_turn(clock: Clock) -> None:
+    """After a refusal, of a client that goes on sending as fast as it can."""
+    slices, looks = TimeSlices(), list[int]()
+    turnstile = Turnstile(lambda: False)
+    worker = SimpleNamespace(turnstile=turnstile, idle={}, alive=True, is_surplus=lambda _: False)
+
+    class Client:
+        def shutdown(self, _how: int) -> None:
+            pass
+
+        def recv(self, size: int) -> bytes:
+            looks.append(gevent.get_hub().loop.iteration)
+            computes(slices, clock, 0.005)
+            return b"x" * size
+
+    gevent.sleep(0.001)
+    visit: Any = _Visit
+    gevent.joinall([gevent.spawn(visit(worker, Client()).discard)], raise_error=True)
+    assert len(looks) == 16 * MIB // 65_536
+    assert passed_between_looks(looks) <= 6

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import uuid
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -413,3 +415,43 @@ def test_a_defect_with_one_line_is_that_lines_alone() -> None:
     lines = [{"catalog": name, "key": "k", **put(1)} for name in ("good", "bad", "good")]
     done = answers(send(client, "\n".join(map(json.dumps, lines)).encode()))
     assert [line["status"] for line in done] == [201, 500, 200]
+
+
+class Pieces:
+    """A body that always has its next piece at once."""
+
+    def __init__(self, pieces: Sequence[bytes], done: list[str]) -> None:
+        self._pieces, self._done = iter(pieces), done
+
+    def read1(self, _size: int) -> bytes:
+        self._done.append("piece")
+        return next(self._pieces, b"")
+
+    read = readline = read1
+
+
+@pytest.mark.parametrize(
+    "piece", [b"\n" * 65_536, b" \r\n" * 20_000, b"x" * 65_536], ids=["blank", "spaces", "no end"]
+)
+def test_who_sends_fast_without_a_line_gives_others_their_turn_after_each_piece(
+    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, piece: bytes
+) -> None:
+    done: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        done.append("turn")
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(bulk_route, "time", clock)
+    client = create_app(memory_gateway, RequestLimits(bulk_refused_lines_max=1 << 30)).test_client()
+    answer = client.post(
+        "/v1/bulk",
+        content_type=NDJSON,
+        environ_overrides={
+            "wsgi.input": Pieces([piece] * 20, done),
+            "wsgi.input_terminated": True,
+        },
+    )
+    assert answer.get_data() is not None  # the body is read while the answer is
+    assert done == ["piece", "turn"] * 20 + ["piece"]

@@ -21,6 +21,7 @@ from gateway.model import (
 from gateway.runtime import ThreadRuntime
 from gateway.state.cache import Cache
 from patching import Json
+from tests.state.sleeping import Noted
 
 MIB = 1024 * 1024
 # What a reply of so many bytes takes by the cache's estimate is six times as much.
@@ -194,4 +195,30 @@ def test_what_is_counted_is_what_is_there(seed: int) -> None:
                 cache.forget(name)
     for name in names:
         cache.forget(name)
+    assert cache.readings().bytes == 0
+
+
+def test_what_a_commit_wasnt_made_from_is_forgotten_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With the rest of the catalog: it was of the same reading."""
+    meters = Noted()
+    cache = Cache(ThreadRuntime(), ServiceLimits(), meters)
+    cache.begin(Head("c", 1, 1, 1, tail=(), verdicts=()))
+    cache.learn("c", 1, {"k": document("k"), "other": document("other")})
+    made = Change("k", "attributes", 1, attributes={"a": 1}, base_revision=1, base_id="f" * 32)
+    following = Commit("c", 2, 2, ID, "a", None, None, 1, (made,))
+    cache.advance("c", [following])
+    assert cache.view("c", ["k", "other"]) is None
+    assert cache.readings().bytes == 0
+    assert (meters.refused, meters.went_back) == (1, 0)
+    assert "the change of 'k' at 2 wasn't made from the document of 1" in caplog.text
+
+
+def test_what_compaction_has_left_too_little_of_is_forgotten() -> None:
+    cache = cache_of()
+    cache.begin(Head("c", 1, 1, 1, tail=(), verdicts=()))
+    cache.learn("c", 1, {"k": document("k")})
+    cache.advance("c", [Commit("c", 2, 2, ID, "a", None, None, 1, (Change("k", "patch", 1),))])
+    assert cache.view("c") is None
     assert cache.readings().bytes == 0

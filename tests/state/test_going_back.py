@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.request import Applied
+from gateway.decide.request import Applied, Unchanged
 from gateway.limits import ServiceLimits
+from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import tail
@@ -110,6 +111,56 @@ def test_what_is_still_to_be_written_out_is_dropped(store: MemoryStore, others: 
     assert content_of(ours) == content_of(gateway_on(store)) == {"n": 0, "x": 1}
     wait_until_written(ours)
     assert findings(store, "c") == []
+
+
+@pytest.mark.parametrize("others", [0, 1, 2, 5], ids=["behind", "level", "ahead", "far ahead"])
+def test_it_is_noticed_where_others_move_the_catalog_and_heads_are_read_with_their_tails(
+    store: MemoryStore, others: int
+) -> None:
+    meters = Noted()
+    watched = WatchedStore(store)
+    ours, theirs = gateway_on(watched, meters), gateway_on(store)
+    applied(ours.write("c", "k", put({"n": 0})).outcome)
+    wait_until_written(ours)
+    put_back = backup(store)
+    for number in range(2):
+        applied(theirs.write("c", "k", put({"lost": number})).outcome)
+        wait_until_written(theirs)
+        assert content_of(ours) == {"lost": number}
+    put_back()
+    went_on(store, others)
+    watched.calls.clear()
+    assert content_of(ours) == {"n": 0}
+    assert watched.calls[0] == "tails"
+    assert meters.went_back == 1
+
+
+def test_a_verdict_that_is_still_to_be_written_out_is_dropped(store: MemoryStore) -> None:
+    """Its key decides anew, in a future that was lost."""
+    asked: dict[str, Any] = {"idempotency": Idempotency("ann", "key", "print"), "once": True}
+    watched = WatchedStore(store)
+    meters = Noted()
+    ours = gateway_on(watched, meters)
+    applied(ours.write("c", "k", put({"n": 0})).outcome)
+    wait_until_written(ours)
+    put_back = backup(store)
+    failed: list[None] = []
+
+    def away() -> None:
+        failed.append(None)
+        raise Unreachable("away")
+
+    watched.before["write_verdicts"] = away
+    assert isinstance(ours.write("c", "k", put({"n": 0}), **asked).outcome, Unchanged)
+    wait_until(lambda: len(failed) > 0)
+    put_back()
+    watched.before.clear()
+    wait_until_written(ours)
+    assert meters.went_back == 1
+    assert store.replies({"c": [("ann", "key")]}) == {}
+    applied(gateway_on(store).write("c", "k", put({"n": 1})).outcome)
+    assert applied(ours.write("c", "k", put({"n": 0}), **asked).outcome)
+    assert content_of(ours) == content_of(gateway_on(store)) == {"n": 0}
 
 
 def test_a_write_out_under_way_marks_nothing_of_what_follows_as_written(store: MemoryStore) -> None:
