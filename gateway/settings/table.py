@@ -205,7 +205,7 @@ class Settings:
     request_cpu_ms: int = _setting(
         kinds.integer(10, 600_000),
         2_000,
-        "milliseconds of processor time that a write, or a line of a bulk request, may take"
+        "milliseconds of processor time that a request, or a line of a bulk request, may take"
         " before it is refused (too_much_work); other requests go on in between",
     )
     leaders: int = _setting(
