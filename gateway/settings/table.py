@@ -79,8 +79,9 @@ class Settings:
     workers: int = _setting(
         kinds.integer(1, 256),
         2,
-        "worker processes. Two serve one hot document faster than one (measured); more would race"
-        " each other on it, but serve more catalogs: take one per core that MongoDB leaves free",
+        "worker processes. Two serve one hot document faster than one (measured); more hand its"
+        " writes to one of them, but serve more catalogs: take one per core that MongoDB leaves"
+        " free",
     )
     connections_max: int = _setting(
         kinds.integer(1, 65536), 4096, "open connections in a worker, idle ones and feeds included"
@@ -204,8 +205,8 @@ class Settings:
     request_cpu_ms: int = _setting(
         kinds.integer(10, 600_000),
         2_000,
-        "milliseconds of processor time that a request, or a line of a bulk request, may be"
-        " computed for before it is refused (too_much_work); others get their turns meanwhile",
+        "milliseconds of processor time that a request, or a line of a bulk request, may take"
+        " before it is refused (too_much_work); other requests go on in between",
     )
     leaders: int = _setting(
         kinds.integer(1, 64),
@@ -439,8 +440,8 @@ class Settings:
     items_examined_max: int = _setting(
         kinds.integer(1000, 100_000_000),
         2_000_000,
-        "array items that the predicates, set operations and keyed arrays of one patch may examine;"
-        " large values and long texts count as several",
+        "array items that the predicates, set operations and keyed arrays of one request may"
+        " examine, over all its patches and tests; large values and long texts count as several",
     )
     copy_growth_bytes_max: int = _setting(
         kinds.size(0, 12 * MIB), MIB, "bytes that the copy operations of one patch may add"

@@ -103,7 +103,7 @@ BAD: dict[str, tuple[Callable[[], str], str]] = {
     "forged": (lambda: token(STRANGER), "signature"),
     "tampered": (tampered, "signature"),
     "with its own key": (with_own_key, "signature"),
-    "of another key": (lambda: token(Key("other")), "doesn't show"),
+    "of another key": (lambda: token(Key("other")), "doesn't publish"),
     "without a key": (lambda: token(KEY, header={"kid": None}), "kid"),
     "none": (lambda: assembled({"alg": "none", "kid": KEY.id}, claims()), "algorithm"),
     "None": (lambda: assembled({"alg": "None", "kid": KEY.id}, claims()), "algorithm"),

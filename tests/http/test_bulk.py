@@ -434,7 +434,7 @@ class Pieces:
     "piece", [b"\n" * 65_536, b" \r\n" * 20_000, b"x" * 65_536], ids=["blank", "spaces", "no end"]
 )
 def test_who_sends_fast_without_a_line_gives_others_their_turn_after_each_piece(
-    memory_gateway: Gateway, monkeypatch: pytest.MonkeyPatch, piece: bytes
+    memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, piece: bytes
 ) -> None:
     done: list[str] = []
 

@@ -206,8 +206,10 @@ def test_what_a_commit_wasnt_made_from_is_forgotten_and_told(
     cache = Cache(ThreadRuntime(), ServiceLimits(), meters)
     cache.begin(Head("c", 1, 1, 1, tail=(), verdicts=()))
     cache.learn("c", 1, {"k": document("k"), "other": document("other")})
-    made = Change("k", "attributes", 1, attributes={"a": 1}, base_revision=1, base_id="f" * 32)
-    following = Commit("c", 2, 2, ID, "a", None, None, 1, (made,))
+    made = ChangeRecord(
+        "k", "attributes", 1, attributes={"a": 1}, base_revision=1, base_id="f" * 32
+    )
+    following = CommitRecord("c", 2, 2, ID, "a", None, None, 1, (made,))
     cache.advance("c", [following])
     assert cache.view("c", ["k", "other"]) is None
     assert cache.readings().bytes == 0
@@ -219,6 +221,8 @@ def test_what_compaction_has_left_too_little_of_is_forgotten() -> None:
     cache = cache_of()
     cache.begin(Head("c", 1, 1, 1, tail=(), verdicts=()))
     cache.learn("c", 1, {"k": document("k")})
-    cache.advance("c", [Commit("c", 2, 2, ID, "a", None, None, 1, (Change("k", "patch", 1),))])
+    cache.advance(
+        "c", [CommitRecord("c", 2, 2, ID, "a", None, None, 1, (ChangeRecord("k", "patch", 1),))]
+    )
     assert cache.view("c") is None
     assert cache.readings().bytes == 0

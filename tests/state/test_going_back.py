@@ -148,7 +148,7 @@ def test_a_verdict_that_is_still_to_be_written_out_is_dropped(store: MemoryStore
 
     def away() -> None:
         failed.append(None)
-        raise Unreachable("away")
+        raise StoreUnreachable("away")
 
     watched.before["write_verdicts"] = away
     assert isinstance(ours.write("c", "k", put({"n": 0}), **asked).outcome, Unchanged)
