@@ -79,7 +79,7 @@ def test_what_takes_long_is_done_the_less_often(world: World) -> None:
 
 
 def test_it_waits_until_the_process_is_about_as_large_as_it_was(world: World) -> None:
-    """What it has grown by is as a rule what somebody is about to free, and takes long to look at."""
+    """What it has grown by is, as a rule, what somebody is about to free."""
     world.looks, world.resident = 50, 129 * MIB
     assert world.look() == 0
     world.resident = 128 * MIB
