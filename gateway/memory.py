@@ -305,7 +305,7 @@ class Account:
                 self.give_back(self.held - before)
 
     def require(self, size: int) -> None:
-        """Raise OverLimit where so much more is beyond the request's part."""
+        """Raise AboveLimit where so much more is beyond the request's part."""
         self._memory.require_within_part(self, size)
 
     def take_text(self, text: bytes) -> None:
