@@ -52,12 +52,30 @@ Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from gateway.conflict import Disputed, StateConflict
 from gateway.model import DocumentRecord, Right, living
 from patching import DocumentAbsent, Json, LimitExceeded, PatchError
 from patching.errors import ListViolation
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def untraced(error: _Error) -> _Error:
+    """``error``, and those that led to it, without the frames that they went through.
+
+    For one that is kept as a value, or was handled by somebody who has it in a variable. Its
+    frames would hold it, and it them, with all that their callers had in their hands: documents
+    that nobody needs, until somebody looks for cycles.
+    """
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is not None and each.__traceback__ is not None:
+            each.__traceback__ = None
+            waiting += (each.__cause__, each.__context__)
+    return error
 
 
 class GatewayError(Exception):

@@ -150,7 +150,7 @@ class Memory:
     def take(self, account: Account, size: int) -> None:
         """See ``Account.take``."""
         with self._lock:
-            self._require_within_part(account, size)
+            self.require_within_part(account, size)
             if (not self._waiting and self._fits(account, size)) or self._goes_first(account):
                 self._hold(account, size)
                 return
@@ -167,7 +167,7 @@ class Memory:
     def take_at_once(self, account: Account, size: int) -> None:
         """See ``OwnAccount.take``."""
         with self._lock:
-            self._require_within_part(account, size)
+            self.require_within_part(account, size)
             most = self.limits.bytes_max + self.limits.request_bytes_max
             if account.held and self._held.held + size > most:
                 self._refused += 1
@@ -214,7 +214,8 @@ class Memory:
             " process has for requests (memory_bytes_max)"
         )
 
-    def _require_within_part(self, account: Account, size: int) -> None:
+    def require_within_part(self, account: Account, size: int) -> None:
+        """See ``Account.require``."""
         maximum, actual = self.limits.request_bytes_max, account.held + size
         if actual > maximum:
             raise AboveLimit(
@@ -302,6 +303,10 @@ class Account:
         finally:
             if self.held > before:
                 self.give_back(self.held - before)
+
+    def require(self, size: int) -> None:
+        """Raise AboveLimit where so much more is beyond the request's part."""
+        self._memory.require_within_part(self, size)
 
     def take_text(self, text: bytes) -> None:
         """This JSON is about to be parsed, and stays."""
@@ -392,6 +397,8 @@ class _Unaccounted(Account):
     def take(self, size: int) -> None: ...
 
     def give_back(self, size: int) -> None: ...
+
+    def require(self, size: int) -> None: ...
 
     def take_text(self, text: bytes) -> None: ...
 

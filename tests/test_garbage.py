@@ -54,16 +54,16 @@ def test_it_waits_until_requests_hold_little(world: World) -> None:
     assert world.look() == 1  # there was nothing since
 
 
-def test_where_they_always_hold_much_they_pause_after_ten_minutes(world: World) -> None:
+def test_where_they_always_hold_much_they_pause_after_two_minutes(world: World) -> None:
     world.looks, world.held = 50, 200 * MIB
-    world.now = 600.0
+    world.now = 120.0
     assert (world.look(), world.paused) == (0, [])
-    world.now = 601.0
+    world.now = 121.0
     assert (world.look(), world.paused) == (1, [8 * MIB])
 
 
 def test_it_is_left_until_later_where_they_did_not_come_to_hold_little(world: World) -> None:
-    world.looks, world.held, world.now, world.pauses = 50, 200 * MIB, 601.0, False
+    world.looks, world.held, world.now, world.pauses = 50, 200 * MIB, 121.0, False
     assert (world.look(), world.paused) == (0, [8 * MIB])
     world.pauses = True
     assert world.look() == 1
@@ -78,14 +78,14 @@ def test_what_takes_long_is_done_the_less_often(world: World) -> None:
     assert world.look() == 2
 
 
-def test_what_the_process_has_grown_by_beyond_what_they_hold_may_be_garbage(world: World) -> None:
-    world.looks, world.held, world.resident = 50, 200 * MIB, 300 * MIB
+def test_it_waits_until_the_process_is_about_as_large_as_it_was(world: World) -> None:
+    """What it has grown by is, as a rule, what somebody is about to free."""
+    world.looks, world.resident = 50, 129 * MIB
     assert world.look() == 0
-    world.resident = 350 * MIB
+    world.resident = 128 * MIB
     assert world.look() == 1
-    world.looks = 50
-    world.resident = 600 * MIB  # with what is there after the last time
-    assert world.look() == 1
+    world.looks, world.resident = 50, 256 * MIB  # compared with what is there after the last time
+    assert world.look() == 2
 
 
 def test_python_itself_looks_at_young_objects_alone() -> None:

@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "write": "access context cpu decide door errors limits model patching read service wire",
     "routes": "access context cpu decide door errors feed limits logs memory model"
     " patching read service uploads wire write",
-    "app": "access context cpu door limits memory routes service wire",
+    "app": "access context cpu door errors limits memory routes service wire",
     "tracing": "context door meters",
     "observability": "door meters metrics runtime service store tracing wire",
     "server": "access cpu limits logs metrics settings store",

@@ -205,6 +205,23 @@ def test_what_was_decoded_is_held_as_what_it_takes() -> None:
     assert account.held >= held + 800_000
 
 
+def test_what_requests_wait_for_is_counted_and_never_kept_waiting() -> None:
+    memory = memory_of(10, 10)
+    memory.account().take(10 * MIB)
+    own = memory.own_account()
+    own.take(6 * MIB)
+    assert held(memory) == 16
+    with pytest.raises(AboveLimit):
+        own.take(5 * MIB)  # more than a request may
+    other = memory.own_account()
+    other.take(4 * MIB)  # the first piece is always there
+    with pytest.raises(MemoryFull):
+        other.take(1 * MIB)  # beyond the bound, and a part: at once
+    own.close()
+    other.take(1 * MIB)
+    assert held(memory) == 15
+
+
 def test_a_pause_waits_for_those_who_hold_some_and_lets_nobody_begin(
     eventually: Eventually,
 ) -> None:

@@ -165,6 +165,52 @@ def reverts_of_much(choices: Choices, catalog: str) -> Program:
     return Program(setup, [_json("POST", _at(catalog, "/reverts?dry_run=true"), body)])
 
 
+def _nested(choices: Choices, count: int, catalog: str) -> list[Request]:
+    """Documents that take many times their text as objects, and some changes of each."""
+    levels, width = choices.number(10, 90), choices.number(100, 5_000)
+    as_list = choices.chance(0.5)
+    one: Json = 1
+    for _ in range(levels):
+        one = [one] if as_list else {"a": one}
+    held = [one] * width
+    puts: list[Json] = [{"key": f"k{n}", "op": "put", "value": held} for n in range(count)]
+    patch = [{"op": "add", "path": "/0", "value": 1}]
+    changes: list[Json] = [
+        {"key": f"k{n}", "op": "patch", "patch": patch} for _ in range(3) for n in range(count)
+    ]
+    return _lines(catalog, [*puts, *changes])
+
+
+def reverts_of_nested(choices: Choices, catalog: str) -> Program:
+    """Many reverts at once to an old revision of documents that are nested deeply."""
+    count = choices.number(2, 8)
+    setup = _nested(choices, count, catalog)
+    body = {"to": count, "conflict": "skip"}
+    path = _at(catalog, "/reverts?dry_run=true")
+    return Program(setup, [_json("POST", path, body)], at_once=40)
+
+
+def reads_of_nested(choices: Choices, catalog: str) -> Program:
+    """Likewise reads of them, as they are or as they were."""
+    count = choices.number(2, 4)
+    setup = _nested(choices, count, catalog)
+    about = choices.pick(("", "?revision=", "?revision="))
+    keys = [f"k{n}" + (f"{about}{count + n}" if about else "") for n in range(count)]
+    return Program(
+        setup, [Request("GET", _at(catalog, f"/documents/{k}")) for k in keys], at_once=40
+    )
+
+
+def transactions_of_nested(choices: Choices, catalog: str) -> Program:
+    """Likewise transactions that are about all of them."""
+    count = choices.number(2, 8)
+    setup = _nested(choices, count, catalog)
+    patch = [{"op": "add", "path": "/0", "value": 1}]
+    then = [{"action": "patch", "key": f"k{n}", "patch": patch} for n in range(count)]
+    path = _at(catalog, "/transactions?dry_run=true")
+    return Program(setup, [_json("POST", path, {"then": then})], at_once=40)
+
+
 def large_answers(choices: Choices, catalog: str) -> Program:
     """Many large answers at once, some of which nobody takes."""
     size = choices.number(100_000, 3_900_000)
@@ -248,6 +294,9 @@ KNOWN: Final[dict[str, Callable[[Choices, str], Program]]] = {
         schemas_of_patterns,
         wide_acls,
         reverts_of_much,
+        reverts_of_nested,
+        reads_of_nested,
+        transactions_of_nested,
         large_answers,
         many_rules,
         long_lists,

@@ -15,7 +15,7 @@ from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.recording import refused_too_heavy
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
-from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull
+from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull, untraced
 from gateway.model import WITHHELD, DocumentRecord, Reply, token_revision
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, read_large, rebuild
@@ -47,16 +47,17 @@ def read_views(
     try:
         return _views(store, cache, batches)
     except (AboveLimit, MemoryFull) as error:
-        account.give_back(account.held - held)
-        catalog, requests = next(iter(batches.items()))
-        alone = {catalog: requests[:1]}
-        if len(batches) > 1 or len(requests) > 1:
-            views = read_views(store, cache, alone)
-            return {catalog: replace(view, requests=1) for catalog, view in views.items()}
-        if isinstance(error, MemoryFull):
-            return {}
-        views = _views(store, cache, alone, whole=False)
-        return {c: replace(view, requests=1, too_heavy=error) for c, view in views.items()}
+        refused = untraced(error)  # its frames hold what was read
+    account.give_back(account.held - held)
+    catalog, requests = next(iter(batches.items()))
+    alone = {catalog: requests[:1]}
+    if len(batches) > 1 or len(requests) > 1:
+        views = read_views(store, cache, alone)
+        return {catalog: replace(view, requests=1) for catalog, view in views.items()}
+    if isinstance(refused, MemoryFull):
+        return {}
+    views = _views(store, cache, alone, whole=False)
+    return {c: replace(view, requests=1, too_heavy=refused) for c, view in views.items()}
 
 
 def _views(

@@ -35,7 +35,7 @@ from gateway.decide.ranges import (
     looks_of,
 )
 from gateway.decide.settings import CatalogSettings
-from gateway.errors import AboveLimit, CommitError, code_of
+from gateway.errors import AboveLimit, CommitError, code_of, untraced
 from gateway.limits import ServiceLimits
 from gateway.model import (
     OWN_KEYS,
@@ -235,6 +235,9 @@ class Refused(msgspec.Struct, frozen=True):
     """Certainly not applied, for the reason given, true at a moment between call and answer."""
 
     error: CommitError
+
+    def __post_init__(self) -> None:
+        untraced(self.error)
 
 
 class Unknown(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway import cpu
 from gateway.access.token_buckets import PrincipalLimits
+from gateway.errors import untraced
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door import audit
 from gateway.http.door.admission import Admission, claim_share
@@ -249,4 +250,6 @@ def _register_routes(
 
 def _answer_error(error: Exception) -> Answer:
     cpu.conclude()  # an account that is used up would break this off, too
-    return problem_answer(error, this_request())
+    answer = problem_answer(error, this_request())
+    untraced(error)
+    return answer

@@ -3,12 +3,12 @@
 Python does so by itself once there are a quarter more objects, in one call that takes 0.05 to 0.3
 us for each: while forty requests hold bodies, parsed, a second and more in which nobody has a turn.
 Nearly all of it is trees, which reference counts free. So young objects are looked at as they come,
-a quarter of a million at most, and all of them only when requests hold little: then that is the
-idle process, whose largest part is the cache, and takes a fifth of a second at most. It is not done
-again before a thousand times as long has passed.
+a quarter of a million at most, and all of them only when requests hold little, and the process has
+not grown by much: then that is the idle process, whose largest part is the cache, and takes a fifth
+of a second at most. It is not done again before a thousand times as long has passed.
 
-Where requests always hold much, they are asked to pause now and then, or when the process has grown
-by what they don't account for: those that hold nothing yet wait until the others are done.
+Where requests always hold much, they are asked to pause every few minutes: those that hold nothing
+yet wait until the others are done.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER: Final = 1_000_000_000
 _LOOKS: Final = 10
 _LITTLE_BYTES: Final = 8 * MIB
 _GROWN_BYTES: Final = 128 * MIB
-_LONGEST_S: Final = 600.0
+_LONGEST_S: Final = 120.0
 _PAUSE_SHARE: Final = 1000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
 
@@ -67,15 +67,12 @@ class Garbage:
         self._least_bytes = self._resident_bytes()
 
     def _may_collect(self) -> bool:
-        held_bytes = self._held_bytes()
-        since_s = self._monotonic() - self._collected_at
-        is_due = (
-            since_s > _LONGEST_S
-            or self._resident_bytes() - self._least_bytes - held_bytes > _GROWN_BYTES
-        )
-        if held_bytes <= _LITTLE_BYTES:
-            return is_due or self._monotonic() >= self._not_before
-        return is_due and self._pause(_LITTLE_BYTES)
+        now = self._monotonic()
+        grown_bytes = self._resident_bytes() - self._least_bytes
+        if self._held_bytes() <= _LITTLE_BYTES and grown_bytes <= _GROWN_BYTES:
+            return now >= self._not_before
+        # It may be garbage that it has grown by; as a rule, it is what somebody is about to free.
+        return now - self._collected_at > _LONGEST_S and self._pause(_LITTLE_BYTES)
 
 
 def _resident_bytes() -> int:

@@ -169,6 +169,7 @@ class Settler:
         self._runtime = runtime
         self._hurry = hurry
         self._patience = Patience(runtime, limits)
+        self._taking_over: set[str] = set()
         self._late_s = limits.retention.late_s
         self._kept_s = limits.retention.idempotency_s
 
@@ -221,10 +222,20 @@ class Settler:
     def take_over(self, catalog: str, standing: Standing) -> bool:
         """Write a tail out, unless its writers still have time for it.
 
-        Returns whether it is written out.
+        Returns whether it is written out. One call of the process does it at a time: of many that
+        wait for it each would hold its documents.
         """
         if not self._patience.is_over(catalog, standing.revision, len(standing.tail)):
             return False
+        if catalog in self._taking_over:
+            return False
+        self._taking_over.add(catalog)
+        try:
+            return self._taken_over(catalog, standing)
+        finally:
+            self._taking_over.discard(catalog)
+
+    def _taken_over(self, catalog: str, standing: Standing) -> bool:
         read_at = moment(self._runtime)
         head = self._store.tails([catalog]).get(catalog)
         if head is None or not (head.tail or head.verdicts):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from gateway import cpu, memory
+from gateway.errors import untraced
 from gateway.runtime import Runtime
 from gateway.state.suspects import Suspects
 from gateway.store.contract import Unsent
@@ -116,7 +117,7 @@ class _Gathering(Generic[_Name, _Found]):
         try:
             group.found = self._look_at(group.names)
         except Exception as error:  # noqa: BLE001 - handed to everybody of the group
-            group.error = error
+            group.error = untraced(error)
         finally:
             cpu.work_for(own)
             memory.work_for(held)

@@ -173,14 +173,24 @@ def test_what_has_its_result_gives_turns_to_its_end() -> None:
         assert cpu.draw(100.0) is True
 
 
-def test_what_tells_of_what_is_done_is_not_broken_off_and_costs() -> None:
+def test_what_a_request_reads_draws_on_its_account_and_the_process_on_none() -> None:
     cpu.begin(1.0)
+    assert cpu.interruptible(lambda: cpu.draw(0.6))() is True
+    with pytest.raises(TooMuchWork):
+        cpu.interruptible(lambda: cpu.draw(0.6))()
+    before = cpu.work_for(None)
     assert cpu.interruptible(lambda: cpu.draw(100.0))() is True
+    assert cpu.computed(lambda: cpu.draw(100.0))() is False, "it isn't interrupted either"
+    cpu.work_for(before)
     with pytest.raises(TooMuchWork):
         cpu.computed(lambda: cpu.draw(0.1))()
+
+
+def test_what_tells_of_what_is_done_is_not_broken_off() -> None:
     cpu.begin(1.0)
     cpu.conclude()  # it was decided
     assert cpu.computed(lambda: cpu.draw(100.0))() is True
+    assert cpu.interruptible(lambda: cpu.draw(100.0))() is True
 
 
 def test_nothing_is_broken_off_where_a_section_begins_or_ends() -> None:

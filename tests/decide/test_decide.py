@@ -11,7 +11,7 @@ from msgspec.structs import replace as changed
 from gateway.decide.conditions import ANY, Preconditions
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, KeyEdit, Merge
-from gateway.decide.request import Unchanged
+from gateway.decide.request import Refused, Unchanged
 from gateway.errors import (
     AboveLimit,
     ConditionFailed,
@@ -300,3 +300,17 @@ def test_a_document_that_would_not_fit_is_refused() -> None:
 def test_the_attempt_is_recorded_in_the_commit() -> None:
     decision = decide(view(), [ask(put(1)), ask(put(2))], [1, 3], now_us=NOW, rules=RULES)
     assert [c.attempts for c in decision.commits] == [1, 3]
+
+
+def test_a_refusal_that_is_kept_holds_no_frames() -> None:
+    """Nor with them what their callers had in their hands."""
+    cause = ValueError("why")
+    try:
+        try:
+            raise cause
+        except ValueError as error:
+            raise DocumentNotFound("c", "k") from error
+    except DocumentNotFound as error:
+        kept = Refused(error)
+    assert kept.error.__cause__ is cause
+    assert (kept.error.__traceback__, cause.__traceback__) == (None, None)

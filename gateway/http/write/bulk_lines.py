@@ -39,7 +39,7 @@ from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Request, WriteOutcome
 from gateway.decide.strict import SWITCH, Exact
-from gateway.errors import CommitError, RefusedBefore
+from gateway.errors import CommitError, RefusedBefore, untraced
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.apply_terms import (
@@ -343,7 +343,7 @@ def written_line(
         more = outcome_members(request.catalog, error, key)
         if represented is not None:
             more |= represented.members(request.catalog, request.key, error)
-        return problem_line(index, error, request_name, **more)
+        return problem_line(index, untraced(error), request_name, **more)
     standing, commit_id, skipped = result.standing, None, result.outcome.skipped
     if result.commit is not None:
         commit_id = result.commit.id

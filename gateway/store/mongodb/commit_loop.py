@@ -146,8 +146,9 @@ class LoopPart(StorePart):
         query = {"_id": one_of(ids)}
         with self._on.reading() as session:
             shown = None if content_bytes_max is None else records.with_content(content_bytes_max)
-            raw = self._on.raw_documents.find(query, shown, session=session)
-            found = records.documents_from(raw)
+            raw = list(self._on.raw_documents.find(query, shown, session=session))
+        # Outside: who waits for memory is in nobody's way, and times no read out.
+        found = records.documents_from(raw)
         return {(catalog, document.key): document for catalog, document in found}
 
     def replies(

@@ -49,14 +49,16 @@ class HistoryPart(StorePart):
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
         found: list[Record] = []
-        account = memory.account()
+        size = 0
         # Few at first: the newest often holds the whole document, and may be large. Otherwise the
         # rest of the chain is patches up to one whole document, and one query fetches it.
         for limit in (_FEW, 0):
             through = found[-1]["revision"] - 1 if found else through
             newest_first = self._newest_first(catalog, key, through, limit)
             for record in newest_first:
-                account.take(len(record["changes"]))
+                size += len(record["changes"])
+                if size > memory.REPLY_BYTES:  # so much was taken for the answer
+                    memory.account().require(size)
                 found.append(record)
                 if _begins(record):
                     newest_first.close()
