@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import types
 
+from patching import canonical
 from patching.spark.json_values import Converter, NoJson, converter, encode, raw_json
 from patching.spark.options import Options
 
@@ -46,10 +47,16 @@ class RowRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A bulk line's members as JSON (``text``), but for the idempotency key and the fence, and the
-    row's own such key."""
+    row's own such key. ``change``: those that make it another row, not who says why."""
 
     text: bytes
     idempotency_key: str | None
+    change: bytes
+
+    @property
+    def identity(self) -> bytes:
+        """The canonical JSON of ``change``: the same however the row was written."""
+        return canonical(msgspec.json.decode(self.change))
 
 
 class Columns:
@@ -129,9 +136,11 @@ class Columns:
             members["if_match"] = row[self._if_match]
         about = {"author": row.get("author")}
         about["message"] = _first(row.get("message"), self._options.message)
-        members |= {name: text for name, text in about.items() if text}
+        about = {name: text for name, text in about.items() if text}
         try:
-            return Asked(encode(members), own)
+            change = encode(members)
+            text = change[:-1] + b"," + encode(about)[1:] if about else change
+            return Asked(text, own, change)
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import types
 
 from patching import join_pointer
@@ -79,6 +80,19 @@ def _converter(kind: types.DataType, place: str) -> Converter:
         if isinstance(kind, kinds):
             return convert
     raise NoJson(f"{place} has the type {kind.simpleString()}, which has no JSON form; cast it")
+
+
+def python_value(scalar: pa.Scalar) -> tuple[Any, str | None]:
+    """Arrow's value as Python's; or as text, and why it can't be: a timestamp beyond the year 9999
+    in UTC, or in a struct that has such a one."""
+    try:
+        return scalar.as_py(), None
+    except (OverflowError, ValueError) as error:
+        try:
+            shown = str(scalar.cast(pa.string()).as_py())
+        except pa.ArrowException:
+            shown = str(scalar.type)
+        return shown, f"it has a value that JSON can't be made of ({error})"
 
 
 def _of_struct(kind: types.StructType, place: str) -> Converter:

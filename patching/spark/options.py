@@ -101,10 +101,12 @@ OPTIONS: Final = (
     OptionRow("batchSize", "1000", "maximum lines of a bulk request", parsers.number(1), (WRITE,)),
     OptionRow(
         "idempotency",
-        "job",
-        "`job`: keys made from the job or micro-batch, so that a row that is sent twice is applied "
-        "once; `column`: each row has its own; `none`: rows are applied at least once",
-        parsers.one_of("job", "column", "none"),
+        None,
+        "how a row that is sent twice is known: `content`, by what it asks for and its count among "
+        "equal rows (named jobs and queries, if nothing is said); `job`, by its place among the "
+        "rows of its document (other jobs); `column`: each row has its own key; `none`: rows are "
+        "applied at least once",
+        parsers.one_of("content", "job", "column", "none"),
         (WRITE,),
     ),
     OptionRow(
@@ -263,7 +265,7 @@ class Options:
     retry_timeout: float = 120.0
     max_retries: int | None = None
     batch_size: int = 1000
-    idempotency: str = "job"
+    idempotency: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
     txn_principals: tuple[str, ...] | None = None
@@ -306,6 +308,11 @@ class Options:
         options = cls(**values)
         options._require_consistent(use)
         return options
+
+    def keyed(self, *, shared: bool) -> str:
+        """How keys are made, a value of the option ``idempotency``; ``shared``: the job, or the
+        query, may be started again."""
+        return self.idempotency or ("content" if shared else "job")
 
     def open_transport(self) -> Transport:
         """A connection pool of its own, to be closed by the caller."""

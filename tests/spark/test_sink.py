@@ -286,7 +286,7 @@ def test_a_named_job_is_done_once(
     """What a part of it applied isn't applied again, nor anything when it is finished, whatever is
     in it then; one that overtook another leaves nothing to be had from it."""
     put("k", {"log": []})
-    job = {"txnAppId": "nightly", "txnVersion": 7}
+    job = {"txnAppId": "nightly", "txnVersion": 7, "idempotency": "job"}
     texts = [append(1), append(2), append(2), append(3)]
     schema = "key string, patch string"
     rows = frame([("k", text) for text in texts], schema).coalesce(1)
@@ -310,18 +310,19 @@ def test_a_named_job_is_done_once(
     assert documents(routes)["k"]["log"] == [1, 2, 2, 3] * 3
 
 
-def test_a_named_job_has_a_documents_rows_in_one_partition(
+def test_a_named_job_has_equal_rows_in_one_partition(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
     put("k", {"log": []})
     put("l", {"log": []})
     rows = frame([("k", append("x"))] * 3 + [("l", append("x"))] * 3, "key string, patch string")
-    job = {"txnAppId": "nightly", "txnVersion": 7}
-    with pytest.raises(Exception, match="both have rows of one document"):
-        write(rows.repartition(3), **job)
-    assert len(documents(routes)["k"]["log"]) < 3
-    write(rows.repartition(2, "key"), **job)
-    assert documents(routes) == {key: {"log": ["x"] * 3} for key in "kl"}
+    for version, keys in enumerate(("job", "content"), 1):
+        job = {"txnAppId": "nightly", "txnVersion": version, "idempotency": keys}
+        with pytest.raises(Exception, match="both have a row of one document"):
+            write(rows.repartition(3), **job)
+        assert len(documents(routes)["k"]["log"]) < 3 * version
+        write(rows.repartition(2, "key"), **job)
+        assert documents(routes) == {key: {"log": ["x"] * 3 * version} for key in "kl"}
 
 
 def test_a_key_of_the_rows_own_makes_jobs_repeatable(
