@@ -4,7 +4,7 @@ runs it, and by nobody when it is finished."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -133,13 +133,24 @@ def _finish_each(
 
 def is_there(options: Options, catalog: str) -> bool:
     """Whether the catalog was written, and not deleted. Raises RequestError."""
+    return _listed(options, catalog) is not None
+
+
+def applications(options: Options, catalog: str) -> Sequence[Mapping[str, Any]]:
+    """The records of the catalog's; none where it was never written. Raises RequestError."""
+    return _listed(options, catalog) or ()
+
+
+def _listed(options: Options, catalog: str) -> Sequence[Mapping[str, Any]] | None:
     path = f"/v1/catalogs/{segment(catalog)}/applications"
+    tries = options.retry.tries(options.retry_timeout)
     with options.open_transport() as transport:
         try:
-            options.retry.tries(options.retry_timeout).ask(lambda: transport.request("GET", path))
+            answer = tries.ask(lambda: transport.request("GET", path))
         except NotFound:
-            return False
-    return True
+            return None
+    found: Sequence[Mapping[str, Any]] = answer.json()["applications"]
+    return found
 
 
 def step(
