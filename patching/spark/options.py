@@ -156,6 +156,14 @@ OPTIONS: Final = (
         (WRITE,),
     ),
     OptionRow(
+        "rowMode",
+        "upsert",
+        "which documents rows are for: `create` those that aren't there, `update` those that are, "
+        "`upsert` all; others are passed over, and counted. A column `mode` overrules it",
+        parsers.one_of("upsert", "create", "update"),
+        (WRITE,),
+    ),
+    OptionRow(
         "message",
         None,
         "message of every commit; a column `message` overrules it",
@@ -272,6 +280,7 @@ class Options:
     on_error: str = "fail"
     dead_letter_path: str | None = None
     report_path: str | None = None
+    row_mode: str = "upsert"
     message: str | None = None
     manager: str | None = None
     conflict: str | None = None

@@ -17,7 +17,15 @@ from patching.spark.options import OptionRefused
 _EXAMPLES_MAX = 5
 _UNFINISHED: Final = ".unfinished"
 _BATCHES_KEPT: Final = 1_000
-_SUMMED: Final = ("applied", "replayed", "unchanged", "skipped", "retried", "left_to_others")
+_SUMMED: Final = (
+    "applied",
+    "replayed",
+    "unchanged",
+    "passed_over",
+    "skipped",
+    "retried",
+    "left_to_others",
+)
 
 
 @dataclass(slots=True)
@@ -25,6 +33,7 @@ class OutcomeCounts:
     """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
     refused. ``retried``: rows that had to be sent more than once by the same attempt.
+    ``passed_over``: rows whose mode is for documents that aren't there, or are.
     ``left_to_others``: leaves that applies skipped because others own them."""
 
     applied: int = 0
@@ -33,6 +42,7 @@ class OutcomeCounts:
     skipped: int = 0
     retried: int = 0
     left_to_others: int = 0
+    passed_over: int = 0
     examples: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
 
@@ -43,6 +53,7 @@ class OutcomeCounts:
 
     def __str__(self) -> str:
         left = f", {self.left_to_others} leaves left to others" * bool(self.left_to_others)
+        left += f", {self.passed_over} passed over by their mode" * bool(self.passed_over)
         return (
             f"{self.applied} applied ({self.replayed} of them when sent before), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
@@ -109,7 +120,7 @@ class Reports:
             except OSError as error:
                 raise OptionRefused("reportPath", f"it can't be made: {error}") from error
 
-    def write_batch(self, number: int, counts: Counts, *, done: bool) -> None:
+    def write_batch(self, number: int, counts: OutcomeCounts, *, done: bool) -> None:
         """A micro-batch's, in the place of the one that was made a thousand before."""
         self.write(f"micro-batch-{number}", counts, done=done)
         if self._folder is not None and number >= _BATCHES_KEPT:
@@ -130,7 +141,7 @@ class Reports:
         begun.replace(self._folder / f"{name}.json")
 
 
-def settle_letters(folder: str | None, origin: str, counts: Counts) -> None:
+def settle_letters(folder: str | None, origin: str, counts: OutcomeCounts) -> None:
     """Give the files of the attempts that count their names, and take away those of an earlier run
     of the same job; ``counts`` tells where they are. Called once, on the driver."""
     if folder is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -131,14 +131,14 @@ def write_rows(
         version = attempt.version
         fences = None if version is None else FenceKeeper(transport, options, version)
         writing = _Writing(columns, options, attempt, keys, fences)
-        return writing.run(_rows(batches), BulkWriter(transport, terms))
+        return writing.run(_rows(batches, columns.names), BulkWriter(transport, terms))
 
 
-def _rows(batches: Iterable[RecordBatch]) -> Iterator[_Row]:
+def _rows(batches: Iterable[RecordBatch], names: Sequence[str]) -> Iterator[_Row]:
     """As Python has them only slice by slice: a batch may be of any size."""
     ordinal = 0
     for batch in batches:
-        for piece in _slices(batch):
+        for piece in _slices(batch.rename_columns(list(names))):
             for values, bad in _values(piece):
                 yield _Row(ordinal, values, bad)
                 ordinal += 1
@@ -260,6 +260,10 @@ class _Writing:
         counts.left_to_others += len((answer.content or {}).get("skipped", ()))
         if not answer.decided:
             self._leave_undecided(answer)
+        elif answer.error is not None and self._columns.is_passed_over(
+            answer.line.subject.values, answer.error.code
+        ):
+            counts.passed_over += 1
         elif answer.error is not None:
             self._take_refusal(answer.line.subject, answer.error)
         elif answer.changed:

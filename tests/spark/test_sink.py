@@ -325,6 +325,54 @@ def test_a_named_job_has_equal_rows_in_one_partition(
         assert documents(routes) == {key: {"log": ["x"] * 3 * version} for key in "kl"}
 
 
+def test_rows_are_for_documents_that_are_there_or_arent(
+    frame: Frame, write: Write, put: Put, routes: CatalogRoutes, tmp_path: Path
+) -> None:
+    """As MERGE has them, matched or not: the others are passed over, and counted."""
+
+    def report() -> dict[str, Any]:
+        (path,) = tmp_path.iterdir()
+        found: dict[str, Any] = json.loads(path.read_text())
+        path.unlink()
+        return found
+
+    put("there", 1)
+    rows = frame([("there", "2"), ("new", "2")], "key string, document string").coalesce(1)
+    write(rows, rowMode="create", reportPath=str(tmp_path))
+    assert documents(routes) == {"there": 1, "new": 2}
+    told = report()
+    assert (told["applied"], told["passed_over"], told["skipped"]) == (1, 1, 0)
+    rows = frame([("there", "3"), ("none", "3")], "key string, document string").coalesce(1)
+    write(rows, rowMode="update", reportPath=str(tmp_path))
+    assert documents(routes) == {"there": 3, "new": 2}
+    assert report()["passed_over"] == 1
+    schema = "key string, document string, mode string, if_match string"
+    mixed = [
+        ("there", "4", "create", None),
+        ("there", "5", None, None),
+        ("a", "6", "create", None),
+        ("b", "7", "update", None),
+        ("there", "8", "update", "x"),
+        ("there", "9", "insert", None),
+    ]
+    write(frame(mixed, schema).coalesce(1), onError="skip", reportPath=str(tmp_path))
+    assert documents(routes) == {"there": 5, "new": 2, "a": 6}
+    told = report()
+    assert (told["applied"], told["passed_over"], told["skipped"]) == (2, 2, 2)
+    assert (
+        "column 'mode': it must be one of create, update, upsert"
+        in told["examples"][0] + (told["examples"][1])
+    )
+
+
+def test_names_of_columns_have_no_case_and_keys_may_be_numbers(
+    frame: Frame, write: Write, routes: CatalogRoutes
+) -> None:
+    rows = frame([(7, [1, 2]), (8, None)], "KEY int, Value array<int>").where("key = 7")
+    write(rows)
+    assert documents(routes) == {"7": [1, 2]}
+
+
 def test_a_key_of_the_rows_own_makes_jobs_repeatable(
     frame: Frame, write: Write, put: Put, routes: CatalogRoutes
 ) -> None:
