@@ -107,12 +107,18 @@ def finish(options: Options, version: Version, catalogs: Mapping[str, bool]) -> 
         _finish_each(transport, options, version, left, options.retry_timeout)
 
 
-def give_up(options: Options, version: Version, catalogs: Iterable[str]) -> None:
-    """``finish`` for a job that failed. What can't be reached is told in the log."""
+def give_up(
+    options: Options, version: Version, catalogs: Iterable[str], maybe: str | None = None
+) -> None:
+    """``finish`` for what nobody waits for, and in the catalog ``maybe``, if it is there. What
+    can't be reached is told in the log."""
+    timeout_s = min(options.retry_timeout, _ABORT_S)
     try:
+        known = {*catalogs}
+        if maybe is not None and _listed(options, maybe, timeout_s) is not None:
+            known.add(maybe)
         with options.open_transport() as transport:
-            timeout_s = min(options.retry_timeout, _ABORT_S)
-            _finish_each(transport, options, version, sorted(catalogs), timeout_s)
+            _finish_each(transport, options, version, sorted(known), timeout_s)
     except (VersionRefused, RequestError) as error:
         what = "rows of it that are still on their way may be applied"
         print(f"metadata: {version}: {what}: {error}", file=sys.stderr, flush=True)
@@ -133,17 +139,17 @@ def _finish_each(
 
 def is_there(options: Options, catalog: str) -> bool:
     """Whether the catalog was written, and not deleted. Raises RequestError."""
-    return _listed(options, catalog) is not None
+    return _listed(options, catalog, options.retry_timeout) is not None
 
 
 def applications(options: Options, catalog: str) -> Sequence[Mapping[str, Any]]:
     """The records of the catalog's; none where it was never written. Raises RequestError."""
-    return _listed(options, catalog) or ()
+    return _listed(options, catalog, options.retry_timeout) or ()
 
 
-def _listed(options: Options, catalog: str) -> Sequence[Mapping[str, Any]] | None:
+def _listed(options: Options, catalog: str, timeout_s: float) -> Sequence[Mapping[str, Any]] | None:
     path = f"/v1/catalogs/{segment(catalog)}/applications"
-    tries = options.retry.tries(options.retry_timeout)
+    tries = options.retry.tries(timeout_s)
     with options.open_transport() as transport:
         try:
             answer = tries.ask(lambda: transport.request("GET", path))

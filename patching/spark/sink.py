@@ -16,7 +16,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from patching.client import RequestError
 from patching.spark.application import Version, finish, give_up, is_there
 from patching.spark.columns import Columns
 from patching.spark.idempotency import require_apart
@@ -98,23 +97,15 @@ class MetadataWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         counts = total(messages)
         if self._version.open:
-            self._end_late_rows(messages)
+            # Where it is known to have written, or may have.
+            catalogs = finished(messages)
+            give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
             f"{self._origin} FAILED, and nothing is undone; of the tasks that were done (the error "
             "of the one that failed tells what that one applied)",
             counts,
         )
         self._reports.write(self._origin, counts, done=False)
-
-    def _end_late_rows(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Where it is known to have written, or may have: in the option's catalog."""
-        catalogs, common = set(finished(messages)), self._options.catalog
-        try:
-            if common is not None and is_there(self._options, common):
-                catalogs.add(common)
-        except RequestError:
-            pass
-        give_up(self._options, self._version, catalogs)
 
 
 class MetadataStreamWriter(DataSourceStreamArrowWriter):
