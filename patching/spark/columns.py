@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import types
 
-from patching import canonical
+from patching.canonical_json import canonical
 from patching.spark.json_values import Converter, NoJson, converter, encode, raw_json
 from patching.spark.options import Options
 
