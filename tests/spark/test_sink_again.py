@@ -119,7 +119,7 @@ def test_a_value_that_json_has_nothing_for_is_a_bad_row(
 
 
 def test_dead_letters_are_there_once_however_often_the_version_was_started(
-    frame: Frame, written: Written, tmp_path: Path
+    spark: Any, frame: Frame, written: Written, tmp_path: Path
 ) -> None:
     folder = tmp_path / "dead"
     letters = {"onError": "deadletter", "deadLetterPath": str(folder), **NAMED}
@@ -132,3 +132,6 @@ def test_dead_letters_are_there_once_however_often_the_version_was_started(
     (letter,) = map(json.loads, path.read_text().splitlines())
     assert letter["key"] == "none"
     assert log(written) == [2, 2]
+    written.put("none", {"log": []})
+    append(spark.read.json(str(path)).select("row.*"), written)
+    assert log(written, "none") == [1], "the rows can be read back, and written again"

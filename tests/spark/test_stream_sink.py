@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from patching.client.transport import Transport
+from patching.spark import batch_writer
 from patching.spark.options import WRITE, OptionRefused, Options
 from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.sink import MetadataStreamWriter
@@ -223,16 +224,15 @@ def test_in_update_mode_a_function_writes_the_batches(
     with pytest.raises(Exception, match="does not support Update mode"):
         start(mode="update", frame=counts).awaitTermination()
 
+    once = batch_writer("counts", url=gateway.url, catalog=catalog, batchSize=7)
+
     def write(batch: Any, number: int) -> None:
         log_it = batch.selectExpr(
             "key",
             "to_json(array(named_struct('op', 'add', 'path', '/log/-', 'value', count))) patch",
         )
-        writer = log_it.write.format("metadata").mode("append").option("url", gateway.url)
         for _ in range(2):
-            writer.option("catalog", catalog).option("txnAppId", "counts").option(
-                "txnVersion", number
-            ).save()
+            once(log_it, number)
 
     query = counts.writeStream.outputMode("update").foreachBatch(write)
     query = query.option("checkpointLocation", str(folder / "other")).trigger(availableNow=True)
