@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from .datasource import MetadataDataSource, register
     from .foreach_batch import batch_writer
+    from .typed_columns import typed
 
-__all__ = ["MetadataDataSource", "OptionRefused", "Options", "batch_writer", "register"]
+__all__ = ["MetadataDataSource", "OptionRefused", "Options", "batch_writer", "register", "typed"]
 
 _MODULES = {
     "MetadataDataSource": "datasource",
@@ -27,6 +28,7 @@ _MODULES = {
     "Options": "options",
     "batch_writer": "foreach_batch",
     "register": "datasource",
+    "typed": "typed_columns",
 }
 
 

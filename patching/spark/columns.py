@@ -288,9 +288,9 @@ def _delta_converter(name: str, kind: types.DataType) -> Converter:
     if isinstance(kind, types.StringType):
         return raw_json
     try:
-        if name == "patch":
+        if name == "patch" and not isinstance(kind, types.VariantType):
             return _operations_converter(kind)
-        if isinstance(kind, types.StructType | types.MapType):
+        if isinstance(kind, types.StructType | types.MapType | types.VariantType):
             return converter(kind, name)
         if isinstance(kind, types.ArrayType) and name in ("document", READ_AS["document"]):
             return converter(kind, name)

@@ -103,6 +103,8 @@ def _converter(kind: types.DataType, place: str) -> Converter:
     if isinstance(kind, types.ArrayType):
         item = converter(kind.elementType, f"{place}[]")
         return lambda value: [item(each) for each in value]
+    if isinstance(kind, types.VariantType):
+        return lambda value: raw_json(types.VariantVal(**value).toJson())
     if isinstance(kind, types.DecimalType):
         return lambda value: _whole_or_decimal(value, place)
     if isinstance(kind, types.FloatType):
