@@ -252,6 +252,13 @@ OPTIONS: Final = (
     OptionRow("endingRevision", None, "the last commit: its revision", parsers.number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+# What Delta calls them.
+_ALIASES: Final = {
+    "startingversion": "startingRevision",
+    "endingversion": "endingRevision",
+    "versionasof": "revision",
+    "timestampasof": "timestamp",
+}
 # Options for Spark itself, which passes them on.
 _FOR_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
 # Options that Spark adds by itself.
@@ -305,10 +312,14 @@ class Options:
         READ_STREAM or LOAD. Raises OptionRefused.
         """
         values = {_field(option): _default(option) for option in OPTIONS}
+        lower = {name.lower() for name in given}
         for name, value in given.items():
             if name.lower() in _FOR_SPARK:
                 continue
-            option = _known(name)
+            alias = _ALIASES.get(name.lower())
+            if alias is not None and alias.lower() in lower:
+                raise OptionRefused(name, f"it means {alias}, which is there, too")
+            option = _known(alias or name)
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
             values[_field(option)] = _parsed(option, value)
@@ -374,7 +385,7 @@ class Options:
 
 def for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
     """``given`` without the options that are for other uses alone."""
-    known = {name: _BY_NAME.get(name.lower()) for name in given}
+    known = {name: _BY_NAME.get(_ALIASES.get(name.lower(), name).lower()) for name in given}
     return {name: given[name] for name, each in known.items() if each is None or use in each.uses}
 
 
