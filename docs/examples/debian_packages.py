@@ -27,6 +27,7 @@ from typing import Any
 import click
 import packages_index
 from packages_index import LISTS, Index, IndexUnreadable, indexes, packages
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -38,6 +39,7 @@ from patching.spark.session import JavaMissing, Shown, command_session, require_
 from patching.spark.sync import sync
 
 CATALOG = "debian/bookworm"
+JOBS = "jobs"
 _READY_S = 90.0
 _PATCHES_SHOWN = 3
 _PATCH_CHARACTERS = 300
@@ -90,11 +92,36 @@ def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> Non
             reports.append(report)
             counts = [report.unchanged, report.created, report.patched, report.deleted]
             table.add_row(title, *(f"{n:,}" for n in counts), f"{report.seconds:.1f}")
+        _show_started_again(spark, url)
     _console.print(table)
     with Transport(url) as transport:
         _show_patches(CatalogRoutes(transport, CATALOG), reports[0].revision + reports[0].sent)
     if reports[-1].sent:
         raise click.ClickException("the same state once more sent something")
+
+
+def _show_started_again(spark: SparkSession, url: str) -> None:
+    """A named job that a row is refused of, and that is started again when this was seen to."""
+    _console.print("[bold]a job that a row is refused of, started again")
+    patch = '[{"op": "add", "path": "/log/-", "value": "seen"}]'
+    rows = spark.createDataFrame([("a", patch), ("b", patch)], "key string, patch string")
+    named = {"url": url, "catalog": JOBS, "txnAppId": "demo", "txnVersion": 1}
+    job = rows.coalesce(1).write.format("metadata").mode("append").options(**named)
+    with Transport(url) as transport:
+        for key, said in (("a", "b isn't there"), ("b", "b was made")):
+            transport.request("PUT", f"/v1/catalogs/{JOBS}/documents/{key}", json={"log": []})
+            try:
+                job.save()
+                done = "done"
+            except Exception as error:  # noqa: BLE001 - Spark raises its own
+                done = "failed" if "refused" in str(error) else str(error)
+            documents = CatalogRoutes(transport, JOBS).export().documents
+            logs = {key: document["log"] for key, document in documents.items()}
+            _console.print(f"{said}: {done}; {escape(str(logs))}", soft_wrap=True)
+            if any(len(log) > 1 for log in logs.values()):
+                raise click.ClickException("a row was applied twice")
+    if logs != {"a": ["seen"], "b": ["seen"]}:
+        raise click.ClickException("the job that was started again isn't done")
 
 
 def _show_patches(routes: CatalogRoutes, after: int) -> None:

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from patching.spark.options import OptionRefused, Options
 
     from .datasource import MetadataDataSource, register
+    from .foreach_batch import batch_writer
+    from .typed_columns import typed
 
-__all__ = ["MetadataDataSource", "OptionRefused", "Options", "register"]
+__all__ = ["MetadataDataSource", "OptionRefused", "Options", "batch_writer", "register", "typed"]
 
 _MODULES = {
     "MetadataDataSource": "datasource",
     "OptionRefused": "options",
     "Options": "options",
+    "batch_writer": "foreach_batch",
     "register": "datasource",
+    "typed": "typed_columns",
 }
 
 

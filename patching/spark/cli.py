@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 # Exit code: it is done, but some documents are not as wanted.
 LEFT_OVER: Final = 3
 
+
+class _Deletes(click.ParamType[float]):
+    """A number of documents, or with a point the share of them."""
+
+    name = "number"
+
+    def convert(self, value: Any, _param: Any, _context: Any) -> float:
+        try:
+            number = float(value) if "." in str(value) else int(value)
+        except ValueError:
+            number = -1
+        if number < 0 or (isinstance(number, float) and number > 1):
+            self.fail(f"{value!r} is neither a number of documents nor a share from 0.0 to 1.0")
+        return number
+
+
 _session_flags = together(
     click.option("--url", required=True, help="Address of the gateway."),
     click.option(
@@ -52,6 +68,12 @@ _desired_flags = together(
     ),
     click.option("--delete", is_flag=True, help="Delete documents that aren't in SOURCE."),
     click.option("--allow-empty", is_flag=True, help="Let --delete delete all documents."),
+    click.option(
+        "--max-deletes",
+        type=_Deletes(),
+        default="0.5",
+        help="How many documents --delete may delete, or which share (0.5). Default: half.",
+    ),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
     click.option(

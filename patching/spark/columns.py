@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from pyspark.sql import types
 
+from patching.canonical_json import canonical
 from patching.spark.json_values import Converter, NoJson, converter, encode, raw_json
 from patching.spark.options import Options
 
@@ -19,7 +20,9 @@ READ_AS: Final = {"document": "value", "if_match": "etag"}
 _WRITTEN_AS: Final = {read: written for written, read in READ_AS.items()}
 # They were read, and nobody but the gateway sets them.
 READ_ONLY: Final = ("revision", "create_revision")
-_TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "message")
+_TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "message", "mode")
+# Guards of rows for documents that aren't there, or are.
+_MODES: Final = {"create": ("if_none_match", "*"), "update": ("if_match", "*"), "upsert": None}
 COLUMNS: Final = ("key", *DELTAS, "attributes", *(name for name in _TEXTS if name != "key"))
 _OPERATION: Final = ("op", "path", "from", "value")
 _EXTENDED: Final = frozenset(("patch", "array_primary_keys"))
@@ -46,10 +49,16 @@ class RowRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A bulk line's members as JSON (``text``), but for the idempotency key and the fence, and the
-    row's own such key."""
+    row's own such key. ``change``: those that make it another row, not who says why."""
 
     text: bytes
     idempotency_key: str | None
+    change: bytes
+
+    @property
+    def identity(self) -> bytes:
+        """The canonical JSON of ``change``: the same however the row was written."""
+        return canonical(msgspec.json.decode(self.change))
 
 
 class Columns:
@@ -61,13 +70,18 @@ class Columns:
         """``of_table``: they are a table's own, see ``tables``. Raises ColumnRefused."""
         self._of_table = of_table
         self._options = options
-        self.names = tuple(schema.fieldNames())
-        kinds = {field.name: field.dataType for field in schema.fields}
+        # In lower case, as all that are known are: to Spark, case is no difference.
+        self.names = tuple(name.lower() for name in schema.fieldNames())
+        kinds = {
+            name: field.dataType for name, field in zip(self.names, schema.fields, strict=True)
+        }
         self._require_known(kinds)
         self._was_read = "value" in kinds
         self._if_match = "etag" if "etag" in kinds else "if_match"
         for name in kinds:
             if _WRITTEN_AS.get(name, name) in _TEXTS:
+                if name == "key" and isinstance(kinds[name], types.IntegralType):
+                    continue
                 _require_string(name, kinds[name])
         # Each column that asks for a change, and for which of DELTAS.
         self._changes = {
@@ -125,13 +139,20 @@ class Columns:
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
         members = {"catalog": catalog, "key": key, **self._delta(row)}
+        only = self.only(row)
         if row.get(self._if_match) is not None:
+            if only == "create":
+                raise RowRefused(self._if_match, "it doesn't go with the mode create")
             members["if_match"] = row[self._if_match]
+        elif guard := _MODES[only]:
+            members[guard[0]] = guard[1]
         about = {"author": row.get("author")}
         about["message"] = _first(row.get("message"), self._options.message)
-        members |= {name: text for name, text in about.items() if text}
+        about = {name: text for name, text in about.items() if text}
         try:
-            return Asked(encode(members), own)
+            change = encode(members)
+            text = change[:-1] + b"," + encode(about)[1:] if about else change
+            return Asked(text, own, change)
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
 
@@ -140,9 +161,22 @@ class Columns:
         """Whether all rows are of the option's catalog."""
         return "catalog" not in self.names
 
+    def only(self, row: Mapping[str, Any]) -> str:
+        """The row's mode: it is for a document that isn't there (``create``), or is (``update``).
+        Raises RowRefused."""
+        mode = row.get("mode") or self._options.row_mode
+        if mode not in _MODES:
+            raise RowRefused("mode", f"it must be one of {', '.join(_MODES)}, not {mode!r}")
+        return str(mode)
+
+    def is_passed_over(self, row: Mapping[str, Any], code: str) -> bool:
+        """Whether a row is refused with this code because its document is there, or isn't."""
+        guarded = row.get(self._if_match) is None and self.only(row) != "upsert"
+        return guarded and code == "precondition_failed"
+
     def subject(self, row: Mapping[str, Any]) -> tuple[str, str]:
         """The catalog and the key of the row's document. Raises RowRefused."""
-        key = row["key"]
+        key = row["key"] if isinstance(row["key"], str | None) else str(row["key"])
         if not key:
             raise RowRefused("key", "it is null" if key is None else "it is empty")
         return self._catalog(row.get("catalog")), key
@@ -254,9 +288,11 @@ def _delta_converter(name: str, kind: types.DataType) -> Converter:
     if isinstance(kind, types.StringType):
         return raw_json
     try:
-        if name == "patch":
+        if name == "patch" and not isinstance(kind, types.VariantType):
             return _operations_converter(kind)
-        if isinstance(kind, types.StructType | types.MapType):
+        if isinstance(kind, types.StructType | types.MapType | types.VariantType):
+            return converter(kind, name)
+        if isinstance(kind, types.ArrayType) and name in ("document", READ_AS["document"]):
             return converter(kind, name)
     except NoJson as error:
         raise ColumnRefused(name, str(error)) from error

@@ -13,6 +13,7 @@ import pyarrow as pa
 from patching.client import BulkAnswer, BulkLine, NotFound, PreconditionFailed, RequestError
 from patching.client.bulk_writer import BulkWriter
 from patching.spark.batches import in_batches, schema_of_text
+from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
 
 CREATED: Final = "created"
@@ -61,9 +62,10 @@ class _LineHead(msgspec.Struct):
 @dataclass(frozen=True)
 class Delivery:
     """Sends lines. Those of ``sync`` and of plans have idempotency keys: sent again, they are
-    answered as they were, and nothing is applied twice."""
+    answered as they were, and nothing is applied twice. ``fence``: what they have beside."""
 
     options: Options
+    fence: str | None = None
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``: of rows with a column ``line``, rows of ``SCHEMA``."""
@@ -73,7 +75,7 @@ class Delivery:
         done: Counter[str] = Counter()
         with self.options.open_transport() as transport:
             writer = BulkWriter(transport, self.options.bulk_terms())
-            for answer in writer.write(_lines(batches)):
+            for answer in writer.write(self._lines(batches)):
                 outcome = _outcome(answer)
                 if outcome in (LOST, REFUSED):
                     assert answer.error is not None
@@ -87,16 +89,23 @@ class Delivery:
         for outcome, count in done.items():
             yield outcome, None, None, None, count
 
+    def _lines(self, batches: Iterator[pa.RecordBatch]) -> Iterator[BulkLine]:
+        decode = msgspec.json.Decoder(_LineHead).decode
+        end = fence_member(self.fence)
+        for batch in batches:
+            for text in batch.column("line").to_pylist():
+                try:
+                    head = decode(text)
+                except (msgspec.MsgspecError, ValueError) as error:
+                    why = f"this is no line of a plan ({error}): {text[:200]}"
+                    raise LineBroken(why) from error
+                whole = f"{text[:-1]}{end}".encode()
+                yield BulkLine(whole, head.idempotency_key is not None, subject=head)
 
-def _lines(batches: Iterator[pa.RecordBatch]) -> Iterator[BulkLine]:
-    decode = msgspec.json.Decoder(_LineHead).decode
-    for batch in batches:
-        for text in batch.column("line").to_pylist():
-            try:
-                head = decode(text)
-            except (msgspec.MsgspecError, ValueError) as error:
-                raise LineBroken(f"this is no line of a plan ({error}): {text[:200]}") from error
-            yield BulkLine(text.encode(), head.idempotency_key is not None, subject=head)
+
+def fence_member(fence: str | None) -> str:
+    """What a line ends with."""
+    return "}" if fence is None else f',"fence":{encode(fence).decode()}}}'
 
 
 def _outcome(answer: BulkAnswer) -> str:

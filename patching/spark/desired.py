@@ -26,6 +26,7 @@ _COMPRESSED: Final = (".gz", ".bz2", ".zst")
 _LINE_SCHEMA: Final = "key string, document string"
 _LINE: Final = schema_of_text(_LINE_SCHEMA)
 _PROBLEMS_SHOWN: Final = 5
+_SHOWN_MAX: Final = 120
 
 
 class DesiredInvalid(ValueError):
@@ -163,10 +164,12 @@ def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
         yield from batch.column(0).to_pylist()
 
 
-def _parsed(text: str) -> tuple[str | None, str]:
-    """Key and document. One that can't be read has no key, and is told with its text."""
+def _parsed(text: str) -> tuple[str, str]:
+    """Key and document. Raises DesiredInvalid for what is no such line."""
     try:
         line = _decode_line(text)
-    except (msgspec.MsgspecError, ValueError):
-        return None, text
+    except (msgspec.MsgspecError, ValueError) as error:
+        shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} …"
+        wanted = 'it isn\'t {"key": …, "document": …}'
+        raise DesiredInvalid([(None, f"the line {shown!r}: {wanted}: {error}")], 1) from error
     return line.key, bytes(line.document).decode()

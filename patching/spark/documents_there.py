@@ -18,9 +18,18 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching.client._reading import key_chunks
 from patching.spark.catalog_reads import CatalogReads, DigestShape, catalog_reads
-from patching.spark.json_values import NoJson
+from patching.spark.json_values import NoJson, python_value
 from patching.spark.options import Options
-from patching.spark.plan import INVALID, UNCHANGED, Planned, Planner, There, Wanted, to_batches
+from patching.spark.plan import (
+    INVALID,
+    UNCHANGED,
+    Planned,
+    Planner,
+    There,
+    Wanted,
+    to_batches,
+    wanted_of,
+)
 from patching.spark.source import DocumentsReader, KeyRange
 
 _RANGES = "after string, until string"
@@ -74,6 +83,21 @@ class _Pages:
                     after = page.next.after
 
 
+@dataclass(frozen=True, slots=True)
+class _NoValue:
+    why: str
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """As Python's values; _NoValue for one that it has nothing for."""
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except (OverflowError, ValueError):
+        both = (python_value(each) for each in column)
+        return [value if why is None else _NoValue(why) for value, why in both]
+
+
 def _batch(documents: Sequence[DigestShape]) -> pa.RecordBatch:
     documents = [each for each in documents if each.digest is not None]
     columns = [
@@ -119,10 +143,13 @@ class DigestPlanner(_ReadingPlanner):
         unchanged = size = 0
         differing: dict[str, Any] = {}
         for batch in batches:
-            columns = [batch.column(name).to_pylist() for name in _COMPARED]
+            columns = [_values(batch.column(name)) for name in _COMPARED]
             for key, copies, value, there, etag, had in zip(*columns, strict=True):
                 if copies is None:
                     yield self.planner.deletion(there, etag)
+                    continue
+                if isinstance(value, _NoValue):
+                    yield Planned(INVALID, key, detail=f"its document: {value.why}")
                     continue
                 try:
                     document = self.planner.value(Wanted(key, value, copies))
@@ -156,7 +183,7 @@ class DigestPlanner(_ReadingPlanner):
 
 
 class KeyedPlanner(_ReadingPlanner):
-    """Plans rows (key, copies, value); reads their documents.
+    """Plans the rows (key, line, wanted) of an earlier plan again; reads their documents.
 
     Unchanged documents have a row each: there are few.
     """
@@ -171,8 +198,9 @@ class KeyedPlanner(_ReadingPlanner):
                     yield self._planned(key, there.get(key), rows[key])
 
     def _planned(self, key: str, there: There | None, row: Mapping[str, Any]) -> Planned:
-        if row["copies"] is not None:
-            return self.planner.plan(Wanted(key, row["value"], row["copies"]), there)
+        wanted = wanted_of(row["line"], row["wanted"])
+        if wanted is not None:
+            return self.planner.plan(Wanted(key, wanted), there)
         if there is None:
             return Planned(UNCHANGED, key)
         return self.planner.deletion(key, there.etag)

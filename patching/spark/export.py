@@ -15,7 +15,7 @@ from patching.spark.remote import parallelism
 from patching.spark.source import settled
 
 from .datasource import register
-from .sync import options_for
+from .sync import COMMON_OPTIONS, options_for
 
 FORMATS: Final = ("jsonl", "parquet")
 
@@ -104,7 +104,7 @@ def export_history(
 
 
 def _chosen(catalog: str, url: str, options: Mapping[str, Any] | None) -> dict[str, str]:
-    return options_for({"url": url, "catalog": catalog, **(options or {})}, READ)
+    return options_for({"url": url, "catalog": catalog, **(options or {})}, READ, COMMON_OPTIONS)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, str]:

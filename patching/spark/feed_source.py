@@ -103,6 +103,10 @@ class FeedDriver:
         self._target = self._head()
 
     def ranges(self, after: int, until: int) -> Sequence[InputPartition]:
+        """ReadFailed where there is less than was told already: Spark 4.1 doesn't ask how far there
+        is to go from where it stands."""
+        if until < after:
+            raise self._set_back(after, until)
         if not self.options.fail_on_data_loss and after < until:
             floor = self._reads().floor()
             after = after if after >= floor else self._passed_over(after, floor)
@@ -140,12 +144,15 @@ class FeedDriver:
                 raise self._lost(after, error.oldest) from error
             return error.oldest, reads.head()  # `ranges` tells of the gap
         if head < after:
-            raise ReadFailed(
-                f"catalog {reads.catalog!r} at {self.options.url} is at revision {head}, but the"
-                f" checkpoint at {after}: it is another one, or its database was set back. Begin"
-                " with a new checkpointLocation"
-            )
+            raise self._set_back(after, head)
         return after, head
+
+    def _set_back(self, after: int, head: int) -> ReadFailed:
+        return ReadFailed(
+            f"catalog {self.options.catalog!r} at {self.options.url} is at revision {head}, but the"
+            f" checkpoint at {after}: it is another one, or its database was set back. Begin"
+            " with a new checkpointLocation"
+        )
 
     def _passed_over(self, after: int, floor: int | None) -> int:
         """``floor``, said in the log; Compacted where the stream mustn't pass over anything."""

@@ -3,13 +3,21 @@ runs it, and by nobody when it is finished."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from patching.client import RequestError
+from patching.client import NotFound, RequestError, Retry
 from patching.client.transport import Transport, segment
 from patching.spark.options import Options, naming_the_option
+
+# How earlier versions of this library made keys, which told nobody.
+_KEYS_BEFORE: Final = "job"
+_BEGUN_MAX: Final = 10_000
+_STEPS_AT_ONCE: Final = 8
+_ABORT_S: Final = 10.0
 
 
 class VersionRefused(Exception):
@@ -18,13 +26,36 @@ class VersionRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A job: that of ``txnAppId`` and ``txnVersion``, or a micro-batch of a query."""
+    """A job: that of ``txnAppId`` and ``txnVersion``, a micro-batch of a query, or one that nobody
+    will start again.
+
+    ``run`` tells one start of it from the others: what it was refused is decided again for them.
+    ``open``: its fence keeps late rows out and does no more, and keys are the principal's.
+    """
 
     application: str
     number: int
+    run: str | None = None
+    open: bool = False
 
     def __str__(self) -> str:
+        if self.open:
+            return f"job {self.application!r}"
         return f"version {self.number} of application {self.application!r}"
+
+
+class Begun(NamedTuple):
+    """A version in a catalog. ``fence``: what its lines are sent with; ``keys``: how their
+    idempotency keys are made, a value of the option ``idempotency``; ``finished``: nothing is to be
+    sent any more."""
+
+    fence: str
+    keys: str
+    finished: bool
+
+
+# By what a begin depends on. A worker process runs many tasks of a job, one after the other.
+_begun: dict[tuple[Any, ...], Begun] = {}
 
 
 class FenceKeeper:
@@ -35,20 +66,35 @@ class FenceKeeper:
         self._transport = transport
         self._options = options
         self._version = version
-        self._known: dict[str, str] = {}
         self.finished: dict[str, bool] = {}
 
-    def fence(self, catalog: str) -> str | None:
-        """What lines of the catalog are sent with; None where nothing is to be sent any more.
+    def begun(self, catalog: str) -> Begun:
+        """The version is begun with the first line. Raises VersionRefused."""
+        options = self._options
+        about = (options.url, options.token, options.token_file, options.certificate_file)
+        what = (options.txn_principals, options.idempotency, catalog, self._version)
+        begun = _begun.get((*about, *what))
+        if begun is None:
+            begun = self._begin(catalog)
+            if len(_begun) >= _BEGUN_MAX:
+                _begun.clear()
+            _begun[(*about, *what)] = begun
+        self.finished[catalog] = begun.finished
+        return begun
 
-        The version is begun with the first line. Raises VersionRefused.
-        """
-        if catalog not in self.finished:
-            record = step(self._transport, self._options, catalog, self._version)
-            last = record["finished"]
-            self.finished[catalog] = last is not None and last >= self._version.number
-            self._known[catalog] = record["fence"]
-        return None if self.finished[catalog] else self._known[catalog]
+    def _begin(self, catalog: str) -> Begun:
+        version, options = self._version, self._options
+        wanted = options.keyed(shared=not version.open)
+        record = step(self._transport, options, catalog, version, keys=wanted)
+        last = record["finished"]
+        finished = last is not None and last >= version.number
+        keys = wanted if version.open else record.get("keys") or _KEYS_BEFORE
+        if options.idempotency not in (None, keys) and not finished:
+            raise VersionRefused(
+                f"{version} was begun with idempotency={keys} in {catalog!r}, and what it applied "
+                f"would be applied again with {options.idempotency}: start it again with {keys}"
+            )
+        return Begun(record["fence"], keys, finished)
 
 
 def finish(options: Options, version: Version, catalogs: Mapping[str, bool]) -> None:
@@ -56,10 +102,61 @@ def finish(options: Options, version: Version, catalogs: Mapping[str, bool]) -> 
 
     Raises VersionRefused: every row was applied, and nothing says so.
     """
+    left = sorted(catalog for catalog, finished in catalogs.items() if not finished)
     with options.open_transport() as transport:
-        for catalog, finished in sorted(catalogs.items()):
-            if not finished:
-                step(transport, options, catalog, version, finished=True)
+        _finish_each(transport, options, version, left, options.retry_timeout)
+
+
+def give_up(
+    options: Options, version: Version, catalogs: Iterable[str], maybe: str | None = None
+) -> None:
+    """``finish`` for what nobody waits for, and in the catalog ``maybe``, if it is there. What
+    can't be reached is told in the log."""
+    timeout_s = min(options.retry_timeout, _ABORT_S)
+    try:
+        known = {*catalogs}
+        if maybe is not None and _listed(options, maybe, timeout_s) is not None:
+            known.add(maybe)
+        with options.open_transport() as transport:
+            _finish_each(transport, options, version, sorted(known), timeout_s)
+    except (VersionRefused, RequestError) as error:
+        what = "rows of it that are still on their way may be applied"
+        print(f"metadata: {version}: {what}: {error}", file=sys.stderr, flush=True)
+
+
+def _finish_each(
+    transport: Transport, options: Options, version: Version, catalogs: list[str], timeout_s: float
+) -> None:
+    def one(catalog: str) -> None:
+        step(transport, options, catalog, version, finished=True, timeout_s=timeout_s)
+
+    if len(catalogs) == 1:
+        one(catalogs[0])
+    elif catalogs:
+        with ThreadPoolExecutor(_STEPS_AT_ONCE) as pool:
+            list(pool.map(one, catalogs))
+
+
+def is_there(options: Options, catalog: str) -> bool:
+    """Whether the catalog was written, and not deleted. Raises RequestError."""
+    return _listed(options, catalog, options.retry_timeout) is not None
+
+
+def applications(options: Options, catalog: str) -> Sequence[Mapping[str, Any]]:
+    """The records of the catalog's; none where it was never written. Raises RequestError."""
+    return _listed(options, catalog, options.retry_timeout) or ()
+
+
+def _listed(options: Options, catalog: str, timeout_s: float) -> Sequence[Mapping[str, Any]] | None:
+    path = f"/v1/catalogs/{segment(catalog)}/applications"
+    tries = options.retry.tries(timeout_s)
+    with options.open_transport() as transport:
+        try:
+            answer = tries.ask(lambda: transport.request("GET", path))
+        except NotFound:
+            return None
+    found: Sequence[Mapping[str, Any]] = answer.json()["applications"]
+    return found
 
 
 def step(
@@ -69,13 +166,20 @@ def step(
     version: Version,
     *,
     finished: bool = False,
+    keys: str | None = None,
+    timeout_s: float | None = None,
 ) -> Mapping[str, Any]:
-    """The application's record afterwards. Repeated, it changes nothing."""
+    """The application's record afterwards. Repeated, it changes nothing. Raises VersionRefused."""
     path = f"/v1/catalogs/{segment(catalog)}/applications/{segment(version.application)}"
     asked: dict[str, Any] = {"version": version.number, "finished": finished}
-    if options.txn_principals is not None:
+    if version.open:
+        asked["open"] = True
+    elif options.txn_principals is not None:
         asked["principals"] = options.txn_principals
-    tries = options.retry.tries(options.retry_timeout)
+    more = {"run": version.run, "keys": keys}
+    asked |= {name: value for name, value in more.items() if value is not None}
+    retry: Retry = options.retry
+    tries = retry.tries(options.retry_timeout if timeout_s is None else timeout_s)
     try:
         answer = tries.ask(lambda: transport.request("PUT", path, json=asked))
     except RequestError as error:

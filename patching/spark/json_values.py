@@ -6,16 +6,24 @@ import base64
 import datetime
 import decimal
 import math
+import re
+import struct
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import types
 
 from patching import join_pointer
 from patching.values import repeated_member
 
 Converter = Callable[[Any], Any]
+_FLOAT: Final = struct.Struct("f")
+# Of a double in JSON, as any library writes it.
+_DIGITS_MAX: Final = 17
+_may_be_rounded: Final = re.compile(rb"[0-9][0-9.]{17}").search
+_TOO_LONG: Final = "which JSON's numbers (doubles) would round: cast it to a string or to a double"
 _encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -38,11 +46,33 @@ def decoded_json(text: str | bytes, what: str) -> Any:
         raw = text.encode() if isinstance(text, str) else text
         value = msgspec.json.decode(raw)
         twice = repeated_member(raw, msgspec.json.encode(value))
+        rounded = _rounded(raw) if _may_be_rounded(raw) else None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise NoJson(f"{what} is no JSON: {error}") from error
     if twice is not None:
         raise NoJson(f"{what} has the member '{join_pointer(twice)}' twice")
+    if rounded is not None:
+        raise NoJson(f"{what} has the number {rounded}, {_TOO_LONG}")
     return value
+
+
+def _rounded(raw: bytes) -> str | None:
+    """The first number that a double doesn't hold, of those with more digits than one needs."""
+    found: list[str] = []
+
+    def take(text: str) -> float:
+        value, exact = float(text), decimal.Decimal(text)
+        if len(exact.as_tuple().digits) > _DIGITS_MAX and exact not in _readings(value):
+            found.append(text)
+        return value
+
+    msgspec.json.Decoder(float_hook=take).decode(raw)
+    return found[0] if found else None
+
+
+def _readings(value: float) -> tuple[decimal.Decimal, decimal.Decimal]:
+    """What a double may have been written for: what it is written as, and what it is."""
+    return decimal.Decimal(repr(value)), decimal.Decimal(value)
 
 
 def raw_json(text: str) -> msgspec.Raw:
@@ -73,12 +103,31 @@ def _converter(kind: types.DataType, place: str) -> Converter:
     if isinstance(kind, types.ArrayType):
         item = converter(kind.elementType, f"{place}[]")
         return lambda value: [item(each) for each in value]
-    if isinstance(kind, types.FloatType | types.DoubleType):
+    if isinstance(kind, types.VariantType):
+        return lambda value: raw_json(types.VariantVal(**value).toJson())
+    if isinstance(kind, types.DecimalType):
+        return lambda value: _whole_or_decimal(value, place)
+    if isinstance(kind, types.FloatType):
+        return lambda value: _shortest(_finite(value, place))
+    if isinstance(kind, types.DoubleType):
         return lambda value: _finite(value, place)
     for kinds, convert in _SIMPLE:
         if isinstance(kind, kinds):
             return convert
     raise NoJson(f"{place} has the type {kind.simpleString()}, which has no JSON form; cast it")
+
+
+def python_value(scalar: pa.Scalar) -> tuple[Any, str | None]:
+    """Arrow's value as Python's; or as text, and why it can't be: a timestamp beyond the year 9999
+    in UTC, or in a struct that has such a one."""
+    try:
+        return scalar.as_py(), None
+    except (OverflowError, ValueError) as error:
+        try:
+            shown = str(scalar.cast(pa.string()).as_py())
+        except pa.ArrowException:
+            shown = str(scalar.type)
+        return shown, f"it has a value that JSON can't be made of ({error})"
 
 
 def _of_struct(kind: types.StructType, place: str) -> Converter:
@@ -127,15 +176,28 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _whole_or_decimal(value: decimal.Decimal) -> Any:
-    return int(value) if value == value.to_integral_value() else value
+def _whole_or_decimal(value: decimal.Decimal, place: str) -> Any:
+    """Raises NoJson for one that a double would round."""
+    if value == value.to_integral_value():
+        return int(value)
+    if value != decimal.Decimal(repr(float(value))):
+        raise NoJson(f"{place} is {value}, {_TOO_LONG}")
+    return value
+
+
+def _shortest(value: float) -> float:
+    """The number with the fewest digits that is the same float of four bytes."""
+    for digits in range(6, 9):
+        shorter = float(f"{value:.{digits}g}")
+        if _FLOAT.unpack(_FLOAT.pack(shorter))[0] == value:
+            return shorter
+    return value
 
 
 _SIMPLE: Final[tuple[tuple[Any, Converter], ...]] = (
     ((types.StringType, types.CharType, types.VarcharType), _same),
     ((types.BooleanType, types.NullType), _same),
     ((types.ByteType, types.ShortType, types.IntegerType, types.LongType), _same),
-    ((types.DecimalType,), _whole_or_decimal),
     ((types.DateType, types.TimestampNTZType), _isoformat),
     ((types.TimestampType,), _instant),
     ((types.BinaryType,), _base64),

@@ -9,20 +9,55 @@ A line for each document of which the manager owns something else than it wants:
 
 None has a guard: what becomes of it is decided on the state that is written. An apply of the same
 again changes nothing there, and so does letting go of what the manager owns nothing of.
+
+In its place they have the fence of their run. Each run, and each plan, is a version of an open
+application of the manager and the prefix, and ends the one before: a line of an earlier run that
+comes late can't put back what this one has replaced.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from patching.errors import ListViolation
 from patching.ownership import OnConflict
 from patching.part_digests import part_text
+from patching.spark.job_version import Version, VersionRefused, applications, step
 from patching.spark.json_values import NoJson
+from patching.spark.options import Options
 from patching.spark.plan import APPLY, LET_GO, Planned, Planner, There, Wanted
 
 DEFAULT_CONFLICT: Final[OnConflict] = "refuse"
+_SHOWN_MAX: Final = 100
+
+
+class Overtaken(Exception):
+    """A later run of the manager was at the catalog already; nothing of this one was sent."""
+
+
+def next_run(options: Options, catalog: str, manager: str, prefix: str, now_us: int) -> Version:
+    """The version of a run that begins now. Raises RequestError."""
+    about = hashlib.blake2b(f"{manager}\0{prefix}".encode(), digest_size=8).hexdigest()
+    name = f"spark-sync-{manager[:_SHOWN_MAX]}-{about}"
+    known = {each["application"]: each for each in applications(options, catalog)}
+    last = max(known[name]["version"] or 0, known[name]["finished"] or 0) if name in known else 0
+    return Version(name, max(now_us, last + 1), open=True)
+
+
+def begin_run(options: Options, catalog: str, run: Version) -> str:
+    """The fence of its lines. Raises Overtaken and VersionRefused."""
+    try:
+        with options.open_transport() as transport:
+            record = step(transport, options, catalog, run)
+    except VersionRefused as error:
+        if getattr(error.__cause__, "code", None) != "application_conflict":
+            raise
+        raise Overtaken(f"another run of this manager began later: {error}") from error
+    if record["finished"] is not None and record["finished"] >= run.number:
+        raise Overtaken("another run of this manager began later, and is done")
+    return str(record["fence"])
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,12 @@ OPTIONS: Final = (
     OptionRow("batchSize", "1000", "maximum lines of a bulk request", parsers.number(1), (WRITE,)),
     OptionRow(
         "idempotency",
-        "job",
-        "`job`: keys made from the job or micro-batch, so that a row that is sent twice is applied "
-        "once; `column`: each row has its own; `none`: rows are applied at least once",
-        parsers.one_of("job", "column", "none"),
+        None,
+        "how a row that is sent twice is known: `content`, by what it asks for and its count among "
+        "equal rows (named jobs and queries, if nothing is said); `job`, by its place among the "
+        "rows of its document (other jobs); `column`: each row has its own key; `none`: rows are "
+        "applied at least once",
+        parsers.one_of("content", "job", "column", "none"),
         (WRITE,),
     ),
     OptionRow(
@@ -151,6 +153,14 @@ OPTIONS: Final = (
         None,
         "folder, on the driver's file system, for a report of each job or micro-batch",
         parsers.folder,
+        (WRITE,),
+    ),
+    OptionRow(
+        "rowMode",
+        "upsert",
+        "which documents rows are for: `create` those that aren't there, `update` those that are, "
+        "`upsert` all; others are passed over, and counted. A column `mode` overrules it",
+        parsers.one_of("upsert", "create", "update"),
         (WRITE,),
     ),
     OptionRow(
@@ -242,6 +252,13 @@ OPTIONS: Final = (
     OptionRow("endingRevision", None, "the last commit: its revision", parsers.number(0), (READ,)),
 )
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+# What Delta calls them.
+_ALIASES: Final = {
+    "startingversion": "startingRevision",
+    "endingversion": "endingRevision",
+    "versionasof": "revision",
+    "timestampasof": "timestamp",
+}
 # Options for Spark itself, which passes them on.
 _FOR_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
 # Options that Spark adds by itself.
@@ -263,13 +280,14 @@ class Options:
     retry_timeout: float = 120.0
     max_retries: int | None = None
     batch_size: int = 1000
-    idempotency: str = "job"
+    idempotency: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
     txn_principals: tuple[str, ...] | None = None
     on_error: str = "fail"
     dead_letter_path: str | None = None
     report_path: str | None = None
+    row_mode: str = "upsert"
     message: str | None = None
     manager: str | None = None
     conflict: str | None = None
@@ -294,10 +312,14 @@ class Options:
         READ_STREAM or LOAD. Raises OptionRefused.
         """
         values = {_field(option): _default(option) for option in OPTIONS}
+        lower = {name.lower() for name in given}
         for name, value in given.items():
             if name.lower() in _FOR_SPARK:
                 continue
-            option = _known(name)
+            alias = _ALIASES.get(name.lower())
+            if alias is not None and alias.lower() in lower:
+                raise OptionRefused(name, f"it means {alias}, which is there, too")
+            option = _known(alias or name)
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
             values[_field(option)] = _parsed(option, value)
@@ -306,6 +328,11 @@ class Options:
         options = cls(**values)
         options._require_consistent(use)
         return options
+
+    def keyed(self, *, shared: bool) -> str:
+        """How keys are made, a value of the option ``idempotency``; ``shared``: the job, or the
+        query, may be started again."""
+        return self.idempotency or ("content" if shared else "job")
 
     def open_transport(self) -> Transport:
         """A connection pool of its own, to be closed by the caller."""
@@ -358,7 +385,7 @@ class Options:
 
 def for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
     """``given`` without the options that are for other uses alone."""
-    known = {name: _BY_NAME.get(name.lower()) for name in given}
+    known = {name: _BY_NAME.get(_ALIASES.get(name.lower(), name).lower()) for name in given}
     return {name: given[name] for name, each in known.items() if each is None or use in each.uses}
 
 

@@ -16,7 +16,16 @@ from patching.spark.options import OptionRefused
 
 _EXAMPLES_MAX = 5
 _UNFINISHED: Final = ".unfinished"
-_SUMMED: Final = ("applied", "replayed", "unchanged", "skipped", "retried", "left_to_others")
+_BATCHES_KEPT: Final = 1_000
+_SUMMED: Final = (
+    "applied",
+    "replayed",
+    "unchanged",
+    "passed_over",
+    "skipped",
+    "retried",
+    "left_to_others",
+)
 
 
 @dataclass(slots=True)
@@ -24,6 +33,7 @@ class OutcomeCounts:
     """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
     refused. ``retried``: rows that had to be sent more than once by the same attempt.
+    ``passed_over``: rows whose mode is for documents that aren't there, or are.
     ``left_to_others``: leaves that applies skipped because others own them."""
 
     applied: int = 0
@@ -32,6 +42,7 @@ class OutcomeCounts:
     skipped: int = 0
     retried: int = 0
     left_to_others: int = 0
+    passed_over: int = 0
     examples: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
 
@@ -42,6 +53,7 @@ class OutcomeCounts:
 
     def __str__(self) -> str:
         left = f", {self.left_to_others} leaves left to others" * bool(self.left_to_others)
+        left += f", {self.passed_over} passed over by their mode" * bool(self.passed_over)
         return (
             f"{self.applied} applied ({self.replayed} of them when sent before), "
             f"{self.unchanged} changed nothing, {self.skipped} skipped, {self.retried} retried"
@@ -58,6 +70,7 @@ class TaskWritten(WriterCommitMessage):
     counts: OutcomeCounts
     finished: dict[str, bool] = field(default_factory=dict)
     sample: bytes = b""
+    origin: str = ""
 
 
 def total(messages: Iterable[WriterCommitMessage | None]) -> OutcomeCounts:
@@ -107,6 +120,13 @@ class Reports:
             except OSError as error:
                 raise OptionRefused("reportPath", f"it can't be made: {error}") from error
 
+    def write_batch(self, number: int, counts: OutcomeCounts, *, done: bool) -> None:
+        """A micro-batch's, in the place of the one that was made a thousand before."""
+        self.write(f"micro-batch-{number}", counts, done=done)
+        if self._folder is not None and number >= _BATCHES_KEPT:
+            old = self._folder / f"micro-batch-{number - _BATCHES_KEPT}.json"
+            old.unlink(missing_ok=True)
+
     def write(
         self, name: str, counts: OutcomeCounts, *, done: bool, finished_before: Sequence[str] = ()
     ) -> None:
@@ -121,9 +141,28 @@ class Reports:
         begun.replace(self._folder / f"{name}.json")
 
 
+def settle_letters(folder: str | None, origin: str, counts: OutcomeCounts) -> None:
+    """Give the files of the attempts that count their names, and take away those of an earlier run
+    of the same job; ``counts`` tells where they are. Called once, on the driver."""
+    if folder is None:
+        return
+    told = []
+    for path in map(Path, counts.dead_letters):
+        begun = Path(f"{path}{_UNFINISHED}")
+        try:
+            told.append(str(begun.rename(path)))
+        except OSError:
+            told.append(f"{begun} of its executor: the driver doesn't see that folder")
+    for each in Path(folder).glob(f"{origin}-*.jsonl"):
+        if str(each) not in told:
+            each.unlink(missing_ok=True)
+    counts.dead_letters = told
+
+
 class DeadLetters:
-    """The file is made with its first row, and has its name when the attempt is done: what an
-    attempt that failed had put aside stays behind as ``….unfinished``, its successor starts over.
+    """The file is made with its first row. It is ``….unfinished`` until the driver knows that the
+    attempt is one that counts (``settle_letters``): what one that failed or lost had put aside
+    stays behind like that.
     """
 
     def __init__(self, folder: str, name: str) -> None:
@@ -137,11 +176,11 @@ class DeadLetters:
         self._file.write(msgspec.json.encode(letter) + b"\n")
 
     def finish(self) -> str | None:
-        """The file's path; None where there was nothing to put aside."""
+        """The path that the file is to have; None where there was nothing to put aside."""
         if self._file is None:
             return None
         self.close()
-        return str(Path(f"{self._path}{_UNFINISHED}").rename(self._path))
+        return str(self._path)
 
     def close(self) -> None:
         if self._file is not None:

@@ -38,7 +38,9 @@ INVALID: Final = "invalid"
 WRITES: Final = (CREATE, PATCH, DELETE, APPLY, LET_GO)
 
 # A row for each document that is to be written or can't be, and one for all that needn't be.
-SCHEMA: Final = "action string, key string, line string, detail string, documents long"
+SCHEMA: Final = (
+    "action string, key string, line string, detail string, documents long, wanted string"
+)
 _ROW: Final = schema_of_text(SCHEMA)
 _SHOWN_MAX: Final = 80
 _DIGEST_BYTES: Final = 12
@@ -54,13 +56,29 @@ class There(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The planned action on a document: ``line`` requests it, ``detail`` says why it can't be."""
+    """The planned action on a document: ``line`` requests it, ``detail`` says why it can't be.
+    ``wanted`` is the document as JSON where the line hasn't got it: for another look at what is
+    there."""
 
     action: str
     key: str | None
     line: str | None = None
     detail: str | None = None
     documents: int = 1
+    wanted: str | None = None
+
+
+class _Line(msgspec.Struct):
+    op: str
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def wanted_of(line: str, wanted: str | None) -> str | None:
+    """The document that a planned line is about, as JSON; None where it is to be deleted."""
+    if wanted is not None:
+        return wanted
+    value = msgspec.json.decode(line, type=_Line).value
+    return None if isinstance(value, msgspec.UnsetType) else bytes(value).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +141,17 @@ class Planner:
             members = {"op": "patch", "patch": changes, "if_match": there.etag}
             if lists:  # it names items by key
                 members["array_primary_keys"] = {}
-        return self._planned(PATCH, key, members)
+        planned = self._planned(PATCH, key, members)
+        if members["op"] == "put":
+            return planned
+        return planned._replace(wanted=encode(value).decode())
 
     def value(self, wanted: Wanted) -> Any:
         """The document as decoded JSON. Raises NoJson, and for a key that can't be."""
         key = wanted.key
         if key is None:
-            raise NoJson(f"{wanted.copies} rows have no key: {_shown(wanted.value)}")
+            rows = "1 row has" if wanted.copies == 1 else f"{wanted.copies} rows have"
+            raise NoJson(f"{rows} no key: {_shown(wanted.value)}")
         if not key:
             raise NoJson("a key can't be empty")
         if wanted.copies > 1:

@@ -18,9 +18,17 @@ from pyspark.sql.types import StructType
 
 from patching.spark.columns import Columns
 from patching.spark.idempotency import require_apart
-from patching.spark.job_version import Version, finish
+from patching.spark.job_version import Version, finish, give_up, is_there
 from patching.spark.options import OptionRefused, Options
-from patching.spark.outcomes import Reports, finished, report, samples, total
+from patching.spark.outcomes import (
+    Reports,
+    TaskWritten,
+    finished,
+    report,
+    samples,
+    settle_letters,
+    total,
+)
 from patching.spark.task_write import Attempt, write_rows
 
 if TYPE_CHECKING:
@@ -53,8 +61,9 @@ class MetadataWriter(DataSourceArrowWriter):
             )
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
-        self._version = _named_version(options)
-        self._origin = _job(self._version)
+        named = _named_version(options)
+        self._origin = _job(named)
+        self._version = named or Version(f"spark-{self._origin}", 0, open=True)
         self._reports = Reports(options.report_path)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
@@ -64,7 +73,8 @@ class MetadataWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raises PartitionsOverlap and VersionRefused: then the version isn't finished."""
         counts, before = total(messages), self._finish(messages)
-        what = f"{self._version or self._origin} is done"
+        settle_letters(self._options.dead_letter_path, self._origin, counts)
+        what = f"{self._origin if self._version.open else self._version} is done"
         if before:
             what += f" (in {', '.join(before)} it was before, and nothing was sent)"
         report(what, counts)
@@ -72,17 +82,24 @@ class MetadataWriter(DataSourceArrowWriter):
 
     def _finish(self, messages: list[WriterCommitMessage | None]) -> list[str]:
         """The catalogs where its version was finished before."""
-        if self._version is None:
+        catalogs = finished(messages)
+        if self._version.open:
+            give_up(self._options, self._version, catalogs)
             return []
         require_apart(samples(messages))
-        catalogs = finished(messages)
-        if self._options.catalog is not None:
-            catalogs.setdefault(self._options.catalog, False)
+        common = self._options.catalog
+        # A frame without rows doesn't make a catalog.
+        if common is not None and common not in catalogs and is_there(self._options, common):
+            catalogs[common] = False
         finish(self._options, self._version, catalogs)
         return sorted(catalog for catalog, was in catalogs.items() if was)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         counts = total(messages)
+        if self._version.open:
+            # Where it is known to have written, or may have.
+            catalogs = finished(messages)
+            give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
             f"{self._origin} FAILED, and nothing is undone; of the tasks that were done (the error "
             "of the one that failed tells what that one applied)",
@@ -105,17 +122,19 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             )
         if options.txn_app_id is not None:
             raise OptionRefused("txnAppId", "a query's micro-batches have names already")
-        if options.txn_principals is not None and options.idempotency != "job":
-            raise OptionRefused("txnPrincipals", "it is for idempotency=job alone")
+        if options.txn_principals is not None and options.idempotency in ("column", "none"):
+            raise OptionRefused("txnPrincipals", f"not with idempotency={options.idempotency}")
+        self._run = uuid.uuid4().hex
         self._columns = Columns(schema, options, of_table=of_table)
         self._options = options
         self._reports = Reports(options.report_path)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         query, batch = _micro_batch()
-        version = None
-        if self._options.idempotency == "job":
-            version = Version(f"spark-query-{query}", int(batch))
+        if self._options.idempotency in ("column", "none"):
+            version = Version(f"spark-query-rows-{query}", int(batch), open=True)
+        else:
+            version = Version(f"spark-query-{query}", int(batch), self._run)
         attempt = Attempt.of_task(f"{query}-{batch}", version)
         return write_rows(iterator, self._columns, self._options, attempt)
 
@@ -127,8 +146,10 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         """Raises PartitionsOverlap: then Spark has the micro-batch sent again."""
         counts = total(messages)
         require_apart(samples(messages))
+        for origin in {each.origin for each in messages if isinstance(each, TaskWritten)}:
+            settle_letters(self._options.dead_letter_path, origin, counts)
         report(f"micro-batch {batchId} is done", counts)
-        self._reports.write(f"micro-batch-{batchId}", counts, done=True)
+        self._reports.write_batch(batchId, counts, done=True)
 
     def abort(
         self,
@@ -141,7 +162,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             "it is sent again. Of the tasks that were done",
             counts,
         )
-        self._reports.write(f"micro-batch-{batchId}", counts, done=False)
+        self._reports.write_batch(batchId, counts, done=False)
 
 
 def _named_version(options: Options) -> Version | None:
@@ -149,7 +170,7 @@ def _named_version(options: Options) -> Version | None:
         if options.txn_principals is not None:
             raise OptionRefused("txnPrincipals", "it goes with txnAppId")
         return None
-    return Version(options.txn_app_id, options.txn_version)
+    return Version(options.txn_app_id, options.txn_version, uuid.uuid4().hex)
 
 
 def _job(version: Version | None) -> str:

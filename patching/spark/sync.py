@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,34 +27,47 @@ from typing import Any, Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StringType
 
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.ownership import OnConflict
 from patching.spark.catalog_reads import catalog_reads
 from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
-from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner
+from patching.spark.job_version import Version, give_up
+from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, next_run
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.remote import parallelism
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
 
 from . import delivery, plan
 from .datasource import register
-from .delivery import Delivery
+from .delivery import Delivery, fence_member
 from .desired import DesiredInvalid, invalid, wanted_rows
 from .plan import Planner
 
 Progress = Callable[[str], None]
-_OURS: Final = (
-    "revision",
-    "timestamp",
-    "type",
-    "key",
-    "onerror",
-    "idempotency",
-    "manager",
-    "conflict",
+# The options of the data source that are for all that this package does beside it.
+COMMON_OPTIONS: Final = frozenset(
+    (
+        "url",
+        "catalog",
+        "token",
+        "tokenfile",
+        "cafile",
+        "certificatefile",
+        "keyfile",
+        "timeout",
+        "retrytimeout",
+        "maxretries",
+        "partitions",
+        "prefix",
+        "pinseconds",
+    )
 )
+_OPTIONS: Final = COMMON_OPTIONS | {"batchsize", "message"}
+# Which share of the documents may be deleted, unless another is said.
+MAX_DELETES: Final = 0.5
 
 
 def sync(
@@ -71,6 +84,7 @@ def sync(
     conflict: OnConflict = DEFAULT_CONFLICT,
     rounds: int = 5,
     allow_empty: bool = False,
+    max_deletes: float = MAX_DELETES,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> SyncReport:
@@ -78,13 +92,15 @@ def sync(
 
     Column ``key`` holds the keys and column ``document`` the documents: JSON strings, structs, maps
     or arrays. Without a column of that name, all other columns form one object. Other documents of
-    the catalog stay; ``delete`` deletes them, but all of them only with ``allow_empty``.
-    ``prefix``: keys outside it are neither wanted nor deleted.
+    the catalog stay; ``delete`` deletes them, but all of them only with ``allow_empty``, and no
+    more than ``max_deletes`` without it: an int is a number of documents, a float up to 1 their
+    share of those that are there. ``prefix``: keys outside it are neither wanted nor deleted.
 
     ``manager`` applies its part of each document, and owns that: fields of others stay, and what it
     sent before and no longer sends goes. ``conflict`` says what becomes of leaves that others own.
     ``delete`` then lets go of all that it owns of other documents, and deletes those that nobody
-    owns anything of because of that.
+    owns anything of because of that. Of the runs of a manager with one ``prefix``, the one that
+    began last counts: lines of the others are refused from its first line on.
 
     A document that somebody else writes between the comparison and the write is compared again, in
     at most ``rounds`` rounds, and ends as ``desired`` has it. Attributes are never touched.
@@ -92,14 +108,15 @@ def sync(
     ``partitions`` is the number of tasks (default: as many as run at a time).
 
     Raises DesiredInvalid before anything is sent, for null, empty or repeated keys and for
-    documents that aren't JSON; ValueError for columns and options. A later error (the gateway is
+    documents that aren't JSON, and for more deletes than may be; ValueError for columns and
+    options; Overtaken where a later run of the manager was faster. A later error (the gateway is
     out of reach, say) leaves some of the writes done; another ``sync`` does the rest.
     """
     if rounds < 1:
         raise ValueError("there must be one round at least")
     work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
     work.manage(manager, conflict)
-    return work.sync(delete, allow_empty, rounds)
+    return work.sync(_Deletes(delete, allow_empty, max_deletes), rounds)
 
 
 def write_plan(
@@ -116,6 +133,7 @@ def write_plan(
     manager: str | None = None,
     conflict: OnConflict = DEFAULT_CONFLICT,
     allow_empty: bool = False,
+    max_deletes: float = MAX_DELETES,
     overwrite: bool = False,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -123,11 +141,13 @@ def write_plan(
     """Write the lines that ``sync`` would send into files below ``path``, and send nothing.
 
     The files are bodies of ``POST /v1/bulk``. Their guards hold whenever, and however often, they
-    are sent: see ``replay``. Arguments and errors are those of ``sync``.
+    are sent: see ``replay``. Arguments and errors are those of ``sync``. Those of a manager have
+    the fence of a run of it: they are good until its next run or plan, and while idempotency keys
+    are remembered.
     """
     work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
     work.manage(manager, conflict)
-    return work.write_plan(path, delete, allow_empty, overwrite)
+    return work.write_plan(path, _Deletes(delete, allow_empty, max_deletes), overwrite)
 
 
 def replay(
@@ -178,6 +198,7 @@ class _Work:
     lists: ListDeclarations = NO_DECLARATIONS
     manager: str | None = None
     conflict: OnConflict = DEFAULT_CONFLICT
+    version: Version | None = None
 
     @classmethod
     def of(
@@ -227,24 +248,28 @@ class _Work:
         Options.parse({"url": self.writing.url, **terms}, WRITE)
         self.manager, self.conflict = manager, conflict
 
-    def sync(self, delete: bool, allow_empty: bool, rounds: int) -> SyncReport:
+    def sync(self, deletes: _Deletes, rounds: int) -> SyncReport:
+        self._number()
         with ExitStack() as kept:
             revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}"))
             self.lists = declared_lists(self.reading, revision)
-            planned = self._planned(kept, revision, delete)
-            counts = self._checked(planned, may_delete_all=allow_empty or not delete)
+            planned = self._planned(kept, revision, deletes.wanted)
+            counts = self._checked(planned, deletes)
+            fence = self._begun(counts)
+            if fence is not None:
+                kept.callback(self._end)
             report = SyncReport(self.catalog, revision, rounds=0)
             while True:
                 known = report.unchanged + counts.get(plan.UNCHANGED, 0)
                 report = replace(report, unchanged=known, lost=0)
                 if not _to_send(counts):
                     return self._finished(report)
-                outcomes = self._deliver(kept, planned, _to_send(counts), report.rounds + 1)
+                outcomes = self._deliver(kept, planned, counts, report.rounds + 1, fence)
                 report = counted(report, outcomes)
                 if not report.lost or report.rounds == rounds:
                     break
                 self.progress(f"looking again at {report.lost:,} documents that others changed")
-                planned = self._planned_again(kept, outcomes, report.rounds + 1)
+                planned = self._planned_again(kept, planned, outcomes, report.rounds + 1)
                 counts = self._checked(planned)
             return self._finished(with_lost(report, outcomes))
 
@@ -252,14 +277,33 @@ class _Work:
         seconds = time.monotonic() - self.begun
         return replace(report, rounds=max(report.rounds, 1), seconds=seconds)
 
-    def write_plan(self, path: str, delete: bool, allow_empty: bool, overwrite: bool) -> PlanReport:
+    def _number(self) -> None:
+        """Begun later means later, whoever sends first."""
+        if self.manager is not None:
+            about = (self.catalog, self.manager, self.prefix)
+            self.version = next_run(self.writing, *about, time.time_ns() // 1_000)
+
+    def _begun(self, counts: Mapping[str, int]) -> str | None:
+        """The fence of a manager's lines, where there are any."""
+        if self.version is None or not _to_send(counts):
+            return None
+        return begin_run(self.writing, self.catalog, self.version)
+
+    def _end(self) -> None:
+        assert self.version is not None
+        give_up(self.writing, self.version, [self.catalog])
+
+    def write_plan(self, path: str, deletes: _Deletes, overwrite: bool) -> PlanReport:
+        self._number()
         with ExitStack() as kept:
             revision = kept.enter_context(held_revision(self.reading, f"plan {self.run}"))
             self.lists = declared_lists(self.reading, revision)
-            planned = self._planned(kept, revision, delete)
-            counts = self._checked(planned, may_delete_all=allow_empty or not delete)
+            planned = self._planned(kept, revision, deletes.wanted)
+            counts = self._checked(planned, deletes)
             self.progress(f"writing {_to_send(counts):,} lines")
-            lines = planned.where(F.col("line").isNotNull()).select("line")
+            line, end = F.col("line"), fence_member(self._begun(counts))
+            whole = F.concat(line.substr(F.lit(1), F.length(line) - 1), F.lit(end))
+            lines = planned.where(line.isNotNull()).select(whole.alias("line"))
             lines.write.mode("overwrite" if overwrite else "error").text(path)
             return PlanReport(
                 self.catalog,
@@ -283,11 +327,14 @@ class _Work:
         rows = compared(self.wanted, there, "full_outer" if delete else "left_outer")
         return _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
 
-    def _planned_again(self, kept: ExitStack, outcomes: DataFrame, number: int) -> DataFrame:
-        """The rows of a plan for the lost keys, made from the catalog as it is now."""
+    def _planned_again(
+        self, kept: ExitStack, planned: DataFrame, outcomes: DataFrame, number: int
+    ) -> DataFrame:
+        """The rows of a plan for the lost keys, made from the catalog as it is now. What is wanted
+        of them is in the plan before: the source isn't read again."""
         revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}, {number}"))
         lost = outcomes.where(F.col("outcome") == delivery.LOST).select("key")
-        again = lost.join(self.wanted, "key", "left_outer").select("key", "copies", "value")
+        again = lost.join(planned, "key").select("key", "line", "wanted")
         planner = KeyedPlanner(self._planner(number), self.reading, revision)
         return _kept(kept, again.mapInArrow(planner.batches, plan.SCHEMA))
 
@@ -295,7 +342,8 @@ class _Work:
         common: dict[str, Any] = {
             "catalog": self.catalog,
             "run": f"{self.run}.{number}",
-            "kind": self.wanted.schema["value"].dataType,
+            # After the first time, it is the JSON of the plan before.
+            "kind": self.wanted.schema["value"].dataType if number == 1 else StringType(),
             "prefix": self.prefix,
             "message": self.message,
             "lists": self.lists,
@@ -304,22 +352,63 @@ class _Work:
             return Planner(**common)
         return ManagedPlanner(**common, manager=self.manager, conflict=self.conflict)
 
-    def _checked(self, planned: DataFrame, *, may_delete_all: bool = True) -> dict[str, int]:
+    def _checked(self, planned: DataFrame, deletes: _Deletes | None = None) -> dict[str, int]:
         """Documents by action. Raises DesiredInvalid."""
         counts = totals(planned, "action")
         if counts.get(plan.INVALID):
             raise invalid(planned.where(F.col("action") == plan.INVALID), counts[plan.INVALID])
-        deletes = counts.get(plan.DELETE, 0) + counts.get(plan.LET_GO, 0)
-        if deletes and deletes == sum(counts.values()) and not may_delete_all:
-            detail = f"it is empty: all of {deletes} documents would be deleted (see allow_empty)"
-            raise DesiredInvalid([(None, detail)], 1)
+        if deletes is not None:
+            deletes.require_few(counts)
         return counts
 
-    def _deliver(self, kept: ExitStack, planned: DataFrame, lines: int, number: int) -> DataFrame:
+    def _deliver(
+        self,
+        kept: ExitStack,
+        planned: DataFrame,
+        counts: Mapping[str, int],
+        number: int,
+        fence: str | None,
+    ) -> DataFrame:
         """Send the lines; returns the rows of their outcomes."""
-        self.progress(f"sending {lines:,} changes" + (f", round {number}" if number > 1 else ""))
+        lines = f"sending {_to_send(counts):,} changes"
+        self.progress(lines + (f", round {number}" if number > 1 else ""))
         sent = planned.where(F.col("line").isNotNull()).select("line")
-        return _kept(kept, sent.mapInArrow(Delivery(self.writing).batches, delivery.SCHEMA))
+        return _kept(kept, sent.mapInArrow(Delivery(self.writing, fence).batches, delivery.SCHEMA))
+
+
+@dataclass(frozen=True)
+class _Deletes:
+    """Whether documents that aren't wanted go, and how many of them at most.
+
+    Raises ValueError for a share that is none.
+    """
+
+    wanted: bool
+    may_be_all: bool
+    most: float
+
+    def __post_init__(self) -> None:
+        if self.most < 0 or (isinstance(self.most, float) and self.most > 1):
+            raise ValueError(
+                f"max_deletes is a number of documents, or a share from 0.0 to 1.0, not {self.most}"
+            )
+
+    def require_few(self, counts: Mapping[str, int]) -> None:
+        """Raises DesiredInvalid."""
+        deletes = counts.get(plan.DELETE, 0) + counts.get(plan.LET_GO, 0)
+        if not deletes or self.may_be_all:
+            return
+        if deletes == sum(counts.values()):
+            detail = f"it is empty: all of {deletes} documents would be deleted (see allow_empty)"
+            raise DesiredInvalid([(None, detail)], 1)
+        there = sum(counts.values()) - counts.get(plan.CREATE, 0)
+        most = self.most * there if isinstance(self.most, float) else self.most
+        if deletes > most:
+            detail = (
+                f"it lacks {deletes:,} of the {there:,} documents that are there, which would be "
+                f"deleted: more than max_deletes={self.most} lets go"
+            )
+            raise DesiredInvalid([(None, detail)], 1)
 
 
 def declared_lists(reading: Options, head: int) -> ListDeclarations:
@@ -330,16 +419,19 @@ def declared_lists(reading: Options, head: int) -> ListDeclarations:
         return reads.lists()
 
 
-def options_for(given: Mapping[str, Any], use: str) -> dict[str, str]:
-    """The options for ``use``, as texts; unknown ones stay, to be refused later."""
+def options_for(
+    given: Mapping[str, Any], use: str, meant: Container[str] = _OPTIONS
+) -> dict[str, str]:
+    """The options for ``use``, as texts; unknown ones stay, to be refused later. ``meant`` are
+    those that mean something here. Raises OptionRefused for others."""
     known = {option.name.lower(): option for option in OPTIONS}
     chosen = {}
     for name, value in given.items():
         option = known.get(name.lower())
+        if option is not None and name.lower() not in meant:
+            raise OptionRefused(option.name, "it means nothing here")
         if option is None or use in option.uses:
             chosen[option.name if option else name] = str(value)
-        elif name.lower() in _OURS:
-            raise OptionRefused(option.name, "this is decided by sync itself")
     return chosen
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from patching.client import BulkAnswer, BulkLine, RequestError
 from patching.client.bulk_writer import BulkWriter
 from patching.spark.columns import Columns, RowRefused
 from patching.spark.job_version import FenceKeeper, Version, VersionRefused
-from patching.spark.json_values import encode
+from patching.spark.json_values import encode, python_value
 from patching.spark.options import Options, naming_the_option
 from patching.spark.outcomes import DeadLetters, OutcomeCounts, TaskWritten
 
@@ -31,7 +32,8 @@ _ANOTHER: Final = (
     "it isn't the row that an earlier attempt had in its place among the rows of its document, and "
     "it is not applied beside that: the frame was computed differently, or the rows of a document "
     "came in another order (`sortWithinPartitions` keeps it) or are in several partitions "
-    "(`repartition('key')` has them in one)"
+    "(`repartition('key')` has them in one); with idempotency=content, which a new version can "
+    "begin with, they may"
 )
 
 
@@ -61,7 +63,7 @@ class Attempt:
     @property
     def key_prefix(self) -> str:
         """What the keys of its rows begin with; those of a version are the application's."""
-        if self.version is not None:
+        if self.version is not None and not self.version.open:
             return f"spark-{self.version.number}"
         return f"spark-{self.origin}-{self.partition}"
 
@@ -109,10 +111,12 @@ class WriteFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """``ordinal``: its place among those of the partition, from 0."""
+    """``ordinal``: its place among those of the partition, from 0. ``bad``: a column whose value
+    Python has nothing for, and why; it is shown as text in ``values``."""
 
     ordinal: int
     values: Mapping[str, Any]
+    bad: tuple[str, str] | None = None
 
 
 def write_rows(
@@ -127,17 +131,35 @@ def write_rows(
         version = attempt.version
         fences = None if version is None else FenceKeeper(transport, options, version)
         writing = _Writing(columns, options, attempt, keys, fences)
-        return writing.run(_rows(batches), BulkWriter(transport, terms))
+        return writing.run(_rows(batches, columns.names), BulkWriter(transport, terms))
 
 
-def _rows(batches: Iterable[RecordBatch]) -> Iterator[_Row]:
+def _rows(batches: Iterable[RecordBatch], names: Sequence[str]) -> Iterator[_Row]:
     """As Python has them only slice by slice: a batch may be of any size."""
     ordinal = 0
     for batch in batches:
-        for piece in _slices(batch):
-            for values in piece.to_pylist():
-                yield _Row(ordinal, values)
+        for piece in _slices(batch.rename_columns(list(names))):
+            for values, bad in _values(piece):
+                yield _Row(ordinal, values, bad)
                 ordinal += 1
+
+
+def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], tuple[str, str] | None]]:
+    """Each row's values; and the first column whose value can't be had, with why."""
+    plain = None
+    with suppress(OverflowError, ValueError):
+        plain = piece.to_pylist()
+    if plain is not None:
+        yield from ((each, None) for each in plain)
+        return
+    for row in range(piece.num_rows):
+        values: dict[str, Any] = {}
+        bad: tuple[str, str] | None = None
+        for name, column in zip(piece.schema.names, piece.columns, strict=True):
+            values[name], why = python_value(column[row])
+            if why is not None and bad is None:
+                bad = name, why
+        yield values, bad
 
 
 def _slices(batch: RecordBatch) -> Iterator[RecordBatch]:
@@ -167,7 +189,9 @@ class _Writing:
         self._counts = OutcomeCounts()
         self._letters: DeadLetters | None = None
         if options.dead_letter_path is not None:
-            name = f"{attempt.origin}-{attempt.partition}-{attempt.number}-{attempt.id}"
+            number = f"{attempt.partition}-{attempt.number}-{attempt.id}"
+            run = attempt.version.run if attempt.version else None
+            name = "-".join(filter(None, (attempt.origin, run, number)))
             self._letters = DeadLetters(options.dead_letter_path, name)
         self._failed = Failed()
         # Why the task is to fail, as soon as all that was sent is answered.
@@ -185,8 +209,10 @@ class _Writing:
             if self._letters:
                 self._letters.close()
         finished = dict(self._fences.finished) if self._fences else {}
-        sample = self._keys.sample if self._fences else b""
-        return TaskWritten(self._attempt.partition, self._counts, finished, sample)
+        version = self._attempt.version
+        sample = self._keys.sample if version is not None and not version.open else b""
+        partition, origin = self._attempt.partition, self._attempt.origin
+        return TaskWritten(partition, self._counts, finished, sample, origin)
 
     def _lines(self, rows: Iterable[_Row]) -> Iterator[BulkLine]:
         """Until the rows are over or one of them fails the task."""
@@ -210,18 +236,22 @@ class _Writing:
     def _line(self, row: _Row) -> BulkLine | None:
         """None where the row's version was finished."""
         catalog, document = self._columns.subject(row.values)
-        key = None
-        if self._options.idempotency == "job":
-            key = self._keys.key(catalog, document)
-        fence = None
+        keys, begun, key = self._options.keyed(shared=False), None, None
         if self._fences is not None:
-            fence = self._fences.fence(catalog)
-            if fence is None:
+            begun = self._fences.begun(catalog)
+            if begun.finished:
                 return None
+            keys = begun.keys
+        if keys == "job":  # of a bad row, too, which keeps its place
+            key = self._keys.key(catalog, document)
+        if row.bad is not None:
+            raise RowRefused(*row.bad)
         asked = self._columns.ask(row.values)
+        if keys == "content":
+            key = self._keys.row_key(asked.identity)
         key = asked.idempotency_key or key
         text = asked.text if key is None else _with(asked.text, idempotency_key=key)
-        text = text if fence is None else _with(text, fence=fence)
+        text = text if begun is None else _with(text, fence=begun.fence)
         return BulkLine(text, key is not None, row)
 
     def _note(self, answer: BulkAnswer) -> None:
@@ -230,6 +260,10 @@ class _Writing:
         counts.left_to_others += len((answer.content or {}).get("skipped", ()))
         if not answer.decided:
             self._leave_undecided(answer)
+        elif answer.error is not None and self._columns.is_passed_over(
+            answer.line.subject.values, answer.error.code
+        ):
+            counts.passed_over += 1
         elif answer.error is not None:
             self._take_refusal(answer.line.subject, answer.error)
         elif answer.changed:

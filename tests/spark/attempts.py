@@ -75,16 +75,21 @@ def noted(folder: str) -> Callable[[Batches], Batches]:
 class Asleep:
     """A writing process, which is stopped (SIGSTOP) in the middle of the bulk request of this
     number. The request gets no further, and the process wakes up, when the catalog's application
-    has finished a version."""
+    whose name begins with ``of`` has finished a version."""
 
-    def __init__(self, passing: Passing, written: Written, number: int) -> None:
+    def __init__(self, passing: Passing, written: Written, number: int, of: str = "") -> None:
         self._written = written
         self._number = number
+        self._of = of
+        self._asleep = threading.Event()
         self._count = 0
         self._port = -1
         self._answers: list[dict[str, Any]] = []
         self._lock, self._answered = threading.Lock(), threading.Event()
         passing.before, passing.told = self._before, self._told
+
+    def await_sleep(self) -> None:
+        assert self._asleep.wait(WAIT_S)
 
     def late_answers(self) -> list[dict[str, Any]]:
         """Those to the lines of that request."""
@@ -100,6 +105,7 @@ class Asleep:
         process = process_at(port)
         process.suspend()
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED)  # all of its threads
+        self._asleep.set()
         while not self._is_over():
             time.sleep(0.05)
         with suppress(psutil.NoSuchProcess):  # Spark may have ended it, but not its request
@@ -107,7 +113,8 @@ class Asleep:
 
     def _is_over(self) -> bool:
         path = f"{self._written.path}/applications"
-        (record,) = self._written.transport.request("GET", path).json()["applications"]
+        listed = self._written.transport.request("GET", path).json()["applications"]
+        (record,) = (each for each in listed if each["application"].startswith(self._of))
         return record["finished"] is not None
 
     def _told(self, port: int, content: bytes) -> None:

@@ -162,7 +162,7 @@ def test_rows_are_written_and_read(spark: Any, written: Written) -> None:
     assert written.routes.export().documents == {f"k{n:03}": {"a": n} for n in range(20)}
     assert read(spark, written, partitions=3).count() == 20
     assert [row["value"] for row in read(spark, written, key="k007").collect()] == ['{"a":7}']
-    assert read(spark, written, type="commits").count() == 20
+    assert read(spark, written, type="changes").count() == 20
 
 
 def test_a_refused_row_is_told(spark: Any, written: Written) -> None:

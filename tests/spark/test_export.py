@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
-from patching.spark.desired import DesiredInvalid, read_desired
+from patching.spark.desired import read_desired
 from patching.spark.export import export_catalog, export_history
 from patching.spark.sync import replay, sync, write_plan
 from tests.service import RunningGateway
@@ -155,14 +155,6 @@ def test_an_export_reads_the_catalog_once_and_holds_it_so_long(
     assert len(read) == 1, passing.asked
     assert held[-1] == [0 if format == "history" else there.head()]
     assert there.pins() == []
-
-
-def test_a_line_that_cannot_be_read_is_shown(there: Catalog, tmp_path: Path) -> None:
-    path = tmp_path / "desired.jsonl"
-    path.write_text('{"key": "a", "document": 1}\n{"key": "b", "value": 1}\n')
-    with pytest.raises(DesiredInvalid, match=r'no key: \{"key": "b", "value": 1\}'):
-        sync(read_desired(there.spark, str(path)), there.name, url=there.url)
-    assert there.head() == 0
 
 
 def test_csv_and_parquet_are_read_by_their_columns(there: Catalog, tmp_path: Path) -> None:

@@ -303,6 +303,16 @@ def test_the_reader_for_releases_without_read_limits(written: Written) -> None:
     restarted.stop()
 
 
+def test_a_feed_that_would_go_backwards_fails(written: Written) -> None:
+    """Spark 4.1 asks for what is between its checkpoint and a head that was set back."""
+    written.put_each((f"k{number}", number) for number in range(3))
+    reader = _reader(PlainFeedReader, written, {})
+    assert reader.latestOffset() == {"revision": 3}
+    with pytest.raises(ReadFailed, match=r"is at revision 3, but the checkpoint at 41"):
+        reader.partitions({"revision": 41}, {"revision": 3})
+    reader.stop()
+
+
 def test_documents_cannot_be_streamed(written: Written) -> None:
     given = {"url": written.url, "catalog": written.catalog}
     with pytest.raises(OptionRefused, match="option 'type'"):

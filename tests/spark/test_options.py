@@ -19,6 +19,17 @@ def test_names_are_read_in_whatever_case() -> None:
     assert (options.url, options.batch_size, options.on_error) == ("http://x", 7, "skip")
 
 
+def test_some_have_the_names_of_delta() -> None:
+    given = URL | {"catalog": "c"}
+    assert Options.parse(given | {"versionAsOf": "7"}, READ).revision == 7
+    at = "2026-11-21T10:00:00Z"
+    assert Options.parse(given | {"timestampAsOf": at}, READ).timestamp == at
+    options = Options.parse(given | {"startingVersion": "3", "endingVersion": "9"}, READ)
+    assert (options.starting_revision, options.ending_revision) == ("3", 9)
+    with pytest.raises(OptionRefused, match="'versionAsOf': it means revision, which is there"):
+        Options.parse(given | {"versionAsOf": "7", "revision": "7"}, READ)
+
+
 def test_what_spark_takes_for_itself_is_left_to_it() -> None:
     given = URL | {"checkpointlocation": "/x", "queryName": "q"}
     assert Options.parse(given, WRITE) == Options.parse(URL, WRITE)

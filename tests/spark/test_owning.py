@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 from patching.client import Catalog, Gateway
 from patching.spark.desired import DesiredInvalid
 from patching.spark.sync import SyncReport, replay, sync, write_plan
+from tests.patience import WAIT_S
 from tests.service import RunningGateway
+from tests.spark.attempts import Asleep
+from tests.spark.passing import Passing
+from tests.spark.written import Written
 
 
 @pytest.fixture
@@ -164,7 +169,8 @@ def test_only_documents_that_differ_from_what_a_manager_owns_are_sent(
     there.patch("turned", [{"op": "replace", "path": "/tags", "value": ["y", "x"]}])
     wanted["tagged"] = {"tier": 1, "tags": ["y", "x"]}
     assert planned(wanted, delete=True) == (4, 2, 0)
-    assert planned({"b": wanted["b"]}, delete=True) == (1, 0, 3)  # of c and d it owns nothing
+    few = planned({"b": wanted["b"]}, delete=True, max_deletes=1.0)
+    assert few == (1, 0, 3)  # of c and d it owns nothing
     report = synced(wanted, manager="nightly", conflict="force")
     assert (report.unchanged, report.patched, report.in_step) == (4, 2, True)
     assert planned(wanted, delete=True) == (6, 0, 0)
@@ -186,6 +192,52 @@ def test_a_plan_of_a_manager_is_sent_once(
         there.apply("a", {"tier": 3}, manager="nightly")
 
 
+def test_a_plan_is_over_when_its_manager_goes_on(
+    synced: Sync, there: Catalog, gateway: RunningGateway, spark: Any, tmp_path: Path
+) -> None:
+    """With another run, or another plan: its older part would come back. Of another prefix, or
+    manager, it isn't."""
+    path = str(tmp_path / "plan")
+    synced({"a": {"tier": 1}}, write_plan, path=path, manager="nightly")
+    for other in ({"manager": "sizes"}, {"manager": "nightly", "prefix": "a"}):
+        synced({"a": {"size": 1}}, **other, conflict="skip")
+    synced({"a": {"tier": 2}}, manager="nightly")
+    report = replay(spark, path, url=gateway.url)
+    assert (report.patched, report.refused, report.in_step) == (0, 1, False)
+    assert [left.code for left in report.examples] == ["application_conflict"]
+    assert documents(there)["a"]["tier"] == 2
+    for name, tier in (("b", 3), ("c", 4)):
+        plan = str(tmp_path / name)
+        synced({"a": {"tier": tier}}, write_plan, path=plan, manager="nightly")
+    assert replay(spark, str(tmp_path / "b"), url=gateway.url).refused == 1
+    assert replay(spark, str(tmp_path / "c"), url=gateway.url).patched == 1
+    assert documents(there)["a"]["tier"] == 4
+
+
+def test_a_late_line_of_an_earlier_run_puts_nothing_back(
+    synced: Sync, there: Catalog, passing: Passing, frame: Callable[..., Any], written: Written
+) -> None:
+    """Its process sleeps in the middle of a request until the next run of the manager is done."""
+    synced({"a": {"tier": 1}}, manager="sizes")
+    rows = frame([("a", '{"tier": 1, "old": 1}')], "key string, document string")
+    asleep = Asleep(passing, written, 1, of="spark-sync-nightly")
+    reports: list[SyncReport] = []
+
+    def earlier() -> None:
+        named = {"manager": "nightly", "url": passing.url}
+        reports.append(sync(rows, written.catalog, **named, conflict="force"))
+
+    thread = threading.Thread(target=earlier)
+    thread.start()
+    asleep.await_sleep()
+    synced({"a": {"tier": 2, "new": 1}}, manager="nightly", conflict="force")
+    (answer,) = asleep.late_answers()
+    thread.join(WAIT_S)
+    assert answer["problem"]["code"] == "application_conflict"
+    assert documents(there) == {"a": {"tier": 2, "new": 1}}
+    assert [report.refused for report in reports] == [1]
+
+
 def test_what_a_manager_cannot_want_is_named(synced: Sync, there: Catalog) -> None:
     with pytest.raises(DesiredInvalid, match=r"key 'a': what a manager wants .* is an object"):
         synced({"a": [1]}, manager="nightly")
@@ -196,6 +248,6 @@ def test_what_a_manager_cannot_want_is_named(synced: Sync, there: Catalog) -> No
         synced({}, conflict="skip")
     with pytest.raises(ValueError, match="option 'manager': it must be 1 to 255"):
         synced({}, manager=" ")
-    with pytest.raises(ValueError, match="option 'manager': this is decided by sync itself"):
+    with pytest.raises(ValueError, match="option 'manager': it means nothing here"):
         synced({}, options={"manager": "nightly"})
     assert documents(there) == {"a": {}}

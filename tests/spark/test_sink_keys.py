@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
+import numpy as np
+from pyspark.sql.types import StringType, StructField, StructType
+
+from patching.spark.columns import Columns
 from patching.spark.idempotency import PartitionsOverlap, require_apart, row_keys
+from patching.spark.options import WRITE, Options
 from patching.spark.task_write import Attempt, Version
 
 
@@ -34,6 +40,39 @@ def test_keys_stay_what_they_are() -> None:
     for partition, attempt in ((3, 0), (4, 1)):
         named = Attempt("txn-1f", partition, attempt, 17, Version("nightly", 7))
         assert named.key_prefix == "spark-7"
+
+
+def test_keys_by_content_stay_what_they_are_however_a_row_is_written() -> None:
+    """Its message and author are no part of it."""
+    names = ("key", "document", "message")
+    schema = StructType([StructField(name, StringType()) for name in names])
+    options = Options.parse({"url": "http://x", "catalog": "c", "message": "nightly"}, WRITE)
+    columns = Columns(schema, options)
+    with row_keys("spark-7") as made:
+        for number, (text, message) in enumerate(
+            [('{"a": 1, "b": "é"}', None), ('{"b":"\\u00e9",\n"a":1.0}', "again")]
+        ):
+            asked = columns.ask({"key": "k", "document": text, "message": message})
+            key = made.row_key(asked.identity)
+            assert key == f"spark-7-rb2bef5eae0a23e59c5057b66570010a6-{number}"
+        other = columns.ask({"key": "l", "document": '{"a": 1, "b": "é"}', "message": None})
+        assert made.row_key(other.identity).endswith("-0")
+
+
+def test_the_samples_of_a_thousand_partitions_fit_on_a_driver() -> None:
+    samples = {partition: _sample_of(partition) for partition in range(1_000)}
+    tracemalloc.start()
+    require_apart(samples)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 3 * sum(map(len, samples.values()))
+    with pytest.raises(PartitionsOverlap, match="partitions 7 and 999 both have"):
+        require_apart(samples | {999: samples[7][:8]})
+
+
+def _sample_of(partition: int) -> bytes:
+    numbers = np.random.default_rng(partition).integers(0, 2**63, 4_096, np.uint64)
+    return np.sort(numbers).tobytes()
 
 
 def test_every_row_has_a_key_of_its_own_that_the_gateway_takes() -> None:
@@ -69,7 +108,7 @@ def test_partitions_that_share_a_document_are_told(held_max: int) -> None:
     few = [f"{n}" for n in range(40)]
     alone = {0: sample(few[:20] * 2, held_max), 3: sample(few[20:], held_max), 5: sample([])}
     require_apart(alone)
-    with pytest.raises(PartitionsOverlap, match="partitions 0 and 4 both have rows of one"):
+    with pytest.raises(PartitionsOverlap, match="partitions 0 and 4 both have a row of one"):
         require_apart(alone | {4: sample(["x", "7"], held_max)})
 
 

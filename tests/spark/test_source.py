@@ -213,6 +213,11 @@ def test_as_an_earlier_revision_or_time_had_it(spark: Any, written: Written) -> 
     at = written.routes.read().time
     written.put("a", 2)
     assert by_key(written.frame(spark, revision=1).collect()) == {"a": 1}
+    assert by_key(written.frame(spark, versionAsOf=1).collect()) == {"a": 1}
+    given = f"url '{written.url}', catalog '{written.catalog}', versionAsOf '1'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW then USING metadata OPTIONS ({given})")
+    assert by_key(spark.table("then").collect()) == {"a": 1}
+    spark.catalog.dropTempView("then")
     assert by_key(written.frame(spark, revision=2, partitions=2).collect()) == {"a": 1, "b": 1}
     there = at.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
     assert by_key(written.frame(spark, timestamp=there).collect()) == {"a": 1, "b": 1}

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from patching.client.transport import Transport
+from patching.spark import batch_writer
 from patching.spark.options import WRITE, OptionRefused, Options
 from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.sink import MetadataStreamWriter
@@ -146,6 +147,51 @@ def test_a_query_ended_anywhere_applies_each_row_once(
     assert sum(each["replayed"] for each in reports) > 0  # the request that was held last
 
 
+@pytest.mark.parametrize("before", [2, 5])
+def test_a_source_that_isnt_partitioned_by_key_gets_through_a_restart(
+    spark: Any, start: Query, passing: Passing, folder: Path, log: Any, before: int
+) -> None:
+    """As a topic is whose keys are others: when the query is started again, rows come in other
+    partitions and another order. Nothing is lost, and nothing applied twice."""
+    numbers = fill(folder, 2, 40)
+
+    def shuffled(partitions: int) -> Any:
+        source = spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1)
+        return source.json(str(folder / "rows")).repartition(partitions)
+
+    held = Held(passing, 4, applied=True)
+    query = start(frame=shuffled(before), batchSize=5, url=passing.url)
+    with held:
+        query.stop()
+    assert is_within_a_batch(folder)
+    query = start(frame=shuffled(7 - before), batchSize=7)
+    query.awaitTermination()
+    assert query.exception() is None
+    assert sorted(log()) == numbers
+
+
+def test_a_micro_batch_tries_again_what_was_refused(
+    start: Query, folder: Path, gateway: RunningGateway, catalog: str, log: Any
+) -> None:
+    fill(folder, 1, 3)
+    path = folder / "rows" / "0000.json"
+    other = json.dumps({"key": "new", "patch": json.dumps([operation(9)])})
+    path.write_text(f"{path.read_text()}\n{other}")
+    for _ in range(2):
+        query = start()
+        with pytest.raises(Exception, match="refused"):
+            query.awaitTermination()
+    assert is_within_a_batch(folder)
+    with Transport(gateway.url) as transport:
+        new = f"/v1/catalogs/{catalog}/documents/new"
+        transport.request("PUT", new, json={"log": []})
+        query = start()
+        query.awaitTermination()
+        assert query.exception() is None
+        assert transport.request("GET", new).json() == {"log": [9]}
+    assert log() == [0, 1, 2]
+
+
 def test_without_keys_a_restart_shows(
     start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
@@ -178,16 +224,15 @@ def test_in_update_mode_a_function_writes_the_batches(
     with pytest.raises(Exception, match="does not support Update mode"):
         start(mode="update", frame=counts).awaitTermination()
 
+    once = batch_writer("counts", url=gateway.url, catalog=catalog, batchSize=7)
+
     def write(batch: Any, number: int) -> None:
         log_it = batch.selectExpr(
             "key",
             "to_json(array(named_struct('op', 'add', 'path', '/log/-', 'value', count))) patch",
         )
-        writer = log_it.write.format("metadata").mode("append").option("url", gateway.url)
         for _ in range(2):
-            writer.option("catalog", catalog).option("txnAppId", "counts").option(
-                "txnVersion", number
-            ).save()
+            once(log_it, number)
 
     query = counts.writeStream.outputMode("update").foreachBatch(write)
     query = query.option("checkpointLocation", str(folder / "other")).trigger(availableNow=True)
@@ -220,7 +265,10 @@ def test_options_that_a_query_has_no_use_for_are_refused() -> None:
     schema = StructType([StructField(name, StringType()) for name in ("key", "patch")])
     for more, said in (
         ({"txnAppId": "a", "txnVersion": "1"}, "'txnAppId': a query's micro-batches have names"),
-        ({"txnPrincipals": "a", "idempotency": "none"}, "'txnPrincipals': it is for idempotency=j"),
+        (
+            {"txnPrincipals": "a", "idempotency": "none"},
+            "'txnPrincipals': not with idempotency=none",
+        ),
     ):
         options = Options.parse({"url": "http://127.0.0.1:1", "catalog": "c", **more}, WRITE)
         with pytest.raises(OptionRefused, match=said):

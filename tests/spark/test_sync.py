@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -22,11 +25,11 @@ import pyarrow as pa
 from pyspark.sql.types import StringType
 
 from patching.spark.catalog_reads import CatalogReads, DocumentShape
-from patching.spark.desired import DesiredInvalid
+from patching.spark.desired import DesiredInvalid, read_desired
 from patching.spark.documents_there import DigestPlanner, compared
-from patching.spark.options import Options
+from patching.spark.options import READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
-from patching.spark.sync import SyncReport, sync
+from patching.spark.sync import SyncReport, options_for, sync
 
 KEYS = [
     "plain",
@@ -286,7 +289,8 @@ def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
     ("rows", "said"),
     [
         ([("a", "1"), ("twice", "2"), ("twice", "2")], "key 'twice': 2 rows have this key"),
-        ([("a", "1"), (None, '{"x": 1}')], '1 rows have no key: {"x": 1}'),
+        ([("a", "1"), (None, '{"x": 1}')], '1 row has no key: {"x": 1}'),
+        ([("a", '{"x": 1.000000000000000001}')], "'a': its document has the number 1.0000000"),
         ([("a", "1"), ("broken", '{"x": ')], "key 'broken': its document is no JSON"),
         ([("a", "1"), ("none", None)], "key 'none': it has no document"),
         ([("a", "1"), ("", "1")], "key '': a key can't be empty"),
@@ -302,6 +306,97 @@ def test_what_cannot_be_is_named_before_anything_is_sent(
         sync(frame, there.name, url=there.url)
     assert said in str(raised.value)
     assert there.head() == 0
+
+
+def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
+    path = tmp_path / "wanted.jsonl"
+    for broken, why in (
+        ('{"key": "b", "document": 1, "more": 2}', "unknown field `more`"),
+        ('{"key": "b", "docum', "truncated"),
+        ('{"document": 1}', "missing required field `key`"),
+    ):
+        path.write_text(f'{{"key": "a", "document": 1}}\n{broken}')
+        with pytest.raises(Exception, match=rf"the line '{re.escape(broken)}': .*{why}"):
+            sync(read_desired(there.spark, str(path)), there.name, url=there.url)
+    assert there.head() == 0
+
+
+def test_numbers_are_kept_or_refused(there: Catalog) -> None:
+    frame = there.spark.sql(
+        "SELECT 'a' AS key, named_struct('price', CAST('12.50' AS DECIMAL(38, 18)),"
+        " 'ratio', CAST(0.1 AS FLOAT), 'double', CAST(0.1 AS DOUBLE) / 3) AS document"
+    )
+    assert sync(frame, there.name, url=there.url).created == 1
+    found = {"price": 12.5, "ratio": 0.1, "double": 0.1 / 3}
+    assert there.documents() == {"a": found}
+    assert sync(frame, there.name, url=there.url).unchanged == 1
+    digits = there.spark.sql(
+        "SELECT 'a' AS key,"
+        " named_struct('n', CAST('1.000000000000000001' AS DECIMAL(38, 18))) AS document"
+    )
+    with pytest.raises(DesiredInvalid, match=r"document\.n is 1\.000000000000000001, which JSON"):
+        sync(digits, there.name, url=there.url)
+    assert there.sync({"a": 10**20}).refused == 1
+    assert there.documents() == {"a": found}
+
+
+def test_a_date_beyond_python_is_named(there: Catalog) -> None:
+    frame = there.spark.sql(
+        "SELECT 'a' AS key, named_struct('until', timestamp_micros(253402300800000000)) AS document"
+    )
+    with pytest.raises(DesiredInvalid, match="key 'a': its document: it has a value that JSON"):
+        sync(frame, there.name, url=there.url)
+
+
+def test_the_source_is_read_once(there: Catalog, tmp_path: Path) -> None:
+    """Also where others are first, and their documents are looked at again: what is wanted of these
+    is what was found the first time."""
+    there.put({"a": {"n": 0}, "b": {"n": 0}, "gone": 1})
+    folder = str(tmp_path)
+
+    def noted(batches: Iterator[Any]) -> Iterator[Any]:
+        Path(folder, uuid.uuid4().hex).touch()
+        yield from batches
+
+    rows = [("a", '{"n": 1, "m": [1, 2]}'), ("b", "2"), ("new", '{"n": 3}')]
+    frame = there.spark.createDataFrame(rows, "key string, document string").coalesce(1)
+    frame = frame.mapInArrow(noted, "key string, document string")
+
+    def others(number: int) -> None:
+        there.put({"a": {"n": -number}, "b": {"n": -number}, "new": -number, "gone": -number})
+
+    more: dict[str, Any] = {"delete": True, "progress": Meanwhile(others, 2)}
+    report = sync(frame, there.name, url=there.url, **more)
+    assert (report.rounds, report.guards_lost) == (3, 8)
+    assert there.documents() == {"a": {"n": 1, "m": [1, 2]}, "b": 2, "new": {"n": 3}}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_half_a_source_deletes_nothing(there: Catalog) -> None:
+    """Which is the usual way for one to fail, unless it is said how many documents may go."""
+    there.put({f"k{number}": number for number in range(10)})
+    some = {f"k{number}": number for number in range(4)}
+    with pytest.raises(DesiredInvalid, match="it lacks 6 of the 10 documents that are there"):
+        there.sync(some, delete=True)
+    for most in (5, 0.59, 0):
+        with pytest.raises(DesiredInvalid, match=f"more than max_deletes={most} lets go"):
+            there.sync(some, delete=True, max_deletes=most)
+    for bad in (-1, 1.5):
+        with pytest.raises(ValueError, match="max_deletes is a number of documents, or a share"):
+            there.sync(some, delete=True, max_deletes=bad)
+    assert len(there.documents()) == 10
+    assert there.sync(some, delete=True, max_deletes=6).deleted == 6
+    assert there.sync({"k0": 0, "k1": 1, "new": 1}, delete=True).deleted == 2, "half of four"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["txnAppId", "txnVersion", "txnPrincipals", "reportPath", "deadLetterPath", "columns", "type"],
+)
+def test_options_that_mean_nothing_to_a_sync_are_refused(name: str) -> None:
+    for use in (READ, WRITE):
+        with pytest.raises(OptionRefused, match=f"option '{name}': it means nothing here"):
+            options_for({"url": "http://x", name.upper(): "1"}, use)
 
 
 def test_columns_that_cannot_be_are_named(there: Catalog) -> None:

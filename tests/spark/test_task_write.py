@@ -95,7 +95,7 @@ def test_attempts_at_the_same_time_apply_nothing_twice(run: Run, routes: Catalog
 def test_an_attempt_that_computes_other_rows_is_told_and_applies_none_of_them(
     run: Run, routes: CatalogRoutes, version: Version | None, on_error: str
 ) -> None:
-    run([("k", "a"), ("l", "a"), ("k", "b")], 0, version)
+    run([("k", "a"), ("l", "a"), ("k", "b")], 0, version, idempotency="job")
     for rows, place in (
         ([("l", "a"), ("k", "a"), ("k", "c")], 2),  # computed anew
         ([("k", "b"), ("k", "a"), ("l", "a")], 0),  # or in another order
@@ -103,8 +103,9 @@ def test_an_attempt_that_computes_other_rows_is_told_and_applies_none_of_them(
         with pytest.raises(
             WriteFailed, match=rf"row {place} \(key 'k'\): it isn't the row that an"
         ):
-            run(rows, 1, version, onError=on_error)
-    assert run([("l", "a"), ("k", "a"), ("k", "b")], 2, version).counts.replayed == 3
+            run(rows, 1, version, onError=on_error, idempotency="job")
+    rows = [("l", "a"), ("k", "a"), ("k", "b")]
+    assert run(rows, 2, version, idempotency="job").counts.replayed == 3
     assert logs(routes) == {"k": ["a", "b"], "l": ["a"]}
 
 
@@ -118,10 +119,41 @@ def test_a_row_that_is_bad_keeps_its_place(
     bad = [pa.RecordBatch.from_pydict({"key": ["k"] * 3, "patch": [texts[0], "{", texts[2]]})]
     version = Version("nightly", 7)
     first = Attempt("job", 0, 0, 0, version)
-    assert run_at(gateway.url, catalog, bad, first, onError="skip").counts.skipped == 1
-    again = run_at(gateway.url, catalog, good, first)
+    place = {"idempotency": "job"}
+    assert run_at(gateway.url, catalog, bad, first, onError="skip", **place).counts.skipped == 1
+    again = run_at(gateway.url, catalog, good, first, **place)
     assert (again.counts.applied, again.counts.replayed) == (3, 2)
     assert logs(routes)["k"] == ["a", "c", "b"]
+
+
+def test_rows_that_are_known_by_content_may_be_anywhere(run: Run, routes: CatalogRoutes) -> None:
+    """In another order and other partitions when the version is started again; equal rows are
+    counted where they are together."""
+    version = Version("nightly", 7, "1a")
+    rows = [("k", "a"), ("l", "a"), ("k", "b"), ("k", "a")]
+    run(rows[:3], 0, version)
+    again = Version("nightly", 7, "2b")
+    moved = [("k", "b"), ("k", "a"), ("k", "a")]
+    counts = run(moved, 1, again).counts
+    assert (counts.applied, counts.replayed) == (3, 2)
+    assert logs(routes) == {"k": ["a", "b", "a"], "l": ["a"]}
+
+
+def test_a_version_that_an_earlier_library_began_goes_on_with_its_keys(
+    gateway: RunningGateway, catalog: str, run: Run, routes: CatalogRoutes
+) -> None:
+    """It made them by place and told nobody: with others its rows would be applied again."""
+    version = Version("nightly", 7)
+    path = f"/v1/catalogs/{catalog}/applications/nightly"
+    with Transport(gateway.url) as transport:
+        transport.request("PUT", path, json={"version": 7, "finished": False})
+    assert run([("k", "a")], 0, version).counts.replayed == 0
+    with pytest.raises(WriteFailed, match="isn't the row that an earlier attempt had in its place"):
+        run([("k", "b")], 1, version)
+    with pytest.raises(WriteFailed, match=r"was begun with idempotency=job .* again with content"):
+        run([("k", "a")], 2, version, idempotency="content")
+    assert run([("k", "a"), ("k", "b")], 3, version).counts.replayed == 1
+    assert logs(routes)["k"] == ["a", "b"]
 
 
 class Inside:

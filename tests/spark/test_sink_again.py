@@ -1,0 +1,137 @@
+"""Jobs and queries that failed, and are started again; and rows of jobs that are over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patching.client import NotFound
+from tests.spark.attempts import Asleep
+from tests.spark.passing import Passing
+from tests.spark.written import Written
+
+Frame = Callable[..., Any]
+_SCHEMA = "key string, patch string"
+NAMED = {"txnAppId": "nightly", "txnVersion": "7"}
+
+
+def appended(*items: tuple[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (key, json.dumps([{"op": "add", "path": "/log/-", "value": item}])) for key, item in items
+    ]
+
+
+def append(frame: Any, written: Written, **options: str) -> None:
+    given = {"url": written.url, "catalog": written.catalog, **options}
+    frame.write.format("metadata").mode("append").options(**given).save()
+
+
+def log(written: Written, key: str = "k") -> list[Any]:
+    documents: dict[str, Any] = written.routes.export().documents
+    return list(documents[key]["log"])
+
+
+def test_what_was_refused_is_tried_again_when_the_version_is_started_again(
+    frame: Frame, written: Written
+) -> None:
+    written.put("k", {"log": []})
+    rows = frame(appended(("k", 1), ("new", 2), ("k", 3)), _SCHEMA).coalesce(1)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"row 1 \(key 'new'\): refused"):
+            append(rows, written, **NAMED)
+    written.put("new", {"log": []})
+    append(rows, written, **NAMED)
+    assert (log(written), log(written, "new")) == ([1, 3], [2])
+    append(rows, written, **NAMED)
+    assert (log(written), log(written, "new")) == ([1, 3], [2]), "it is finished"
+
+
+def test_the_remedy_for_equal_rows_in_two_partitions_holds(frame: Frame, written: Written) -> None:
+    """Differing ones need none. Equal ones are one until they are in one partition."""
+    written.put("k", {"log": []})
+    rows = frame(appended(("k", "a"), ("k", "b")), _SCHEMA)
+    append(rows.repartition(2), written, **NAMED)
+    assert sorted(log(written)) == ["a", "b"]
+    twice = frame(appended(("k", "c")), _SCHEMA)
+    twice = twice.union(twice).union(frame(appended(("k", "d")), _SCHEMA))
+    again = {"txnAppId": "nightly", "txnVersion": "8"}
+    with pytest.raises(Exception, match="both have a row of one document that may be equal"):
+        append(twice, written, **again)
+    append(twice.repartition(1, "key"), written, **again)
+    assert sorted(log(written)) == ["a", "b", "c", "c", "d"]
+
+
+def test_a_late_row_of_a_job_that_failed_is_not_applied(
+    spark: Any, written: Written, passing: Passing
+) -> None:
+    """Its process sleeps in the middle of a request, through the end of its job and the next one's
+    rows."""
+    written.put("k", {"log": []})
+    asleep = Asleep(passing, written, 1)
+    ids = spark.range(0, 2, 1, 2)
+    rows = ids.selectExpr("'k' AS key", "if(id = 0, '\"old\"', '{') AS document")
+    with pytest.raises(Exception, match="it is no JSON"):
+        append(rows, Written(passing.url, written.catalog, written.transport))
+    append(spark.range(1).selectExpr("'k' AS key", "'\"new\"' AS document"), written)
+    (answer,) = asleep.late_answers()
+    assert answer["problem"]["code"] == "application_conflict"
+    assert written.routes.export().documents == {"k": "new"}
+
+
+@pytest.mark.parametrize("more", [{}, NAMED])
+def test_a_frame_without_rows_makes_no_catalog(
+    frame: Frame, written: Written, more: dict[str, str]
+) -> None:
+    append(frame([], _SCHEMA), written, **more)
+    with pytest.raises(NotFound):
+        written.head()
+
+
+def test_a_value_that_json_has_nothing_for_is_a_bad_row(
+    spark: Any, written: Written, tmp_path: Path
+) -> None:
+    """The usual "for ever", in a session west of Greenwich, is beyond what Python can hold."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        ends = spark.range(0, 3, 1, 1).selectExpr(
+            "concat('k', id) AS key",
+            "named_struct('until', if(id = 1, timestamp'9999-12-31 23:59:59',"
+            " timestamp'2026-01-01 00:00:00')) AS document",
+        )
+        append(ends, written, onError="skip")
+        assert sorted(written.routes.export().documents) == ["k0", "k2"]
+        with pytest.raises(
+            Exception, match=r"row 1 \(key 'k1'\): column 'document': it has a value"
+        ):
+            append(ends, written)
+        letters = {"onError": "deadletter", "deadLetterPath": str(tmp_path / "dead")}
+        append(ends, written, **letters)
+        (path,) = (tmp_path / "dead").iterdir()
+        (letter,) = map(json.loads, path.read_text().splitlines())
+        assert (letter["key"], letter["problem"]["code"]) == ("k1", "bad_row")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+def test_dead_letters_are_there_once_however_often_the_version_was_started(
+    spark: Any, frame: Frame, written: Written, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dead"
+    letters = {"onError": "deadletter", "deadLetterPath": str(folder), **NAMED}
+    written.put("k", {"log": []})
+    rows = frame(appended(("none", 1), ("k", 2), ("k", 2)), _SCHEMA)
+    with pytest.raises(Exception, match="may be equal"):
+        append(rows.repartition(3), written, **letters)
+    append(rows.repartition(2, "key"), written, **letters)
+    (path,) = folder.glob("*.jsonl")
+    (letter,) = map(json.loads, path.read_text().splitlines())
+    assert letter["key"] == "none"
+    assert log(written) == [2, 2]
+    written.put("none", {"log": []})
+    append(spark.read.json(str(path)).select("row.*"), written)
+    assert log(written, "none") == [1], "the rows can be read back, and written again"
