@@ -14,7 +14,7 @@ from typing import Final
 from flask import Flask
 
 from gateway.access.token_buckets import PrincipalLimits, Rate
-from gateway.commit.messages import ByMessages, answered
+from gateway.commit.messages import ByMessages, message_handler
 from gateway.http import create_app
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
@@ -148,7 +148,7 @@ def _neighbours(path: Path, limits: ServiceLimits, turns: MachineTurns) -> Neigh
 
 def _listen(neighbours: Neighbours, gateway: GatewayService) -> None:
     try:
-        neighbours.listen(answered(gateway.commit_for))
+        neighbours.listen(message_handler(gateway.commit_for))
         atexit.register(neighbours.close)
     except OSError as error:
         _log.warning("workers of this machine can't hand writes over to this one: %s", error)

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.commit.handover import owner_of
-from gateway.commit.messages import ByMessages, Handed, answered
+from gateway.commit.messages import ByMessages, Handed, message_handler
 from gateway.decide.request import Request, Unknown
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
@@ -35,7 +35,7 @@ def serve(path: Path, group: str, calls: Connection) -> None:
     """The other worker: it has the turns of the sick catalogs, and answers nothing in time."""
     turns = MachineTurns(path)
     neighbours = Neighbours(group, turns.secret, turns.others)
-    neighbours.listen(answered(unknown))
+    neighbours.listen(message_handler(unknown))
     for catalog in SICK:
         assert turns.take(catalog)
     calls.send("ready")

@@ -15,7 +15,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from gateway.cli import exit_codes as exit_codes
+from gateway.cli import exit_codes
 from gateway.cli.exit_codes import as_problem, explained
 from gateway.cli.output import Output, ReaderGone, error_line
 from patching.client import ClientError, Gateway, RequestError, Retry

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from gateway.cli import exit_codes as exit_codes
+from gateway.cli import exit_codes
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG

@@ -16,7 +16,7 @@ from typing import IO, Any, Final, Literal
 import click
 import msgspec
 
-from gateway.cli import exit_codes as exit_codes
+from gateway.cli import exit_codes
 from gateway.cli.command import ClientCommand, Session, show_error
 from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG

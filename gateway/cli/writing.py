@@ -234,11 +234,11 @@ def transaction(
         del write["message"]  # its own counts then
     with writing(write):
         result = session.gateway.catalog(catalog).transact(transaction, if_match=if_match, **write)
-    results = [_told(each) for each in result.results]
+    results = [_result_shape(each) for each in result.results]
     session.output.answer({"catalog": catalog, **asdict(result), "results": results})
 
 
-def _told(result: ActionResult) -> dict[str, Any]:
+def _result_shape(result: ActionResult) -> dict[str, Any]:
     """Without a value where it has none, which isn't the value null."""
     shape = asdict(result)
     if result.value is ABSENT:

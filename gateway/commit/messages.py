@@ -74,7 +74,7 @@ class ByMessages:
             raise OSError(str(error)) from error
 
 
-def answered(commit_for: Callable[[Request, int], Handed]) -> Callable[[bytes, int], bytes]:
+def message_handler(commit_for: Callable[[Request, int], Handed]) -> Callable[[bytes, int], bytes]:
     """What answers the messages of other workers: it raises Unreadable, or Unsendable."""
     return lambda message, worker: handed_bytes(commit_for(request_of(message), worker))
 

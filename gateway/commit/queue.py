@@ -312,16 +312,16 @@ class Queue:
 
         These lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
-        return self._taken(self._line, self._collect)
+        return self._take_or_wait(self._line, self._collect)
 
     def take_apart(self) -> Apart:
         """The next batch of a suspect, alone, or what goes on with a move in doubt.
 
         Waits until there is one.
         """
-        return self._taken(self._apart, self._next_apart)
+        return self._take_or_wait(self._apart, self._next_apart)
 
-    def _taken(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
+    def _take_or_wait(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
         mine = self._runtime.event()
         while True:
             with self._lock:

@@ -74,7 +74,7 @@ def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, Doc
     }
 
 
-def _asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
+def _ranges_asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
     """What the first requests ask, in order, and how many these are. One that may change a whole
     range is the last of its batch: how much it takes away from others isn't known."""
     asked: list[RangeLook] = []
@@ -93,7 +93,7 @@ def _read(
 ) -> tuple[Ranges, list[RangeLook], int] | None:
     """The ranges, and what of the first requests, how many, they are for. None: the head has moved
     on. Raises HistoryIncomplete."""
-    asked, count = _asked(requests)
+    asked, count = _ranges_asked(requests)
     wanted: dict[str, int] = {}
     changes: dict[tuple[str, int], Changed] = {}
     for look in asked:

@@ -150,7 +150,7 @@ def _require_unfenced(request: Request, document: DocumentRecord | None, term: T
     _require_in_time(what, record, term)
 
 
-def stepped(
+def records_after_step(
     step: ApplicationStep, scope: str, by: Principal, document: DocumentRecord | None, term: Term
 ) -> ContentEdit:
     """What ``step`` does to the records; ``scope`` is for a new one. See ``ApplicationStep``.

@@ -170,7 +170,7 @@ class Comparing:
             )
             self._examined(done.examined)
         except LimitExceeded as exceeded:
-            error = self._items.told(exceeded)
+            error = self._items.as_of_request(exceeded)
             assert isinstance(error, LimitExceeded)
             self._examined(exceeded.examined)
             # A test that was broken off is neither true nor false.

@@ -16,7 +16,7 @@ from itertools import islice, repeat
 import msgspec
 
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
-from gateway.decide.applications import Term, refusal, stepped
+from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
 from gateway.decide.edits import Get, KeyEdit, Touch, named_keys, replaced_keys
@@ -50,7 +50,7 @@ from gateway.decide.request import (
     View,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import is_remembered, retold, stands, verdict_of
+from gateway.decide.verdicts import earlier_outcome, is_remembered, stands, verdict_of
 from gateway.decide.work import Items
 from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNotFound
 from gateway.model import (
@@ -82,7 +82,7 @@ class BatchState:
         return RangeState(self._view.ranges, self._view.documents, self.documents)
 
     @property
-    def tired(self) -> bool:
+    def is_over_budget(self) -> bool:
         """Whether the batch has taken long enough."""
         return self._work_bytes > _BATCH_WORK_BYTES_MAX
 
@@ -154,7 +154,7 @@ def decide(
         return Decision((), (refused,), {}, tuple(deciding.verdicts))
     asked = zip(zip(requests, attempts, strict=True), accounts, strict=False)
     for (request, attempt), account in islice(asked, view.requests):
-        outcome = None if deciding.tired else deciding.within(account, request, attempt)
+        outcome = None if deciding.is_over_budget else deciding.within(account, request, attempt)
         if outcome is None:
             break
         outcomes.append(outcome)
@@ -195,7 +195,7 @@ class Deciding(BatchState):
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None and stands(request, reply):
-                return retold(request, reply, self.document)
+                return earlier_outcome(request, reply, self.document)
         self.spend(request.size_bytes)
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
@@ -254,7 +254,9 @@ class Deciding(BatchState):
         self._items = Items(self._limits.patch)
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
-            edit = stepped(request.step, request.commit_id, request.by, records, self._term)
+            edit = records_after_step(
+                request.step, request.commit_id, request.by, records, self._term
+            )
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
         refuse_forbidden(request, self.document)
         require_unovertaken(request, self.revision, deleted=self.deleted)

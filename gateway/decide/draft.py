@@ -36,7 +36,7 @@ class Draft(msgspec.Struct, frozen=True):
 DELETED: Final = Draft(ABSENT, None, 0, "delete")
 
 
-def bound(size_bytes: int, content: Json | Absent, limits: Limits) -> int:
+def size_bound(size_bytes: int, content: Json | Absent, limits: Limits) -> int:
     """``size_bytes``, a bound of the content's size, or its size where that is over the limit."""
     return size_bytes if size_bytes <= limits.result_bytes_max else len(_encode(content))
 
@@ -71,7 +71,7 @@ def merged(
     Raises patching.PatchError.
     """
     content = patching.merge(before, value, limits=limits)
-    size_bytes = bound(size_bytes + value_bytes, content, limits)
+    size_bytes = size_bound(size_bytes + value_bytes, content, limits)
     return content, size_bytes, patching.diff(before, content)
 
 

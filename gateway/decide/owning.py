@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import patching
 import patching.ownership
-from gateway.decide.draft import DELETED, Draft, bound, patched
+from gateway.decide.draft import DELETED, Draft, patched, size_bound
 from patching import ABSENT, Json, Limits, Lists
 from patching.owners import OwnerTree
 from patching.ownership import Contested
@@ -57,7 +57,7 @@ def owning(
     if content is before:
         return replace(draft, action=draft.action or "patch"), after.skipped
     sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0
-    size_bytes = bound(draft.size_bytes + sent_bytes, content, limits)
+    size_bytes = size_bound(draft.size_bytes + sent_bytes, content, limits)
     if before is ABSENT:
         draft = replace(draft, content=content, size_bytes=size_bytes, action="put")
     else:
@@ -87,7 +87,9 @@ def _applied(
     return done if is_left or not edit.prune else patching.ownership.ApplyResult(ABSENT, None)
 
 
-def settled(draft: Draft, author: str, revision: int, limits: Limits, lists: Lists) -> Draft:
+def with_owners_taken_over(
+    draft: Draft, author: str, revision: int, limits: Limits, lists: Lists
+) -> Draft:
     """With the owners of the content that is there, after edits by ``author`` that know none.
 
     Raises patching.PatchError.

@@ -43,7 +43,7 @@ from gateway.decide.edits import (
     Touch,
 )
 from gateway.decide.guards import require_editable, require_readable
-from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
 from gateway.decide.reverting import Revert, reverted
 from gateway.errors import (
@@ -151,7 +151,7 @@ class RequestDrafts:
         known, differs = self._compared.get(key, (None, False))
         if known is not draft:
             self.work_bytes += draft.size_bytes
-            differs = self._differs(key, self._settled(key, draft))
+            differs = self._differs(key, self._with_owners(key, draft))
             self._compared[key] = draft, differs
         return draft if differs else None
 
@@ -191,7 +191,7 @@ class RequestDrafts:
             self._changed = {}
             for key, draft in self._drafts.items():
                 if draft.owners is not None:
-                    self._drafts[key] = draft = self._settled(key, draft)
+                    self._drafts[key] = draft = self._with_owners(key, draft)
                 if self._differs(key, draft):
                     self._changed[key] = draft
         return self._changed
@@ -294,7 +294,7 @@ class RequestDrafts:
             limits, lists = self._limits.patch, self._lists.lists_of(key)
             after, disputed, skipped = reverted(edit, key, draft, revision, limits, lists)
         except PatchError as error:
-            raise self._told(key, error) from error
+            raise self._refusal_for(key, error) from error
         if after.attributes is not None:
             self._checked(key, after.attributes)
         self._disputed += disputed
@@ -302,19 +302,19 @@ class RequestDrafts:
         return after
 
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
-        draft = self._settled(key, draft)
+        draft = self._with_owners(key, draft)
         lists = self._lists.lists_of(key)
         given = edit, draft, self._revision, self._limits.patch, lists
         after, skipped = self._tried(key, lambda: owning(*given))
         self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
         return after
 
-    def _settled(self, key: str, draft: Draft) -> Draft:
+    def _with_owners(self, key: str, draft: Draft) -> Draft:
         if draft.owners is None or draft.content is draft.owned:
             return draft
         lists = self._lists.lists_of(key)
         given = draft, self._author, self._revision, self._limits.patch, lists
-        return self._tried(key, lambda: settled(*given))
+        return self._tried(key, lambda: with_owners_taken_over(*given))
 
     def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
         """An absent document has no attributes to edit, but deleting them does nothing."""
@@ -366,17 +366,17 @@ class RequestDrafts:
             )
             return content, size_bytes, edit.patch.without_tests().to_json()
         except PatchError as error:
-            raise self._told(key, error) from error
+            raise self._refusal_for(key, error) from error
 
     def _tried(self, key: str, edit: Callable[[], _Result]) -> _Result:
         try:
             return edit()
         except PatchError as error:
-            raise self._told(key, error) from error
+            raise self._refusal_for(key, error) from error
 
-    def _told(self, key: str, error: PatchError) -> CommitError:
+    def _refusal_for(self, key: str, error: PatchError) -> CommitError:
         """The refusal of an edit of ``key`` for ``error``; what it has looked at is counted."""
-        examined, error = error.examined, self._items.told(error)
+        examined, error = error.examined, self._items.as_of_request(error)
         self._count_items(examined)
         return refusal_of(error, self._catalog, key, self._document_of(key))
 

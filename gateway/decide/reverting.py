@@ -19,7 +19,7 @@ import patching
 import patching.ownership
 import patching.pointers
 from gateway.conflict import Disputed
-from gateway.decide.draft import DELETED, Draft, bound, patched
+from gateway.decide.draft import DELETED, Draft, patched, size_bound
 from gateway.model import Attributes, DocumentRecord, Skipped
 from patching import ABSENT, NO_LISTS, Json, LimitExceeded, Limits, Lists
 from patching.merging import Dispute
@@ -184,7 +184,7 @@ def _drafted(draft: Draft, after: _State, size_bytes: int, limits: Limits) -> Dr
     changes = patching.diff(draft.content, content)
     if not changes:
         return replace(draft, attributes=attributes, action=draft.action or "attributes")
-    size_bytes = bound(size_bytes, content, limits)
+    size_bytes = size_bound(size_bytes, content, limits)
     if size_bytes > limits.result_bytes_max:
         raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size_bytes)
     if draft.content is ABSENT:

@@ -104,7 +104,7 @@ def stands(request: Request, reply: Reply) -> bool:
     return run is None or reply.outcome.get("run") == run
 
 
-def retold(
+def earlier_outcome(
     request: Request, reply: Reply, document_of: Callable[[str], DocumentRecord | None]
 ) -> Outcome:
     """What the request's key decided before, as far as it may be told: of those who share an

@@ -32,7 +32,7 @@ class Items:
             left = max(0, self.limits.items_examined_max - examined)
             self.limits = replace(self.limits, items_examined_max=left)
 
-    def told(self, error: PatchError) -> PatchError:
+    def as_of_request(self, error: PatchError) -> PatchError:
         """``error`` of a patch or test under ``limits``, as that of the whole request."""
         if not isinstance(error, LimitExceeded) or error.limit != "items_examined_max":
             return error

@@ -16,7 +16,7 @@ from gateway import memory
 from gateway.errors import RevisionCompacted
 from gateway.limits import WatchLimits
 from gateway.model import CommitRecord, Head
-from gateway.read.history import told_of as one_by_one
+from gateway.read.history import map_records
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
 
@@ -187,7 +187,7 @@ class WatchEnded(Exception):
         self.detail = detail
 
 
-def told_of(commit: CommitRecord, encode: Encode) -> Told:
+def encoded_commit(commit: CommitRecord, encode: Encode) -> Told:
     keys = frozenset(change.key for change in commit.changes)
     return Told(commit.revision, keys, encode(commit), commit.time_us, lives_of((commit,)))
 
@@ -224,7 +224,7 @@ class WatchLog:
         for catalog, after in positions.items():
             head = heads.get(catalog) or Head(catalog)
             retained = commits.get(catalog, ()) if after >= head.floor else ()
-            found[catalog] = Onward([told_of(each, self._encode) for each in retained], head)
+            found[catalog] = Onward([encoded_commit(each, self._encode) for each in retained], head)
         return found
 
     def page(
@@ -245,7 +245,7 @@ class WatchLog:
             head = self._store.heads([catalog]).get(catalog)
             if head is not None and after < head.floor:
                 raise RevisionCompacted(after, head.floor)
-            told = list(one_by_one(listed, lambda commit: told_of(commit, self._encode)))
+            told = list(map_records(listed, lambda commit: encoded_commit(commit, self._encode)))
         wanted = [each for each in told if selection.wants(each)]
         account.keep(sum(len(each.encoded) for each in wanted))
         return wanted, _reached(listed, through, key)

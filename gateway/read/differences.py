@@ -111,7 +111,7 @@ class DifferenceReads:
             for record in records:
                 if left_bytes < 0:
                     break
-                for told, size_bytes in self._told(span, record, current, tell, sight):
+                for told, size_bytes in self._differences_of(span, record, current, tell, sight):
                     found.append(told)
                     left_bytes -= size_bytes
                 reached = record.key
@@ -125,9 +125,9 @@ class DifferenceReads:
         name = (span.catalog, SETTINGS_KEY)
         record = self._store.bare_documents([name])[0].get(name)
         if record is not None and record.revision > span.low:
-            yield from self._told(span, record, {}, tell, None)
+            yield from self._differences_of(span, record, {}, tell, None)
 
-    def _told(
+    def _differences_of(
         self,
         span: Span,
         record: BareDocument,

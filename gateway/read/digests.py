@@ -224,9 +224,9 @@ class DigestListing:
         """Of the first ``records`` those that were live and can be seen; the last one's key."""
         records = _within_bounds(scan, records)
         with memory.account().holding():
-            return self._told(scan, records), records[-1].key
+            return self._digests_of(scan, records), records[-1].key
 
-    def _told(self, scan: _Scan, records: Sequence[Digested]) -> Sequence[KeyDigest]:
+    def _digests_of(self, scan: _Scan, records: Sequence[Digested]) -> Sequence[KeyDigest]:
         sight = scan.sight
         found: list[KeyDigest] = []
         contents = self._contents(scan, records)

@@ -177,7 +177,7 @@ class HistoryReads:
         listed = self._lister(catalog, key, which)
 
         def page(after: int, through: int) -> _Page[_Told]:
-            return [*told_of_commits(listed(after, through, limit, self._page_bytes_max), tell)]
+            return [*map_commits(listed(after, through, limit, self._page_bytes_max), tell)]
 
         looked_at = standing.revision if which.author is None else _AUTHORED_MAX
         # The commits as they are stored, and what is told of them.
@@ -258,7 +258,7 @@ class HistoryReads:
             raise RevisionCompacted(revision, standing.floor)
         with memory.account().holding(memory.REPLY_BYTES):
             found = self._store.list_commits(catalog, revision - 1, revision, 1, None, 1)
-            told = [each for _, each in told_of_commits(found, tell)]
+            told = [each for _, each in map_commits(found, tell)]
         floor = self._floor(catalog)
         if 0 < revision <= floor:
             raise RevisionCompacted(revision, floor)
@@ -296,7 +296,7 @@ def final_at(time_us: int, standing: Standing) -> bool:
 _Record = TypeVar("_Record")
 
 
-def told_of(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Iterator[_Told]:
+def map_records(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Iterator[_Told]:
     """What ``tell`` makes of each, which the request's account holds meanwhile.
 
     Raises what ``tell`` does, AboveLimit and MemoryFull.
@@ -316,10 +316,10 @@ _CHUNK_BYTES = 512 * 1024
 TellCommits = Callable[[Sequence[CommitRecord]], Sequence[_Told]]
 
 
-def told_of_commits(
+def map_commits(
     commits: Sequence[CommitRecord], tell: TellCommits[_Told]
 ) -> Iterator[tuple[int, _Told]]:
-    """What ``tell`` makes of each, some at a time, with its revision; else as ``told_of``."""
+    """What ``tell`` makes of each, some at a time, with its revision; else as ``map_records``."""
     account = memory.account()
     start = 0
     while start < len(commits):

@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.limits import ServiceLimits
 from gateway.model import WITHHELD, DocumentRecord, Head, PinRecord, living
-from gateway.read.history import told_of
+from gateway.read.history import map_records
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
@@ -295,7 +295,9 @@ class Listing:
                     catalog, after, prefix, limit, self._page_bytes_max
                 )
                 left_bytes = self._page_bytes_max
-                for key, size_bytes, told in told_of(records, self._teller(scan, tell, revision)):
+                for key, size_bytes, told in map_records(
+                    records, self._teller(scan, tell, revision)
+                ):
                     after = key
                     page += told
                     left_bytes -= size_bytes

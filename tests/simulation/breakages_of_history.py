@@ -199,6 +199,6 @@ def page_of_what_is_left(
     selection: watch_values.Selection,
 ) -> tuple[list[watch_values.Told], int]:
     listed = self._store.list_commits(catalog, after, through, limit, None, 1 << 20)
-    told = [watch_values.told_of(commit, self._encode) for commit in listed]
+    told = [watch_values.encoded_commit(commit, self._encode) for commit in listed]
     reached = listed[-1].revision if listed else through
     return [each for each in told if selection.wants(each)], reached

@@ -12,7 +12,7 @@ import patching.ownership
 from gateway.decide.decide import Deciding
 from gateway.decide.draft import DELETED, Draft
 from gateway.decide.edits import KeyEdit
-from gateway.decide.owning import ApplyWanted, LetGo, owning, settled
+from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
 from gateway.decide.performing import reverted
 from gateway.decide.request import Request
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord
@@ -27,7 +27,7 @@ def owned_by_nobody(draft: Draft, *given: Any) -> Draft:  # noqa: ARG001
 def kept_as_they_were(draft: Draft, *given: Any) -> Draft:
     """The owners of what is still there, whoever wrote it."""
     before = dict(draft.owners.leaves()) if draft.owners else {}
-    after = settled(draft, *given).owners
+    after = with_owners_taken_over(draft, *given).owners
     left = {tokens: before.get(tokens, by) for tokens, by in (after.leaves() if after else ())}
     return replace(draft, owners=owners_of(left), owned=draft.content)
 

@@ -18,13 +18,13 @@ OWNING: Mapping[str, Mutation] = {
     "owners-outlast-writes": mutation(
         "a plain write leaves the owners of what it doesn't change",
         "owners",
-        (performing, "settled", breakages.owned_by_nobody),
+        (performing, "with_owners_taken_over", breakages.owned_by_nobody),
         adjust=owning,
     ),
     "writes-take-over": mutation(
         "what a plain write changes is its author's",
         "owners",
-        (performing, "settled", breakages.kept_as_they_were),
+        (performing, "with_owners_taken_over", breakages.kept_as_they_were),
         adjust=owning,
     ),
     "owners-overlay": mutation(

@@ -109,7 +109,7 @@ def _idempotency_key(encoded: str) -> str:
     return key
 
 
-def _told(difference: DocumentDifference) -> msgspec.Raw:
+def _encoded_difference(difference: DocumentDifference) -> msgspec.Raw:
     return msgspec.Raw(encode(difference_shape(difference)))
 
 
@@ -131,7 +131,9 @@ class DifferenceRoutes:
         reading = self._gateway.differences
         span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
         sight = self._gateway.acls.sight(context.by, catalog)
-        page = reading.page(span, _told, after=asked["after"], limit=asked["limit"], sight=sight)
+        page = reading.page(
+            span, _encoded_difference, after=asked["after"], limit=asked["limit"], sight=sight
+        )
         more = page.next_after
         content = {
             "catalog": catalog,

@@ -122,7 +122,7 @@ class ListingRoutes:
         if asked["select"] is None:
             shape = attrgetter("shape")
             at, found = self._gateway.listing.several(
-                catalog, keys, _told, revision=revision, sight=sight
+                catalog, keys, _with_token, revision=revision, sight=sight
             )
         else:
             at, found = self._gateway.digests.several(
@@ -177,7 +177,7 @@ class _Told(NamedTuple):
     shape: msgspec.Raw
 
 
-def _told(document: DocumentRecord) -> _Told:
+def _with_token(document: DocumentRecord) -> _Told:
     return _Told(document.token, _encoded(document))
 
 

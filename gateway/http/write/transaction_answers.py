@@ -157,7 +157,7 @@ def _replayed(
         told = {each.key: _told_by(each, outcome.commit) for each in outcome.commit.changes}
     else:
         revision = outcome.catalog_revision
-        told = {key: _told_of(document) for key, document in outcome.documents.items()}
+        told = {key: _state_of(document) for key, document in outcome.documents.items()}
     shown = ask.prefer.returns == "representation"
     got = {each.key for each in edits if isinstance(each.edit, Get)}
     to_read = [key for key in keys if shown or key in got or key not in told]
@@ -193,7 +193,7 @@ def _told_by(change: ChangeRecord, commit: CommitRecord) -> _State:
     return _State(version_token(commit.revision, commit.id), commit.revision, True)
 
 
-def _told_of(document: DocumentRecord | None) -> _State:
+def _state_of(document: DocumentRecord | None) -> _State:
     if document is None:
         return _State(None, None, False)
     return _State(document.token, document.revision, True)
