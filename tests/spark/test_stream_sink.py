@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from patching.client.transport import Transport
 from patching.spark import batch_writer
 from patching.spark.options import WRITE, OptionRefused, Options
-from patching.spark.outcomes import OutcomeCounts, TaskWritten
+from patching.spark.outcomes import OutcomeCounts, Reports, TaskWritten
 from patching.spark.sink import MetadataStreamWriter
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -290,3 +290,11 @@ def test_what_a_micro_batch_did_is_told(capsys: pytest.CaptureFixture[str]) -> N
     )
     writer.abort(tasks, 7)
     assert "metadata: micro-batch 7 FAILED, and nothing is undone" in capsys.readouterr().err
+
+
+def test_the_reports_of_a_thousand_micro_batches_are_kept(tmp_path: Path) -> None:
+    reports = Reports(str(tmp_path))
+    for number in (0, 1, 7, 999, 1_000, 1_001, 1_006):
+        reports.write_batch(number, OutcomeCounts(applied=number), done=True)
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert kept == {f"micro-batch-{number}.json" for number in (7, 999, 1_000, 1_001, 1_006)}

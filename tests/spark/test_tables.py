@@ -28,11 +28,6 @@ def sql(spark: Any, written: Written) -> Iterator[Sql]:
         spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-def changes(written: Written) -> int:
-    """How many documents were written so far, however often each was."""
-    return sum(len(each.changes) for each in written.routes.commits(0).commits)
-
-
 def test_a_table_is_made_filled_and_read(sql: Sql, written: Written) -> None:
     """By its own options, which are for reads and writes; the catalog is made by the first row."""
     sql("CREATE TABLE T_ USING metadata OPTIONS (GIVEN, batchSize '2', partitions '2')")
@@ -65,13 +60,13 @@ def test_rows_of_a_table_go_where_the_statement_says_or_nowhere(
     ]:
         with pytest.raises(Exception, match=why):
             sql(unclear)
-    made = changes(written), changes(copy)
+    made = written.changes(), copy.changes()
     sql("INSERT INTO T_copy (key, value) SELECT key, value FROM T_")
-    assert (changes(written), changes(copy)) == (made[0], made[1] + 1)
+    assert (written.changes(), copy.changes()) == (made[0], made[1] + 1)
     assert [row.key for row in copy.frame(spark).collect()] == ["a", "b"]
     given = into.replace(" '", " = '")
     sql(f"INSERT INTO T_copy WITH ({given}) SELECT 'c', '3', {', '.join(['null'] * 5)}")
-    assert (changes(written), changes(copy)) == (made[0], made[1] + 2)
+    assert (written.changes(), copy.changes()) == (made[0], made[1] + 2)
 
 
 def test_a_view_is_written_and_read(sql: Sql) -> None:

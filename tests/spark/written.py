@@ -70,6 +70,10 @@ class Written:
     def head(self) -> int:
         return self.routes.read().revision
 
+    def changes(self) -> int:
+        """How many changes of documents there were so far; a job's begin and end are none."""
+        return sum(len(each.changes) for each in self.routes.commits(0).commits)
+
     def frame(self, spark: Any, **options: Any) -> Any:
         """``spark.read`` of it."""
         return self._loaded(spark.read, options)
