@@ -141,7 +141,7 @@ def test_windows_are_the_smaller_the_more_requests_there_are() -> None:
         sizes.append((made.lines_max, made.bytes_max))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == (512, 4 * MIB)
-    assert sizes[-1] == (64, MIB // 8)
+    assert sizes[-1] == (64, MIB // 16)
     for requests, (_, size) in enumerate(sizes, 1):
         assert requests * size <= 256 * MIB
     for _ in range(2048):
