@@ -1,0 +1,87 @@
+"""A write-out is for no more than a call of the store can well be for, and less after a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.decide.edits import KeyEdit
+from gateway.limits import ServiceLimits
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
+from gateway.runtime import ThreadRuntime
+from gateway.state import write_out
+from gateway.state.cache import Cache
+from gateway.state.tail import moment
+from gateway.state.write_out import WriteOut
+from gateway.store.contract import StoreUnreachable
+from tests.asking import SetClock, applied, put
+from tests.memory_store import MemoryStore
+from tests.retention.history_checks import findings, wait_until_written
+from tests.state.sleeping import gateway_on
+
+ID = "0" * 32
+
+
+def waiting(clock: ThreadRuntime, commit_bytes: int, document_bytes: int) -> WriteOut:
+    """A move of each of the catalogs a to g is to be written out."""
+    waits = WriteOut(
+        MemoryStore(), Cache(clock, ServiceLimits()), clock, ServiceLimits(), lambda _: None
+    )
+    for name in "abcdefg":
+        change = ChangeRecord("k", "put", 1, value="x")
+        commit = CommitRecord(
+            name, 1, 1, ID, "a", None, None, 1, (change,), size_bytes=commit_bytes
+        )
+        document = DocumentRecord("k", "x", 1, 1, ID, 1, size_bytes=document_bytes)
+        waits.add(moment(clock), HeadMove(name, 0, (commit,), 0), documents={"k": document})
+    return waits
+
+
+@pytest.mark.parametrize(
+    ("commit_bytes", "document_bytes", "taken"),
+    [
+        (1, 1, ["abc", "def", "g"]),
+        (60, 1, ["ab", "cd", "ef", "g"]),
+        (1, 60, ["ab", "cd", "ef", "g"]),
+        (1_000, 1, list("abcdefg")),
+    ],
+)
+def test_it_is_bounded_in_catalogs_and_bytes(
+    monkeypatch: pytest.MonkeyPatch, commit_bytes: int, document_bytes: int, taken: list[str]
+) -> None:
+    """What is left is taken next, in the order that it came."""
+    monkeypatch.setattr(write_out, "_CATALOGS_MAX", 3)
+    monkeypatch.setattr(write_out, "_BYTES_MAX", 100)
+    clock = SetClock()
+    waits = waiting(clock, commit_bytes, document_bytes)
+    clock.passed_s += 1.0
+    found = []
+    while waits._line.later:
+        found.append("".join(waits._take(waits._line)[0]))
+    assert found == taken
+
+
+class Slow(MemoryStore):
+    """No call with more than two commits ends in time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[int] = []
+
+    def write_commits(self, commits: object) -> None:
+        assert isinstance(commits, list)
+        self.sent.append(len(commits))
+        if len(commits) > 2:
+            raise StoreUnreachable("it took too long")
+        super().write_commits(commits)
+
+
+def test_what_fails_for_a_catalog_alone_is_tried_again_with_half_of_its_commits() -> None:
+    store = Slow()
+    gateway = gateway_on(store)
+    requests = [gateway.request("c", [KeyEdit(f"k{n}", put(n))]) for n in range(8)]
+    for written in gateway.commit_each(requests):
+        applied(written.outcome)
+    wait_until_written(gateway)
+    assert store.sent[:3] == [8, 4, 2]
+    assert [each.revision for each in store.commits({"c": (0, 9)})["c"]] == list(range(1, 9))
+    assert findings(store, "c") == []
