@@ -6,15 +6,15 @@ import pytest
 
 from gateway.decide.edits import KeyEdit
 from gateway.limits import ServiceLimits
-from gateway.model import Change, Commit, Document, Move
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.state import write_out
 from gateway.state.cache import Cache
 from gateway.state.tail import moment
 from gateway.state.write_out import WriteOut
-from gateway.store.contract import Unreachable
-from gateway.store.memory import MemoryStore
+from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock, applied, put
+from tests.memory_store import MemoryStore
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import gateway_on
 
@@ -27,10 +27,12 @@ def waiting(clock: ThreadRuntime, commit_bytes: int, document_bytes: int) -> Wri
         MemoryStore(), Cache(clock, ServiceLimits()), clock, ServiceLimits(), lambda _: None
     )
     for name in "abcdefg":
-        change = Change("k", "put", 1, value="x")
-        commit = Commit(name, 1, 1, ID, "a", None, None, 1, (change,), size_bytes=commit_bytes)
-        document = Document("k", "x", 1, 1, ID, 1, size_bytes=document_bytes)
-        waits.add(moment(clock), Move(name, 0, (commit,), 0), documents={"k": document})
+        change = ChangeRecord("k", "put", 1, value="x")
+        commit = CommitRecord(
+            name, 1, 1, ID, "a", None, None, 1, (change,), size_bytes=commit_bytes
+        )
+        document = DocumentRecord("k", "x", 1, 1, ID, 1, size_bytes=document_bytes)
+        waits.add(moment(clock), HeadMove(name, 0, (commit,), 0), documents={"k": document})
     return waits
 
 
@@ -69,7 +71,7 @@ class Slow(MemoryStore):
         assert isinstance(commits, list)
         self.sent.append(len(commits))
         if len(commits) > 2:
-            raise Unreachable("it took too long")
+            raise StoreUnreachable("it took too long")
         super().write_commits(commits)
 
 
