@@ -135,7 +135,7 @@ def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[CheckFinding, Settings
 def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]:
     try:
         module: Any = import_module("gateway.store.mongodb.diagnosis")
-        unreachable = import_module("gateway.store.contract").Unreachable
+        unreachable = import_module("gateway.store.contract").StoreUnreachable
     except ImportError as error:
         why = f"not looked at: {error.name} isn't installed"
         yield warn("mongodb", why, "pip install '.[server]' in the gateway's repository")
