@@ -28,13 +28,12 @@ document before and the document after. `ABSENT` stands for "there is no documen
 a `PatchError`, whose docstring draws the tree.
 """
 
-import warnings
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from patching._apply import apply, apply_within
 from patching._apply_extended import Extended, apply_extended
 from patching._diff import diff
+from patching._former_names import former_names
 from patching.canonical_json import digest
 from patching.errors import (
     DEFAULT_LIMITS,
@@ -139,10 +138,4 @@ if not TYPE_CHECKING:
         "repeated_member": "patching.values.repeated_member",
     }
 
-    def __getattr__(name: str) -> object:
-        place = _MOVED.get(name)
-        if place is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn(f"patching.{name} is deprecated: use {place}", DeprecationWarning, 2)
-        module, _, attribute = place.rpartition(".")
-        return getattr(import_module(module), attribute)
+    __getattr__ = former_names(__name__, _MOVED)

@@ -112,6 +112,16 @@ def test_no_byte_is_sent_beyond_the_length() -> None:
     assert b"".join(get(application("200 OK", FIVE, [b"hel", b"lo, world", b"!"])))[-5:] == b"hello"
 
 
+def test_the_connection_ends_behind_an_answer_that_is_shorter_than_it_says() -> None:
+    received = b"GET / HTTP/1.1\r\n\r\n"
+    _, short = exchange(received, application("200 OK", FIVE, [b"hel"]))
+    assert short.is_last
+    _, whole = exchange(received, application("200 OK", FIVE, [b"hel", b"lo"]))
+    assert not whole.is_last
+    _, head = exchange(b"HEAD / HTTP/1.1\r\n\r\n", application("200 OK", FIVE, []))
+    assert not head.is_last
+
+
 def test_an_answer_without_any_piece_is_a_head() -> None:
     (head,) = get(application("200 OK", [("Content-Length", "0")], []))
     assert head.endswith(b"Content-Length: 0\r\n\r\n")

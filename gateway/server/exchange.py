@@ -145,6 +145,9 @@ class Exchange:
             self._write(b"")
         if self._is_chunked:
             self._connection.sendall(b"0\r\n\r\n")
+        elif self._left and not self._is_bodyless:
+            # What comes next on the connection would be taken for the rest.
+            self.is_last = True
 
     def _head(self) -> bytes:
         """Raises ValueError for a status or header that would end its line."""

@@ -12,10 +12,9 @@ What fewer programs need is in submodules: all `errors`, the gateway's answers a
 `routes` (of one catalog) and `bulk_writer`.
 """
 
-import warnings
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from patching._former_names import former_names
 from patching.client._append import Appended, append
 from patching.client._documents import contested
 from patching.client._follower import Follower
@@ -153,10 +152,4 @@ if not TYPE_CHECKING:
         "Uploads": "patching.client.uploads.CatalogUploads",
     }
 
-    def __getattr__(name: str) -> object:
-        place = _MOVED.get(name)
-        if place is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn(f"patching.client.{name} is deprecated: use {place}", DeprecationWarning, 2)
-        module, _, attribute = place.rpartition(".")
-        return getattr(import_module(module), attribute)
+    __getattr__ = former_names(__name__, _MOVED)

@@ -1,0 +1,24 @@
+"""Names that are somewhere else by now: they work, and warn."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def former_names(module: str, moved: Mapping[str, str]) -> Callable[[str], object]:
+    """A ``__getattr__`` for ``module``. ``moved`` says where each of its former names is.
+
+    Raises AttributeError for a name that ``module`` never had.
+    """
+
+    def find(name: str) -> object:
+        place = moved.get(name)
+        if place is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is deprecated: use {place}", DeprecationWarning, 2)
+        found_in, _, attribute = place.rpartition(".")
+        return getattr(import_module(found_in), attribute)
+
+    return find
