@@ -288,3 +288,23 @@ def test_a_proof_is_good_for_one_connection(group: str, other: Other) -> None:
         assert len(second.recv(100)) == 32
         second.sendall(sent[0])
         assert second.recv(100) == b""
+
+
+@pytest.mark.parametrize("answers", ["anything", "what it was told"])
+def test_who_answers_without_the_secret_is_not_asked_anything(group: str, answers: str) -> None:
+    """Not even where it repeats the proof of who asks."""
+    ours = Neighbours(group, SECRET)
+    asking, stranger = socket.socketpair()
+    with asking, stranger:
+        asking.settimeout(WAIT_S)
+        stranger.sendall(b"c" * 32 + (b"x" * 32 if answers == "anything" else b""))
+        if answers == "anything":
+            assert not ours._proves_itself(asking)
+            return
+        told: list[bool] = []
+        proving = threading.Thread(target=lambda: told.append(ours._proves_itself(asking)))
+        proving.start()
+        sent = stranger.recv(64, socket.MSG_WAITALL)
+        stranger.sendall(sent[32:])
+        proving.join(WAIT_S)
+        assert told == [False]
