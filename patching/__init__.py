@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from patching._apply import apply, apply_within
 from patching._apply_extended import Extended, apply_extended
 from patching._diff import diff
-from patching._former_names import former_names
+from patching.former_names import former_names
 from patching.canonical_json import digest
 from patching.errors import (
     DEFAULT_LIMITS,

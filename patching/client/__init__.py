@@ -14,7 +14,7 @@ What fewer programs need is in submodules: all `errors`, the gateway's answers a
 
 from typing import TYPE_CHECKING
 
-from patching._former_names import former_names
+from patching.former_names import former_names
 from patching.client._append import Appended, append
 from patching.client._documents import contested
 from patching.client._follower import Follower
