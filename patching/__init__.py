@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 from patching._apply import apply, apply_within
 from patching._apply_extended import Extended, apply_extended
 from patching._diff import diff
-from patching.former_names import former_names
 from patching.canonical_json import digest
 from patching.errors import (
     DEFAULT_LIMITS,
@@ -47,6 +46,7 @@ from patching.errors import (
     TestFailed,
 )
 from patching.extended import ExtendedPatch, parse_extended
+from patching.former_names import former_names
 from patching.list_declarations import parse_lists
 from patching.list_rules import NO_LISTS, Lists
 from patching.merging import merge, three_way

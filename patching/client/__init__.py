@@ -14,7 +14,6 @@ What fewer programs need is in submodules: all `errors`, the gateway's answers a
 
 from typing import TYPE_CHECKING
 
-from patching.former_names import former_names
 from patching.client._append import Appended, append
 from patching.client._documents import contested
 from patching.client._follower import Follower
@@ -51,6 +50,7 @@ from patching.client.results import (
 )
 from patching.client.transactions import Condition, Transaction
 from patching.client.uploads import Upload
+from patching.former_names import former_names
 
 __all__ = [
     "AppendFailed",
