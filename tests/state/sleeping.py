@@ -56,9 +56,12 @@ class World:
 
 
 def gateway_on(
-    store: Any, runtime: ThreadRuntime | None = None, meters: Meters = NO_METERS
+    store: Any,
+    runtime: ThreadRuntime | None = None,
+    meters: Meters = NO_METERS,
+    deadline_ms: int = 60_000,
 ) -> GatewayService:
-    limits = ServiceLimits(full_value_every=3, write_out_grace_ms=1, deadline_ms=60_000)
+    limits = ServiceLimits(full_value_every=3, write_out_grace_ms=1, deadline_ms=deadline_ms)
     return GatewayService(cast(Store, store), runtime or ThreadRuntime(), limits, meters=meters)
 
 

@@ -353,7 +353,7 @@ def test_whose_a_compacted_revision_was_is_unknown(store: Store) -> None:
     """The move broke off, and when it can be looked up its commit may have been swept."""
     gateway_on(store).write("c", "k", put(0))
     watched = WatchedStore(store)
-    ours = gateway_on(watched)
+    ours = gateway_on(watched, deadline_ms=3_000)  # it is looked up until then
 
     def meanwhile() -> None:
         other = gateway_on(store)
