@@ -10,10 +10,10 @@ RUN python -m venv /opt/gateway \
  && /opt/gateway/bin/pip install --no-cache-dir --disable-pip-version-check \
       --require-hashes --requirement requirements.lock
 COPY . .
-# Everything is there: nothing else is fetched. setuptools is only needed to build.
+# Everything is there: nothing else is fetched. What is only needed to build is removed.
 RUN /opt/gateway/bin/pip install --no-cache-dir --disable-pip-version-check \
       --no-index --no-deps --no-build-isolation . \
- && /opt/gateway/bin/pip uninstall --yes --quiet setuptools
+ && /opt/gateway/bin/pip uninstall --yes --quiet setuptools markdown-it-py mdurl pyyaml
 
 FROM ${PYTHON_IMAGE}
 # A number, so that Kubernetes can see that it isn't root.

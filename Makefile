@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
+PAGE := gateway/docs_page/index.html
 ARGS ?=
 
 .PHONY: help demo demo-owners demo-spark test test-fast systems histories lint bench serve docs-page lock clean libraries java chromium
@@ -26,10 +27,10 @@ demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's pack
 	@docs/examples/apt-lists.sh $(VENV)/debian
 	@$(BIN)/python docs/examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
-test: java chromium $(INSTALLED_SPARK) libraries ## all tests, on a real MongoDB and a real Spark, started for them
+test: java chromium $(INSTALLED_SPARK) $(PAGE) libraries ## all tests, on a real MongoDB and a real Spark, started for them
 	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
-test-fast: $(INSTALLED) ## the tests that need no MongoDB
+test-fast: $(INSTALLED) $(PAGE) ## the tests that need no MongoDB
 	@$(BIN)/python -m pytest -m "not mongod" $(ARGS)
 
 systems: $(INSTALLED) libraries ## what the five systems do: a table of every behaviour and its test
@@ -46,22 +47,26 @@ lint: $(INSTALLED_SPARK) ## style, format and types
 bench: $(INSTALLED) libraries ## measure throughput and latency under contention
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-serve: $(INSTALLED) libraries ## serve everybody on 127.0.0.1:8080 with an embedded MongoDB
+serve: $(INSTALLED) $(PAGE) libraries ## serve everybody on 127.0.0.1:8080 with an embedded MongoDB
 	@$(BIN)/gateway serve --embedded --no-access $(ARGS)
 
-docs-page: $(INSTALLED) ## make the page at /docs anew, after a change of openapi.yaml
-	@$(BIN)/python docs/api_page/build.py
+docs-page: $(PAGE) ## make the page at /docs from openapi.yaml
 
 lock: $(INSTALLED) ## pin what the container image installs, by version and hash, in requirements.lock
-	@echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 \
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.13 \
 	  --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	  --extra server --output-file requirements.lock pyproject.toml -
 
 clean: ## remove what make and the tools made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PAGE) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml
+# Installing makes it, too; this is for when its source changes.
+$(PAGE): openapi.yaml $(wildcard docs/api_page/*) $(INSTALLED)
+	@$(BIN)/python docs/api_page/build.py
+
+$(INSTALLED): pyproject.toml setup.py
 	@python=; \
 	for candidate in python3.13 python3.12 python3.11 python3; do \
 	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \

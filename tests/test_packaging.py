@@ -51,7 +51,8 @@ def test_what_needs_mongodb_installs_it_first(target: str) -> None:
     rule = re.search(rf"(?m)^{target}:([^#]*)", (ROOT / "Makefile").read_text())
     assert rule is not None
     installed = ["java", "chromium", "$(INSTALLED_SPARK)"] if target == "test" else ["$(INSTALLED)"]
-    assert rule[1].split() == [*installed, "libraries"]
+    page = ["$(PAGE)"] if target in ("serve", "test") else []
+    assert rule[1].split() == [*installed, *page, "libraries"]
 
 
 def test_ci_lints_and_tests_with_the_same_commands_as_people() -> None:
@@ -236,8 +237,9 @@ def test_the_image_is_built_from_what_the_wheel_needs_alone() -> None:
     context = build_context()
     top = {file.parts[0] for file in context}
     files = {"LICENSE", "README.md", "openapi.yaml", "pyproject.toml", "requirements.lock"}
+    files |= {"setup.py"}  # makes the page at /docs
     modules = {f"{name}.py" for name in PROJECT["tool"]["setuptools"]["py-modules"]}
-    assert top == {"gateway", "patching", *modules, *files}
+    assert top == {"docs", "gateway", "patching", *modules, *files}
     assert PROJECT["project"]["readme"] in files
 
 
@@ -246,10 +248,11 @@ def test_what_the_wheel_carries_is_in_the_build_context() -> None:
     for file in context:
         if (ROOT / file).is_symlink():  # a link to what isn't there is left out of the wheel
             assert (ROOT / file).resolve().relative_to(ROOT) in context, file
+    made = {Path("gateway/docs_page/index.html")}  # by the build
     for package, patterns in PROJECT["tool"]["setuptools"]["package-data"].items():
         for pattern in patterns if package != "*" else ():
             folder = Path(*package.split("."))
-            assert [file for file in context if file.match(f"{folder}/{pattern}")], pattern
+            assert [file for file in context | made if file.match(f"{folder}/{pattern}")], pattern
 
 
 def copied(steps: list[tuple[str, str]]) -> list[str]:

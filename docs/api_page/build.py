@@ -1,7 +1,8 @@
 """Builds the page at ``/docs`` from ``openapi.yaml``: ``python docs/api_page/build.py``.
 
-The result is a file of the package, ``gateway/docs_page/index.html``, kept in git; a test compares
-the two. The page needs nothing from elsewhere, and a script only for its search.
+The result is a file of the package, ``gateway/docs_page/index.html``, that git doesn't keep:
+``setup.py`` and ``make`` make it. The page needs nothing from elsewhere, and a script only for its
+search.
 """
 
 from __future__ import annotations
