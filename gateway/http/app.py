@@ -20,22 +20,17 @@ from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.authorization import Authenticate, Authorization
 from gateway.http.door.observation import Observation, Observer, note_route, template
 from gateway.http.door.rate_limits import RateLimits
+from gateway.http.routes import Routes
 from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
 from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
-from gateway.http.routes.history import DifferenceRoutes, HistoryRoutes
-from gateway.http.routes.listing import ListingRoutes, PartitionRoutes
+from gateway.http.routes.history import HistoryRoutes
+from gateway.http.routes.listing import ListingRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
-from gateway.http.routes.static import (
-    ConsoleRoutes,
-    DocsPageRoutes,
-    MetricsRoutes,
-    ServiceRoutes,
-    nothing_measured,
-)
+from gateway.http.routes.static import ServiceRoutes, nothing_measured
 from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes
 from gateway.http.wire.problems import problem_answer
@@ -219,6 +214,21 @@ def create_app(
     return app
 
 
+# Those that are made of the gateway and the limits alone.
+_ROUTES: Final[tuple[type[Routes], ...]] = (
+    OwnersRoutes,
+    TransactionRoutes,
+    RevertRoutes,
+    WholeCatalogRoutes,
+    ApplicationRoutes,
+    ListingRoutes,
+    HistoryRoutes,
+    BulkRoutes,
+    UploadRoutes,
+    RetentionRoutes,
+)
+
+
 def _register_routes(
     app: _Application,
     gateway: GatewayService,
@@ -227,25 +237,12 @@ def _register_routes(
 ) -> None:
     DocumentRoutes(gateway, limits, "content").register(app)
     DocumentRoutes(gateway, limits, "attributes").register(app)
-    OwnersRoutes(gateway, limits).register(app)
-    TransactionRoutes(gateway, limits).register(app)
-    RevertRoutes(gateway, limits).register(app)
-    WholeCatalogRoutes(gateway, limits).register(app)
-    ApplicationRoutes(gateway, limits).register(app)
-    ListingRoutes(gateway, limits).register(app)
-    PartitionRoutes(gateway, limits).register(app)
-    HistoryRoutes(gateway, limits).register(app)
-    DifferenceRoutes(gateway, limits).register(app)
-    BulkRoutes(gateway, limits).register(app)
-    UploadRoutes(gateway, limits).register(app)
-    RetentionRoutes(gateway, limits).register(app)
+    for routes in _ROUTES:
+        routes(gateway, limits).register(app)
     changes = ChangesRoutes(gateway, limits)
     changes.register(app)
     app.begin_stop = changes.stop
-    ServiceRoutes(gateway).register(app)
-    DocsPageRoutes().register(app)
-    ConsoleRoutes().register(app)
-    MetricsRoutes(exposition).register(app)
+    ServiceRoutes(gateway, limits, exposition).register(app)
 
 
 def _answer_error(error: Exception) -> Answer:

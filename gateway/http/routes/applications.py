@@ -5,23 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from flask import Flask
-
 from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.decide.application_steps import ApplicationStep
 from gateway.decide.applications import Application, applications, fence_of
 from gateway.decide.strict import SWITCH, Exact, strict, whole
 from gateway.http.context import Decided, this_request
 from gateway.http.door.admission import take_members
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.headers import application_name
 from gateway.http.wire.members import refuse_member
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import Result, result_of
-from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY
-from gateway.service import GatewayService
 
 _PRINCIPALS_MAX: Final = 20
 # A version is in a fence, which is read in at most so many digits.
@@ -48,18 +45,8 @@ APPLICATION_REQUEST: Final = strict(
 )
 
 
-class ApplicationRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        every = "/v1/catalogs/<segment:catalog>/applications"
-        one = f"{every}/<segment:application>"
-        app.add_url_rule(every, "list_applications", self.list, methods=["GET"])
-        app.add_url_rule(one, "put_application", self.put, methods=["PUT"])
-        app.add_url_rule(one, "delete_application", self.delete, methods=["DELETE"])
-
+class ApplicationRoutes(Routes):
+    @route("GET", f"{CATALOG}/applications", "list_applications")
     def list(self, catalog: str) -> Answer:
         """The records of all applications, by name."""
         catalog = catalog_alone(this_request().environ, catalog, self._limits)
@@ -69,6 +56,7 @@ class ApplicationRoutes:
         content = {"applications": [_shape(name, record) for name, record in known]}
         return body_answer(encode(content), [("Catalog-Revision", str(reading.catalog_revision))])
 
+    @route("PUT", f"{CATALOG}/applications/<segment:application>", "put_application")
     def put(self, catalog: str, application: str) -> Answer:
         """Begin a version, finish it, or say who shares the application."""
         catalog = catalog_alone(this_request().environ, catalog, self._limits)
@@ -86,6 +74,7 @@ class ApplicationRoutes:
         content = {**_shape(name, record), "fence": fence_of(name, record, asked["run"])}
         return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
 
+    @route("DELETE", f"{CATALOG}/applications/<segment:application>", "delete_application")
     def delete(self, catalog: str, application: str) -> Answer:
         """Forget it: nothing is applied under its fences any more."""
         catalog = catalog_alone(this_request().environ, catalog, self._limits)

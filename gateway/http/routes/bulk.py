@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from flask import Flask
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
@@ -36,6 +35,7 @@ from gateway.errors import Forbidden, GatewayError, HeldBack, MemoryFull
 from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
+from gateway.http.routes import Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import refuse_encoded
 from gateway.http.wire.codes import RequestRefused
@@ -83,17 +83,14 @@ _HEADERS_OF_LINES: Final = {
 }
 
 
-class BulkRoutes:
+class BulkRoutes(Routes):
     def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
+        super().__init__(gateway, limits)
         self._shared = _Shared(
             Windows(), Budget(limits.bulk_answers_bytes_max), Budget(_LARGE_LINES_BYTES)
         )
 
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/v1/bulk", "bulk", self.bulk, methods=["POST"])
-
+    @route("POST", "/v1/bulk", "bulk")
     def bulk(self) -> Answer:
         """Commit the lines as they come. Everything that can be refused as a whole is, before."""
         context = this_request()

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from flask import Flask
-
 from gateway.access import Principal, Role
 from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit, Put, Touch
@@ -17,6 +15,7 @@ from gateway.decide.settings import parse_settings
 from gateway.errors import CatalogNotFound
 from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_body
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
@@ -31,26 +30,12 @@ from gateway.http.wire.responses import Answer, body_answer, empty_answer, encod
 from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
-from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
-from gateway.service import GatewayService
-
-_RULE = "/v1/catalogs/<segment:catalog>"
 
 
-class WholeCatalogRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/v1/catalogs", "list_catalogs", self.list, methods=["GET"])
-        app.add_url_rule(_RULE, "read_catalog", self.read, methods=["GET"])
-        app.add_url_rule(_RULE, "put_catalog", self.put, methods=["PUT"])
-        app.add_url_rule(_RULE, "delete_catalog", self.delete, methods=["DELETE"])
-        app.add_url_rule(f"{_RULE}/touch", "touch_catalog", self.touch, methods=["POST"])
-
+class WholeCatalogRoutes(Routes):
+    @route("GET", "/v1/catalogs", "list_catalogs")
     def list(self) -> Answer:
         """List the catalogs that the principal may read, by name; a page may hold fewer."""
         context = this_request()
@@ -71,6 +56,7 @@ class WholeCatalogRoutes:
         }
         return body_answer(encode(content), [("Cache-Control", "no-cache")])
 
+    @route("GET", CATALOG, "read_catalog")
     def read(self, catalog: str) -> Answer:
         """Where the catalog is, and its settings."""
         environ = this_request().environ
@@ -92,6 +78,7 @@ class WholeCatalogRoutes:
         }
         return body_answer(encode(content), headers)
 
+    @route("PUT", CATALOG, "put_catalog")
     def put(self, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
         context = this_request()
@@ -110,6 +97,7 @@ class WholeCatalogRoutes:
         )
         return catalog_answer(ask, result, with_settings=True)
 
+    @route("DELETE", CATALOG, "delete_catalog")
     def delete(self, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; of no catalog: nothing to do."""
         context = this_request()
@@ -123,6 +111,7 @@ class WholeCatalogRoutes:
             return empty_answer([("Catalog-Revision", str(error.head_revision))])
         return catalog_answer(ask, result)
 
+    @route("POST", f"{CATALOG}/touch", "touch_catalog")
     def touch(self, catalog: str) -> Answer:
         """Make a commit that changes nothing: the catalog's followers see a new revision."""
         context = this_request()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from flask import Flask
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
@@ -20,6 +19,7 @@ from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, WatchEnded
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Environ, Recheck, this_request
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
@@ -42,20 +42,16 @@ _PIECE_BYTES = 64 * 1024
 _NO_STORE = ("Cache-Control", "no-store")
 
 
-class ChangesRoutes:
+class ChangesRoutes(Routes):
     def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
+        super().__init__(gateway, limits)
         self._feed = gateway.feed(commit_event)
-        self._acls = gateway.acls
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        path = "/v1/catalogs/<segment:catalog>/changes"
-        app.add_url_rule(path, "changes", self.changes, methods=["GET"])
 
     def stop(self) -> None:
         """The server stops: streams end, long polls answer."""
         self._feed.stop()
 
+    @route("GET", f"{CATALOG}/changes", "changes")
     def changes(self, catalog: str) -> Answer:
         context = this_request()
         environ = context.environ
@@ -69,7 +65,7 @@ class ChangesRoutes:
             detail = "parameter 'key': no document has an empty key"
             raise RequestRefused("invalid_parameter", detail, parameter="key")
         after = _last_event_id(environ)
-        sight = self._acls.sight(context.by, catalog)
+        sight = self._gateway.acls.sight(context.by, catalog)
         if sight is not None and asked["key"]:
             sight.require_named(asked["key"])
         selection = Selection(frozenset(asked["key"]), asked["prefix"])

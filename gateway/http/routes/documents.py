@@ -19,6 +19,7 @@ from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.apply_terms import apply_parameters, require_wanted
 from gateway.http.wire.body import decode_document, read_patch
@@ -49,12 +50,11 @@ from gateway.service import GatewayService
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 
 
-class DocumentRoutes:
+class DocumentRoutes(Routes):
     """The routes of one ``part`` of documents."""
 
     def __init__(self, gateway: GatewayService, limits: RequestLimits, part: Part) -> None:
-        self._gateway = gateway
-        self._limits = limits
+        super().__init__(gateway, limits)
         self._part: Part = part
 
     def register(self, app: Flask) -> None:
@@ -62,7 +62,7 @@ class DocumentRoutes:
             "content": ("documents", "document"),
             "attributes": ("attributes", "attributes"),
         }[self._part]
-        rule = f"/v1/catalogs/<segment:catalog>/{place}/<rest:key>"
+        rule = f"{CATALOG}/{place}/<rest:key>"
         app.add_url_rule(rule, f"read_{name}", self.read, methods=["GET"])
         app.add_url_rule(rule, f"put_{name}", self.put, methods=["PUT"])
         app.add_url_rule(rule, f"patch_{name}", self.patch, methods=["PATCH"])
@@ -212,21 +212,14 @@ def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> N
     ).check(key, lambda _: document, document.revision)
 
 
-class OwnersRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        rule = "/v1/catalogs/<segment:catalog>/owners/<rest:key>"
-        app.add_url_rule(rule, "read_owners", self.read, methods=["GET"])
-        app.add_url_rule(rule, "let_go", self.let_go, methods=["DELETE"])
-
+class OwnersRoutes(Routes):
+    @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners")
     def read(self, catalog: str, key: str) -> Answer:
         """By pointer, the owners of each leaf that has any, now or as of another time."""
         catalog, key = self._names(catalog, key)
         return read_document(self._gateway, this_request(), catalog, key, "owners")
 
+    @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go")
     def let_go(self, catalog: str, key: str) -> Answer:
         """A manager owns nothing of the document any more; what nobody else owns is removed."""
         context = this_request()

@@ -1,13 +1,13 @@
-"""`/v1/catalogs/{catalog}/commits` and `…/outcomes`: what was done, and whether it was."""
+"""`/v1/catalogs/{catalog}/commits`, `…/outcomes`, `…/differences`: what was done, and whether."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import msgspec
-from flask import Flask
 
 from gateway.http.context import this_request
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
@@ -19,29 +19,14 @@ from gateway.http.wire.query import (
 )
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape, difference_shape, verdict_shape
-from gateway.limits import RequestLimits
 from gateway.model import CommitRecord
 from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
-from gateway.service import GatewayService
 
 
-class HistoryRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        catalog = "/v1/catalogs/<segment:catalog>"
-        app.add_url_rule(f"{catalog}/commits", "list_commits", self.page, methods=["GET"])
-        app.add_url_rule(
-            f"{catalog}/commits/<segment:revision>", "read_commit", self.commit, methods=["GET"]
-        )
-        app.add_url_rule(
-            f"{catalog}/outcomes/<rest:idempotency_key>", "outcome", self.outcome, methods=["GET"]
-        )
-
+class HistoryRoutes(Routes):
+    @route("GET", f"{CATALOG}/commits", "list_commits")
     def page(self, catalog: str) -> Answer:
         """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
         catalog = catalog_name(catalog, self._limits)
@@ -61,6 +46,7 @@ class HistoryRoutes:
         content = {"commits": page.commits, "next": page.next_after}
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
+    @route("GET", f"{CATALOG}/commits/<segment:revision>", "read_commit")
     def commit(self, catalog: str, revision: str) -> Answer:
         catalog = catalog_alone(this_request().environ, catalog, self._limits)
         try:
@@ -73,6 +59,7 @@ class HistoryRoutes:
 
         return body_answer(self._gateway.told_commit(catalog, number, tell), [])
 
+    @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome")
     def outcome(self, catalog: str, idempotency_key: str) -> Answer:
         """What the key decided. That it decided nothing is true up to now, not for ever."""
         context = this_request()
@@ -89,6 +76,29 @@ class HistoryRoutes:
         else:
             shape = {"applied": False, **verdict_shape(reply)}
         return body_answer(encode({**shape, "idempotency_key": name}), [])
+
+    @route("GET", f"{CATALOG}/differences", "list_differences")
+    def differences(self, catalog: str) -> Answer:
+        """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
+        context = this_request()
+        catalog = catalog_name(catalog, self._limits)
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, DIFFERENCES_PARAMETERS)
+        reading = self._gateway.differences
+        span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
+        sight = self._gateway.acls.sight(context.by, catalog)
+        page = reading.page(
+            span, _encoded_difference, after=asked["after"], limit=asked["limit"], sight=sight
+        )
+        more = page.next_after
+        content = {
+            "catalog": catalog,
+            "from": page.before,
+            "to": page.after,
+            "differences": page.documents,
+            "next": None if more is None else {"after": more, "to": page.after},
+        }
+        return body_answer(encode(content), [("Catalog-Revision", str(page.after))])
 
     def _sight(self, catalog: str) -> Sight | None:
         return self._gateway.acls.sight(this_request().by, catalog)
@@ -111,35 +121,3 @@ def _idempotency_key(encoded: str) -> str:
 
 def _encoded_difference(difference: DocumentDifference) -> msgspec.Raw:
     return msgspec.Raw(encode(difference_shape(difference)))
-
-
-class DifferenceRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        rule = "/v1/catalogs/<segment:catalog>/differences"
-        app.add_url_rule(rule, "list_differences", self.page, methods=["GET"])
-
-    def page(self, catalog: str) -> Answer:
-        """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
-        context = this_request()
-        catalog = catalog_name(catalog, self._limits)
-        refuse_conditions(context.environ)
-        asked = parameters(context.environ, DIFFERENCES_PARAMETERS)
-        reading = self._gateway.differences
-        span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
-        sight = self._gateway.acls.sight(context.by, catalog)
-        page = reading.page(
-            span, _encoded_difference, after=asked["after"], limit=asked["limit"], sight=sight
-        )
-        more = page.next_after
-        content = {
-            "catalog": catalog,
-            "from": page.before,
-            "to": page.after,
-            "differences": page.documents,
-            "next": None if more is None else {"after": more, "to": page.after},
-        }
-        return body_answer(encode(content), [("Catalog-Revision", str(page.after))])

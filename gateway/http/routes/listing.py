@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import flask
 import msgspec
-from flask import Flask
 
 from gateway import memory
 from gateway.cpu import interruptible
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.routes.documents import asked_revision
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
@@ -35,12 +35,10 @@ from gateway.http.wire.responses import (
     in_pieces,
     state_headers,
 )
-from gateway.limits import RequestLimits
 from gateway.model import DocumentRecord
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
 from gateway.read.partitions import KeySpan
-from gateway.service import GatewayService
 
 _log = logging.getLogger(__name__)
 
@@ -49,16 +47,8 @@ _LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
 
 
-class ListingRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        catalog = "/v1/catalogs/<segment:catalog>"
-        app.add_url_rule(f"{catalog}/documents", "list_documents", self.page, methods=["GET"])
-        app.add_url_rule(f"{catalog}/export", "export", self.export, methods=["GET"])
-
+class ListingRoutes(Routes):
+    @route("GET", f"{CATALOG}/documents", "list_documents")
     def page(self, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
         context = this_request()
@@ -136,6 +126,7 @@ class ListingRoutes:
         content = {"catalog": catalog, "revision": at, "documents": documents, "next": None}
         return _answer(context.environ, Composite(tokens), at, content)
 
+    @route("GET", f"{CATALOG}/export", "export")
     def export(self, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
         context = this_request()
@@ -163,6 +154,22 @@ class ListingRoutes:
         lines = _export_lines(export.revision, export.pages) if sending else iter(())
         body = Stream(_pieces(lines, context.require_still_let_in), export.close)
         return flask.Response(body, 200, headers, content_type=JSON)
+
+    @route("GET", f"{CATALOG}/partitions", "plan_partitions")
+    def plan(self, catalog: str) -> Answer:
+        """The revision that was asked for, and the keys that end its ranges."""
+        context = this_request()
+        catalog = catalog_name(catalog, self._limits)
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, PARTITIONS_PARAMETERS)
+        revision = asked_revision(self._gateway, catalog, asked)
+        span = KeySpan(asked["prefix"], asked["after"], asked["until"])
+        sight = self._gateway.acls.sight(context.by, catalog)
+        found = self._gateway.partitions.plan(
+            catalog, asked["count"], span, revision=revision, sight=sight
+        )
+        content = {"catalog": catalog, "revision": found.revision, "bounds": found.bounds}
+        return body_answer(encode(content), [("Catalog-Revision", str(found.revision))])
 
 
 def _answer(environ: Environ, tag: Tag, revision: int, content: dict[str, Any]) -> Answer:
@@ -257,28 +264,3 @@ def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
 def _refuse(parameter: str, reason: str) -> None:
     detail = f"parameter {parameter!r}: {reason}"
     raise RequestRefused("invalid_parameter", detail, parameter=parameter)
-
-
-class PartitionRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        rule = "/v1/catalogs/<segment:catalog>/partitions"
-        app.add_url_rule(rule, "plan_partitions", self.plan, methods=["GET"])
-
-    def plan(self, catalog: str) -> Answer:
-        """The revision that was asked for, and the keys that end its ranges."""
-        context = this_request()
-        catalog = catalog_name(catalog, self._limits)
-        refuse_conditions(context.environ)
-        asked = parameters(context.environ, PARTITIONS_PARAMETERS)
-        revision = asked_revision(self._gateway, catalog, asked)
-        span = KeySpan(asked["prefix"], asked["after"], asked["until"])
-        sight = self._gateway.acls.sight(context.by, catalog)
-        found = self._gateway.partitions.plan(
-            catalog, asked["count"], span, revision=revision, sight=sight
-        )
-        content = {"catalog": catalog, "revision": found.revision, "bounds": found.bounds}
-        return body_answer(encode(content), [("Catalog-Revision", str(found.revision))])

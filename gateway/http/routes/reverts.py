@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from flask import Flask
 from marshmallow import fields, validate
 from msgspec.structs import replace
 
@@ -27,6 +26,7 @@ from gateway.http.context import Context, this_request
 from gateway.http.door.admission import take_members
 from gateway.http.door.authorization import require
 from gateway.http.door.rate_limits import spend_operations
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.conditions import refuse_all_but_several
 from gateway.http.wire.headers import catalog_name, require_key
@@ -42,7 +42,6 @@ from gateway.http.write.answer import (
     written_shape,
 )
 from gateway.http.write.ask import Ask, Sent, read_ask, request_of, with_members
-from gateway.limits import RequestLimits
 from gateway.model import OWN_KEYS, SETTINGS_KEY, ChangeRecord, Skipped
 from gateway.read.reverts import RevertTerms
 from gateway.read.visibility import Life
@@ -132,15 +131,8 @@ _BODY: dict[str, fields.Field[Any]] = {
 REVERT: Final = strict(**_BODY)
 
 
-class RevertRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        rule = "/v1/catalogs/<segment:catalog>/reverts"
-        app.add_url_rule(rule, "revert", self.revert, methods=["POST"])
-
+class RevertRoutes(Routes):
+    @route("POST", f"{CATALOG}/reverts", "revert")
     def revert(self, catalog: str) -> Answer:
         """All that is to be undone as one commit, on the documents as they are then; or nothing."""
         context = this_request()

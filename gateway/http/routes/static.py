@@ -11,14 +11,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from flask import Flask
 from werkzeug.http import unquote_etag
 
 import gateway as package
 from gateway.http.context import HeaderList, this_request
+from gateway.http.routes import Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, etag
+from gateway.limits import RequestLimits
 from gateway.service import GatewayService
 
 _PACKAGE: Final = Path(package.__file__).parent
@@ -96,50 +97,7 @@ def _holds(if_none_match: str, tag: str) -> bool:
     return any(each == "*" or unquote_etag(each)[0] == tag for each in given if each)
 
 
-class ConsoleRoutes:
-    def __init__(self) -> None:
-        self._files = StaticFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
-
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/", "console_entry", self.entry, methods=["GET"])
-        app.add_url_rule("/console", "console_entry", self.entry, methods=["GET"])
-        app.add_url_rule("/console/", "console", self.file, methods=["GET"])
-        app.add_url_rule("/console/<rest:name>", "console", self.file, methods=["GET"])
-
-    def entry(self) -> Answer:
-        """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
-        environ = this_request().environ
-        parameters(environ, NO_PARAMETERS)
-        # The root's is temporary: browsers keep a 308 for any later service at this address.
-        status = 307 if environ["PATH_INFO"] == "/" else 308
-        return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
-
-    def file(self, name: str = _INDEX) -> Answer:
-        return self._files.answer(name)
-
-
-class DocsPageRoutes:
-    """The page about the API, which `docs/api_page/build.py` makes from `openapi.yaml`."""
-
-    def __init__(self) -> None:
-        self._files = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
-
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/docs", "docs", self.page, methods=["GET"])
-        app.add_url_rule("/docs/style.css", "docs_style", self.style, methods=["GET"])
-        app.add_url_rule("/docs/search.js", "docs_search", self.search, methods=["GET"])
-
-    def page(self) -> Answer:
-        return self._files.answer(_INDEX)
-
-    def style(self) -> Answer:
-        return self._files.answer("style.css")
-
-    def search(self) -> Answer:
-        return self._files.answer("search.js")
-
-
-_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def nothing_measured() -> bytes:
@@ -147,43 +105,35 @@ def nothing_measured() -> bytes:
     return b""
 
 
-class MetricsRoutes:
-    def __init__(self, exposition: Callable[[], bytes]) -> None:
-        self._exposition = exposition
-
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/metrics", "metrics", self.metrics, methods=["GET"])
-
-    def metrics(self) -> Answer:
-        return body_answer(
-            self._exposition(), [("Cache-Control", "no-store")], media_type=_MEDIA_TYPE
-        )
-
-
 # Installed, it lies in the package; in a checkout, beside it.
 _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.yaml")
 
 
-class ServiceRoutes:
-    def __init__(self, gateway: GatewayService) -> None:
-        self._gateway = gateway
+class ServiceRoutes(Routes):
+    """``exposition`` is what ``/metrics`` answers."""
+
+    def __init__(
+        self, gateway: GatewayService, limits: RequestLimits, exposition: Callable[[], bytes]
+    ) -> None:
+        super().__init__(gateway, limits)
+        self._exposition = exposition
         self._openapi = openapi_document()
+        self._console = StaticFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
+        # Made of `openapi.yaml` when the package was built.
+        self._docs = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
-    def register(self, app: Flask) -> None:
-        app.add_url_rule("/livez", "livez", self.livez, methods=["GET"])
-        app.add_url_rule("/readyz", "readyz", self.readyz, methods=["GET"])
-        app.add_url_rule("/v1/principal", "read_principal", self.principal, methods=["GET"])
-        app.add_url_rule("/openapi.yaml", "openapi", self.openapi, methods=["GET"])
-
+    @route("GET", "/livez", "livez")
     def livez(self) -> Answer:
         """The process answers; it touches nothing else."""
         return body_answer(encode({"status": "alive"}), [("Cache-Control", "no-store")])
 
+    @route("GET", "/readyz", "readyz")
     def readyz(self) -> Answer:
         """The database answers. Raises StoreUnavailable."""
         self._gateway.check_ready()
         return body_answer(encode({"status": "ready"}), [("Cache-Control", "no-store")])
 
+    @route("GET", "/v1/principal", "read_principal")
     def principal(self) -> Answer:
         """The principal of the request, and its grants."""
         context = this_request()
@@ -193,10 +143,44 @@ class ServiceRoutes:
         content = {"name": by.name, "grants": grants}
         return body_answer(encode(content), [("Cache-Control", "no-store")])
 
+    @route("GET", "/metrics", "metrics")
+    def metrics(self) -> Answer:
+        return body_answer(
+            self._exposition(), [("Cache-Control", "no-store")], media_type=_METRICS_TYPE
+        )
+
+    @route("GET", "/openapi.yaml", "openapi")
     def openapi(self) -> Answer:
         if self._openapi is None:
             raise RequestRefused("route_not_found", "this installation has no OpenAPI document")
         return body_answer(self._openapi, [], media_type="application/yaml")
+
+    @route("GET", "/docs", "docs")
+    def docs(self) -> Answer:
+        return self._docs.answer(_INDEX)
+
+    @route("GET", "/docs/style.css", "docs_style")
+    def docs_style(self) -> Answer:
+        return self._docs.answer("style.css")
+
+    @route("GET", "/docs/search.js", "docs_search")
+    def docs_search(self) -> Answer:
+        return self._docs.answer("search.js")
+
+    @route("GET", "/", "console_entry")
+    @route("GET", "/console", "console_entry")
+    def console_entry(self) -> Answer:
+        """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
+        environ = this_request().environ
+        parameters(environ, NO_PARAMETERS)
+        # The root's is temporary: browsers keep a 308 for any later service at this address.
+        status = 307 if environ["PATH_INFO"] == "/" else 308
+        return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
+
+    @route("GET", "/console/", "console")
+    @route("GET", "/console/<rest:name>", "console")
+    def console(self, name: str = _INDEX) -> Answer:
+        return self._console.answer(name)
 
 
 def openapi_document() -> bytes | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from flask import Flask
-
 from gateway.errors import AttributesInvalid, DocumentNotFound, PatchDoesNotFit, TargetExists
 from gateway.http.context import this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import operations_in, spend_operations
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.conditions import refuse_all_but_several
 from gateway.http.wire.headers import catalog_name
@@ -16,22 +15,13 @@ from gateway.http.write.answer import commit
 from gateway.http.write.ask import Sent, read_ask, request_of, with_members
 from gateway.http.write.transaction_answers import transaction_answer
 from gateway.http.write.transactions import read_transaction
-from gateway.limits import RequestLimits
-from gateway.service import GatewayService
 
 # The errors that only an action raises.
 _ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInvalid)
 
 
-class TransactionRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        rule = "/v1/catalogs/<segment:catalog>/transactions"
-        app.add_url_rule(rule, "transaction", self.commit, methods=["POST"])
-
+class TransactionRoutes(Routes):
+    @route("POST", f"{CATALOG}/transactions", "transaction")
     def commit(self, catalog: str) -> Answer:
         """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
         context = this_request()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from flask import Flask
 from marshmallow import ValidationError, fields
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from gateway.decide.strict import Exact, strict
 from gateway.errors import ConditionFailed
 from gateway.http.context import Context, Environ, declared_bytes, this_request
 from gateway.http.door.admission import take_body, take_members
+from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import decode_document, require_few_values
 from gateway.http.wire.codes import RequestRefused
@@ -29,11 +29,10 @@ from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
-from gateway.limits import RequestLimits
-from gateway.service import GatewayService
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 
-_RULE: Final = "/v1/catalogs/<segment:catalog>/uploads"
+_RULE: Final = f"{CATALOG}/uploads"
+_ONE: Final = f"{_RULE}/<segment:upload>"
 
 # Conditions and ``attributes`` have parsers that they share with bulk lines.
 _AS_SENT: Final = fields.Raw(allow_none=True)
@@ -60,23 +59,8 @@ UPLOAD_COMMIT: Final = strict(
 )
 
 
-class UploadRoutes:
-    def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
-        self._gateway = gateway
-        self._uploads = gateway.uploads
-        self._limits = limits
-
-    def register(self, app: Flask) -> None:
-        one = f"{_RULE}/<segment:upload>"
-        for rule, name, view, method in (
-            (_RULE, "open_upload", self.open, "POST"),
-            (one, "read_upload", self.read, "GET"),
-            (one, "drop_upload", self.drop, "DELETE"),
-            (f"{one}/parts/<segment:number>", "put_part", self.put_part, "PUT"),
-            (f"{one}/commit", "commit_upload", self.commit, "POST"),
-        ):
-            app.add_url_rule(rule, name, view, methods=[method])
-
+class UploadRoutes(Routes):
+    @route("POST", _RULE, "open_upload")
     def open(self, catalog: str) -> Answer:
         """Check the conditions now and remember them; nothing is locked."""
         context = this_request()
@@ -87,7 +71,7 @@ class UploadRoutes:
         conditions = body_conditions(asked)
         attributes = attributes_asked(asked)
         try:
-            opened = self._uploads.open(catalog, key, context.by, conditions, attributes)
+            opened = self._gateway.uploads.open(catalog, key, context.by, conditions, attributes)
         except ConditionFailed as failed:
             context.helps = further_members(self._gateway, context.by, catalog, failed, None)
             if preferences(context.environ).refusal_shows:
@@ -97,16 +81,19 @@ class UploadRoutes:
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
 
+    @route("GET", _ONE, "read_upload")
     def read(self, catalog: str, upload: str) -> Answer:
         opened = self._find(self._catalog(this_request().environ, catalog), upload)
         return body_answer(encode(_upload_shape(opened)), [("Cache-Control", "no-store")])
 
+    @route("DELETE", _ONE, "drop_upload")
     def drop(self, catalog: str, upload: str) -> Answer:
         """Also where there is none any more. What was committed stays so."""
         catalog = self._catalog(this_request().environ, catalog)
-        self._uploads.drop(catalog, _upload_id(upload), this_request().by)
+        self._gateway.uploads.drop(catalog, _upload_id(upload), this_request().by)
         return empty_answer([])
 
+    @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part")
     def put_part(self, catalog: str, upload: str, number: str) -> Answer:
         """Stage or replace a part: bytes, whatever they are."""
         context = this_request()
@@ -117,9 +104,12 @@ class UploadRoutes:
             raise RequestRefused("invalid_parameter", f"part number: {error}") from error
         media_types.require_bytes(context.environ)
         opened = self._find(catalog, upload)
-        part = self._uploads.put_part(opened, place, take_body(context, self._limits, parsed=False))
+        part = self._gateway.uploads.put_part(
+            opened, place, take_body(context, self._limits, parsed=False)
+        )
         return body_answer(encode(part), [])
 
+    @route("POST", f"{_ONE}/commit", "commit_upload")
     def commit(self, catalog: str, upload: str) -> Answer:
         """Replace the document by what the parts make up; asked again, the first result.
 
@@ -139,16 +129,16 @@ class UploadRoutes:
         return document_answer(self._gateway, ask, result)
 
     def _committed(self, opened: OpenUpload, numbers: list[int] | None, ask: Ask) -> WriteOutcome:
-        earlier = self._uploads.earlier(opened)
+        earlier = self._gateway.uploads.earlier(opened)
         if earlier is not None:
             return earlier
         # In parts, and joined; then as it is parsed.
         memory.account().take(2 * sum(each.size_bytes for each in opened.parts))
-        raw = self._uploads.content(opened, numbers)
+        raw = self._gateway.uploads.content(opened, numbers)
         require_few_values(raw, self._limits)
         memory.account().take_text(raw)
         value, size_bytes = decode_document(raw, self._limits)
-        return self._uploads.commit(
+        return self._gateway.uploads.commit(
             opened,
             value,
             size_bytes,
@@ -167,7 +157,7 @@ class UploadRoutes:
         return numbers
 
     def _find(self, catalog: str, upload: str) -> OpenUpload:
-        return self._uploads.find(catalog, _upload_id(upload), this_request().by)
+        return self._gateway.uploads.find(catalog, _upload_id(upload), this_request().by)
 
     def _catalog(self, environ: Environ, encoded: str) -> str:
         if environ["REQUEST_METHOD"] != "GET":
