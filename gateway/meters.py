@@ -1,15 +1,15 @@
-"""Meters: the commit loop, the cache, the feed and compaction report their work to them.
+"""Meters: HTTP, the commit loop, the cache, the feed, compaction and the store report to them.
 
-A metrics system implements ``Meters``; the loop itself knows of none, and by default reports to
-nobody. A call must be cheap and must neither wait nor raise: it is made in the middle of a write.
-Levels, such as the length of the queue, are asked for instead: ``Readings``.
+A metrics system overrides ``Meters``; by itself it listens to nothing. A call must be cheap, and
+must neither wait nor raise: it is made in the middle of a write. Levels, such as the length of the
+queue, are asked for instead: ``Readings``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal
 
 import msgspec
 
@@ -47,8 +47,20 @@ class WriteEnded(msgspec.Struct, frozen=True):
     times: RoundTimes | None
 
 
-class Meters(Protocol):
-    """Called by many threads. Times are in seconds."""
+class Meters:
+    """What happens, told as it happens; nobody listens yet.
+
+    Called by many threads. Times are in seconds.
+    """
+
+    def request_ended(
+        self, route: str, method: str, status: int, seconds: float, problem: str | None
+    ) -> None:
+        """``problem`` is the code of the problem that was answered, if one was."""
+
+    def store_called(self, operation: str, seconds: float) -> None: ...
+
+    def store_unreachable(self, operation: str) -> None: ...
 
     def writes_ended(self, ended: Sequence[WriteEnded]) -> None: ...
 
@@ -83,31 +95,7 @@ class Meters(Protocol):
         """A head isn't one that can follow what this process knew of it."""
 
 
-class NoMeters:
-    """Nobody listens."""
-
-    def writes_ended(self, ended: Sequence[WriteEnded]) -> None: ...
-
-    def heads_moved(self, batches: Collection[int], seconds: float) -> None: ...
-
-    def races_lost(self, heads: int) -> None: ...
-
-    def written_out(self, seconds: float) -> None: ...
-
-    def delivered(self, seconds: float) -> None: ...
-
-    def compaction_round(self, outcome: RoundOutcome) -> None: ...
-
-    def compaction_failed(self) -> None: ...
-
-    def commits_swept(self, commits: int) -> None: ...
-
-    def base_refused(self) -> None: ...
-
-    def head_went_back(self) -> None: ...
-
-
-NO_METERS: Meters = NoMeters()
+NO_METERS: Final = Meters()
 
 
 @dataclass(frozen=True, slots=True)

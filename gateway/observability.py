@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
 from gateway.http.wire.codes import KINDS
 from gateway.meters import Meters
-from gateway.metrics.prometheus import PrometheusMeters, StoreMeters
+from gateway.metrics.prometheus import PrometheusMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.sampler import Sampler
 from gateway.metrics.shared import place
@@ -23,10 +23,10 @@ _PACKAGE = "metadata-gateway"
 
 @dataclass(frozen=True, slots=True)
 class Observability:
-    """``meters`` are for the commit loop, ``store_meters`` for the store, the rest for HTTP."""
+    """``store_meters`` are for the store, and ``meters``, with spans, for the commit loop."""
 
     meters: Meters
-    store_meters: StoreMeters
+    store_meters: Meters
     observers: tuple[Observer, ...]
     exposition: Callable[[], bytes]
     watch: Callable[[GatewayService, UploadStore, Runtime], None]

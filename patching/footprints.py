@@ -434,25 +434,6 @@ def footprint(
         return extended_footprint(patch, document, lists)
     if not isinstance(patch, Patch):
         patch = parse(patch)
-    if lists:
-        return listed_footprint(patch, document, lists)
-    reads: set[str] = set()
-    writes: set[str] = set()
-    application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
-    for operation in patch.operations:
-        root = application.root if application else ABSENT
-        _record(operation, root, reads, writes)
-        if application:
-            try:
-                application.perform(operation)
-            except PatchError:
-                application = None
-    return Footprint(frozenset(reads), frozenset(writes))
-
-
-def listed_footprint(patch: Patch, document: Document, lists: Lists) -> Footprint:
-    """Like `footprint`, where there are `lists`: locations go by the names that they have before
-    each operation and after it."""
     named = _Named(lists)
     application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
     for operation in patch.operations:
@@ -464,7 +445,7 @@ def listed_footprint(patch: Patch, document: Document, lists: Lists) -> Footprin
                 application.perform(operation)
             except PatchError:
                 application = None
-        if application and not isinstance(operation, Test | Remove) and operation.tokens:
+        if lists and application and not isinstance(operation, Test | Remove) and operation.tokens:
             named.after(operation.tokens, application.root)
     return Footprint(frozenset(named.reads), frozenset(named.writes), frozenset(named.indexed))
 
@@ -525,6 +506,8 @@ class _Named:
         if touch.writes:
             name = self.names.of(root, tokens, written=True)
             pointer = join_pointer(name)
+            # A move out of an array may shift the array that holds its target, so that `root` shows
+            # another container there; but then that array is written as a whole by its source.
             shifts = touch.shifts and not in_list and len(name) == len(tokens)
             self.writes.add(written(pointer, tokens, root) if shifts else pointer)
 
@@ -545,21 +528,3 @@ class _Named:
             tokens = (*tokens[:-1], str(len(holder) - 1))
         if self.lists.at(tokens[:-1]) or not isinstance(holder, list):
             self.writes.add(join_pointer(self.names.of(root, tokens, written=True)))
-
-
-def _record(operation: Operation, root: Document, reads: set[str], writes: set[str]) -> None:
-    if isinstance(operation, Test):
-        reads.add(operation.path)
-        return
-    if isinstance(operation, Replace):
-        writes.add(operation.path)
-        return
-    if isinstance(operation, Move | Copy):
-        reads.add(operation.source)
-        if operation.source_tokens == operation.tokens and isinstance(operation, Move):
-            return
-    if isinstance(operation, Move):
-        writes.add(written(operation.source, operation.source_tokens, root))
-    # A move out of an array may shift the array that holds its target, so that `root` shows
-    # another container there; but then the array, and all below it, is written by its source.
-    writes.add(written(operation.path, operation.tokens, root))

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "metrics": "cpu meters store",
     "context": "access decide logs memory",
     "wire": "access conflict context cpu decide errors feed limits model patching read",
-    "door": "access context decide errors limits logs memory wire",
+    "door": "access context decide errors limits logs memory meters wire",
     "write": "access context cpu decide door errors limits model patching read service wire",
     "routes": "access context cpu decide door errors feed limits logs memory model"
     " patching read service uploads wire write",

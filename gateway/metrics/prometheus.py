@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Protocol, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from prometheus_client import Counter, Histogram
 
-from gateway.meters import RoundOutcome, WriteEnded
+from gateway.meters import Meters, RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
 from gateway.store.contract import StoreUnreachable
 
@@ -40,9 +40,7 @@ class Children(dict[tuple[str, ...], Child]):
         return child
 
 
-class PrometheusMeters:
-    """Implements ``gateway.meters.Meters``, and counts requests and calls to the store."""
-
+class PrometheusMeters(Meters):
     def __init__(self, registry: Registry) -> None:
         counters, histograms = registry.counters, registry.histograms
         self._requests = Children(histograms["gateway_request_seconds"].labels)
@@ -137,13 +135,7 @@ Wrapped = TypeVar("Wrapped")
 _UNTIMED = frozenset(("stored_bytes", "await_reachable", "tokens", "close"))
 
 
-class StoreMeters(Protocol):
-    def store_called(self, operation: str, seconds: float) -> None: ...
-
-    def store_unreachable(self, operation: str) -> None: ...
-
-
-def measured(store: Wrapped, meters: StoreMeters) -> Wrapped:
+def measured(store: Wrapped, meters: Meters) -> Wrapped:
     """``store`` with its calls measured; of the same type."""
     return cast(Wrapped, _Measured(store, meters))
 
@@ -151,7 +143,7 @@ def measured(store: Wrapped, meters: StoreMeters) -> Wrapped:
 class _Measured:
     """Wraps each method at its first call; later calls find it as an attribute."""
 
-    def __init__(self, store: Any, meters: StoreMeters) -> None:
+    def __init__(self, store: Any, meters: Meters) -> None:
         self._store = store
         self._meters = meters
 
@@ -167,7 +159,7 @@ class _Measured:
         return timed
 
 
-def _timed(name: str, method: Callable[..., Any], meters: StoreMeters) -> Callable[..., Any]:
+def _timed(name: str, method: Callable[..., Any], meters: Meters) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         begun = time.perf_counter()
         try:

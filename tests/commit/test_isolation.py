@@ -16,7 +16,7 @@ from gateway.decide.request import Applied, Outcome, Unchanged
 from gateway.errors import StoreUnavailable
 from gateway.feed.channel import Selection
 from gateway.limits import ServiceLimits
-from gateway.meters import NoMeters
+from gateway.meters import Meters
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import suspects
@@ -234,16 +234,16 @@ def test_a_hole_in_the_log_of_one_delays_no_others_feed(store: SickStore) -> Non
 def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
     """Each of them meets it several times; every lane comes back."""
 
-    class Meters(NoMeters):
+    class Failing(Meters):
         left = 8
 
         def written_out(self, seconds: float) -> None:  # noqa: ARG002
-            if where == "metered" and Meters.left:
-                Meters.left -= 1
+            if where == "metered" and Failing.left:
+                Failing.left -= 1
                 raise ZeroDivisionError
 
     limits = ServiceLimits(deadline_ms=WAIT_MS)
-    ours = GatewayService(cast(Store, store), ThreadRuntime(), limits, meters=Meters())
+    ours = GatewayService(cast(Store, store), ThreadRuntime(), limits, meters=Failing())
     if where == "told":
         tell, left = ours._write_out._written, [ZeroDivisionError] * 8
 

@@ -23,7 +23,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.limits import ServiceLimits
-from gateway.meters import NoMeters, WriteEnded
+from gateway.meters import Meters, WriteEnded
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -365,7 +365,7 @@ def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document
     """Of those that came together; they are sent again in order. Other documents go on."""
     moving, moved, over = (threading.Event() for _ in range(3))
 
-    class Told(NoMeters):
+    class Told(Meters):
         def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
             if any(each.outcome == "deadline_exceeded" for each in ended):
                 over.set()

@@ -23,7 +23,7 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.meters import NO_METERS, Meters, NoMeters
+from gateway.meters import NO_METERS, Meters
 from gateway.model import SETTINGS_KEY, Idempotency, PinRecord
 from gateway.read.history import HistoryReads, Which
 from gateway.retention.compaction import Compactor
@@ -396,7 +396,7 @@ def test_a_new_primary_whose_clock_is_ahead_ends_no_grace() -> None:
     assert bounds_of(store) == (5, 5)
 
 
-class CountingMeters(NoMeters):
+class CountingMeters(Meters):
     failed = 0
 
     def compaction_failed(self) -> None:

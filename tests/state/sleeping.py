@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.meters import NO_METERS, Meters, NoMeters
+from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -65,7 +65,7 @@ def gateway_on(
     return GatewayService(cast(Store, store), runtime or ThreadRuntime(), limits, meters=meters)
 
 
-class Noted(NoMeters):
+class Noted(Meters):
     """What the guards behind the looks have refused."""
 
     def __init__(self) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from gateway.http.context import KEY, Context, Environ, HeaderList, WsgiApplication
 from gateway.logs import current_request
+from gateway.meters import Meters
 
 # Documents hold what clients wrote: no browser may take one for a page or a script.
 _NOSNIFF: Final = ("X-Content-Type-Options", "nosniff")
@@ -132,16 +133,10 @@ def template(rule: str) -> str:
 _access_log = logging.getLogger("gateway.access")
 
 
-class RequestMeters(Protocol):
-    def request_ended(
-        self, route: str, method: str, status: int, seconds: float, problem: str | None
-    ) -> None: ...
-
-
 class RequestMetrics:
     """Counts requests by route, never by anything that a client chose."""
 
-    def __init__(self, meters: RequestMeters) -> None:
+    def __init__(self, meters: Meters) -> None:
         self._meters = meters
 
     def began(self, context: Context) -> None: ...
