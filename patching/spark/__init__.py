@@ -14,11 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from patching.spark.datasource import MetadataDataSource, register
+    from patching.spark.foreach_batch import batch_writer
     from patching.spark.options import OptionRefused, Options
-
-    from .datasource import MetadataDataSource, register
-    from .foreach_batch import batch_writer
-    from .typed_columns import typed
+    from patching.spark.typed_columns import typed
 
 __all__ = ["MetadataDataSource", "OptionRefused", "Options", "batch_writer", "register", "typed"]
 

@@ -126,8 +126,8 @@ def sync_command(
     """
     options = _options(pairs)
     with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
-        from .desired import read_desired
-        from .sync import sync, write_plan
+        from patching.spark.desired import read_desired
+        from patching.spark.sync import sync, write_plan
 
         desired: DataFrame = read_desired(spark, source, format_)
         common = {**wanted, "url": url, "options": options, "progress": progress}
@@ -152,7 +152,7 @@ def replay_command(
     """Send the plan in PATH, except to documents that changed since it was made."""
     options = _options(pairs)
     with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
-        from .sync import replay
+        from patching.spark.sync import replay
 
         report = replay(spark, path, url=url, options=options, progress=progress)
     return _show_sync(report)
@@ -197,7 +197,7 @@ def export_command(
         "options": _options(pairs),
     }
     with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
-        from .export import export_catalog, export_history
+        from patching.spark.export import export_catalog, export_history
 
         progress(f"exporting {catalog}")
         if history:

@@ -50,7 +50,7 @@ class MetadataDataSource(DataSource):
         return MetadataReader(schema, self._settled or given)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from .feed_source import FeedReader
+        from patching.spark.feed_source import FeedReader
 
         reader: DataSourceStreamReader = FeedReader(schema, self._of_table(schema, READ_STREAM)[0])
         return reader

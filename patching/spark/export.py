@@ -9,13 +9,12 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.datasource import register
 from patching.spark.held_revision import held_history, held_revision
 from patching.spark.options import READ, Options
 from patching.spark.remote import parallelism
 from patching.spark.source import settled
-
-from .datasource import register
-from .sync import COMMON_OPTIONS, options_for
+from patching.spark.sync import COMMON_OPTIONS, options_for
 
 FORMATS: Final = ("jsonl", "parquet")
 

@@ -17,11 +17,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from patching.spark.batches import in_batches
-from patching.spark.options import OptionRefused, Options
-from patching.spark.source import require_schema, wanted
-
-from .catalog_reads import CatalogReads, Compacted, ReadFailed
-from .history_source import (
+from patching.spark.catalog_reads import CatalogReads, Compacted, ReadFailed
+from patching.spark.history_source import (
     DOCUMENTS,
     EARLIEST,
     LATEST,
@@ -32,6 +29,8 @@ from .history_source import (
     revision_ranges,
     starting_revision,
 )
+from patching.spark.options import OptionRefused, Options
+from patching.spark.source import require_schema, wanted
 
 if TYPE_CHECKING:
     from patching.client.transport import Transport

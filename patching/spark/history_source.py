@@ -18,10 +18,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from patching.spark.catalog_reads import (
+    CatalogReads,
+    ChangeShape,
+    CommitShape,
+    Compacted,
+    catalog_reads,
+)
 from patching.spark.held_revision import Hold
 from patching.spark.options import OptionRefused, Options
-
-from .catalog_reads import CatalogReads, ChangeShape, CommitShape, Compacted, catalog_reads
 
 DOCUMENTS: Final = "documents"
 CHANGES: Final = "changes"

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from . import delivery
+from patching.spark import delivery
 
 _SHOWN_MAX: Final = 20
 

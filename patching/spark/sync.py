@@ -31,20 +31,19 @@ from pyspark.sql.types import StringType
 
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.ownership import OnConflict
+from patching.spark import delivery, plan
 from patching.spark.catalog_reads import catalog_reads
+from patching.spark.datasource import register
+from patching.spark.delivery import Delivery, fence_member
+from patching.spark.desired import DesiredInvalid, invalid, wanted_rows
 from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
 from patching.spark.held_revision import held_revision
 from patching.spark.job_version import Version, give_up
 from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, next_run
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
+from patching.spark.plan import Planner
 from patching.spark.remote import parallelism
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
-
-from . import delivery, plan
-from .datasource import register
-from .delivery import Delivery, fence_member
-from .desired import DesiredInvalid, invalid, wanted_rows
-from .plan import Planner
 
 Progress = Callable[[str], None]
 # The options of the data source that are for all that this package does beside it.

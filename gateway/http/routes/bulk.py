@@ -42,7 +42,7 @@ from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import preferences
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters
-from gateway.http.wire.responses import Answer, Stream, StreamAnswer, unbound_sending
+from gateway.http.wire.responses import Answer, Stream, StreamAnswer
 from gateway.http.write.bulk_lines import LineTerms, line_request, problem_line, written_line
 from gateway.http.write.bulk_stream import (
     BodyLine,
@@ -415,3 +415,23 @@ def _stop_receiving(connection: Any) -> None:
         socket.socket(fileno=os.dup(connection.fileno())) as same,
     ):
         same.shutdown(socket.SHUT_RD)
+
+
+def unbound_sending(connection: Any) -> Callable[[], None]:
+    """Keep the kernel from giving up on a client that takes nothing; returns the way back.
+
+    For a client that may send for long before it reads. The sender must give up by itself.
+    """
+    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
+    before = 0
+    if connection is not None and option is not None:
+        with suppress(OSError):  # closed, or no TCP
+            before = connection.getsockopt(socket.IPPROTO_TCP, option)
+            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
+
+    def bind_again() -> None:
+        if before:
+            with suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, option, before)
+
+    return bind_again

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 
+from gateway.cpu import interruptible
 from gateway.http.context import this_request
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
@@ -18,11 +20,12 @@ from gateway.http.wire.query import (
     whole_number,
 )
 from gateway.http.wire.responses import Answer, body_answer, encode
-from gateway.http.wire.shapes import commit_shape, difference_shape, verdict_shape
-from gateway.model import CommitRecord
+from gateway.http.wire.shapes import commit_shape, rfc3339
+from gateway.model import CommitRecord, DocumentRecord, Verdict
 from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
+from patching import Json, diff
 
 
 class HistoryRoutes(Routes):
@@ -121,3 +124,48 @@ def _idempotency_key(encoded: str) -> str:
 
 def _encoded_difference(difference: DocumentDifference) -> msgspec.Raw:
     return msgspec.Raw(encode(difference_shape(difference)))
+
+
+def verdict_shape(verdict: Verdict) -> dict[str, Any]:
+    """``problem`` is what a refused request was told of it; null where nothing was to be done."""
+    refused = verdict.outcome.get("refused")
+    problem = None
+    if isinstance(refused, dict):
+        told = refused.get("members")
+        problem = {**told} if isinstance(told, dict) else {}
+        problem |= {"code": refused["code"], "detail": refused["detail"]}
+    return {
+        "revision": verdict.revision,
+        "time": rfc3339(verdict.time_us),
+        "attempts": verdict.attempts,
+        "problem": problem,
+    }
+
+
+@interruptible
+def difference_shape(each: DocumentDifference) -> dict[str, Any]:
+    """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
+
+    The token and the revision are those of the document at ``to``, or null. The key of the
+    catalog's settings is null.
+    """
+    before, after = each.before, each.after
+    shape: dict[str, Any] = {"key": each.key or None}
+    if before is not None and after is not None:
+        shape |= {
+            "change": "changed",
+            "patch": diff(cast(Json, before.content), cast(Json, after.content)),
+            "attributes_patch": diff(_attributes(before), _attributes(after)),
+        }
+    else:
+        there = after or before
+        assert there is not None
+        change = "created" if before is None else "deleted"
+        shape |= {"change": change, "value": there.content, "attributes": _attributes(there)}
+    shape["etag"] = None if after is None else after.token
+    shape["revision"] = None if after is None else after.revision
+    return shape
+
+
+def _attributes(document: DocumentRecord) -> Json:
+    return cast(Json, document.attributes or {})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -134,23 +132,3 @@ def in_pieces(parts: Iterable[bytes], piece_bytes: int) -> Iterator[bytes]:
         size += len(part) - start
     if gathered:
         yield b"".join(gathered)
-
-
-def unbound_sending(connection: Any) -> Callable[[], None]:
-    """Keep the kernel from giving up on a client that takes nothing; returns the way back.
-
-    For a client that may send for long before it reads. The sender must give up by itself.
-    """
-    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
-    before = 0
-    if connection is not None and option is not None:
-        with suppress(OSError):  # closed, or no TCP
-            before = connection.getsockopt(socket.IPPROTO_TCP, option)
-            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
-
-    def bind_again() -> None:
-        if before:
-            with suppress(OSError):
-                connection.setsockopt(socket.IPPROTO_TCP, option, before)
-
-    return bind_again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -17,13 +17,10 @@ from gateway.model import (
     SETTINGS_KEY,
     ChangeRecord,
     CommitRecord,
-    DocumentRecord,
     Skipped,
-    Verdict,
 )
-from gateway.read.differences import DocumentDifference
 from gateway.read.visibility import Life, Sight
-from patching import ABSENT, Json, diff, join_pointer
+from patching import ABSENT, join_pointer
 from patching.owners import OwnersChange, Ownership, OwnerTree
 
 
@@ -74,22 +71,6 @@ def commit_shape(commit: CommitRecord) -> dict[str, Any]:
         "rebased_from": commit.rebased_from,
         "deletes_catalog": commit.deletes_catalog,
         "changes": [change_shape(change, commit.revision) for change in _shown(commit)],
-    }
-
-
-def verdict_shape(verdict: Verdict) -> dict[str, Any]:
-    """``problem`` is what a refused request was told of it; null where nothing was to be done."""
-    refused = verdict.outcome.get("refused")
-    problem = None
-    if isinstance(refused, dict):
-        told = refused.get("members")
-        problem = {**told} if isinstance(told, dict) else {}
-        problem |= {"code": refused["code"], "detail": refused["detail"]}
-    return {
-        "revision": verdict.revision,
-        "time": rfc3339(verdict.time_us),
-        "attempts": verdict.attempts,
-        "problem": problem,
     }
 
 
@@ -152,35 +133,6 @@ def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
 
 def _shown(commit: CommitRecord) -> Iterable[ChangeRecord]:
     return (change for change in commit.changes if change.key != APPLICATIONS_KEY)
-
-
-@interruptible
-def difference_shape(each: DocumentDifference) -> dict[str, Any]:
-    """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
-
-    The token and the revision are those of the document at ``to``, or null. The key of the
-    catalog's settings is null.
-    """
-    before, after = each.before, each.after
-    shape: dict[str, Any] = {"key": each.key or None}
-    if before is not None and after is not None:
-        shape |= {
-            "change": "changed",
-            "patch": diff(cast(Json, before.content), cast(Json, after.content)),
-            "attributes_patch": diff(_attributes(before), _attributes(after)),
-        }
-    else:
-        there = after or before
-        assert there is not None
-        change = "created" if before is None else "deleted"
-        shape |= {"change": change, "value": there.content, "attributes": _attributes(there)}
-    shape["etag"] = None if after is None else after.token
-    shape["revision"] = None if after is None else after.revision
-    return shape
-
-
-def _attributes(document: DocumentRecord) -> Json:
-    return cast(Json, document.attributes or {})
 
 
 def _action(change: ChangeRecord) -> str:
