@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from flask import Flask
-
 from gateway.access.token_buckets import PrincipalLimits, Rate
 from gateway.commit.messages import ByMessages, message_handler
 from gateway.http import create_app
@@ -23,6 +21,7 @@ from gateway.limits import ServiceLimits, limits_of
 from gateway.metrics.prometheus import measured
 from gateway.observability import observability, package_version
 from gateway.runtime import ThreadRuntime
+from gateway.server.exchange import ServedApplication
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import GatewayService
@@ -34,7 +33,7 @@ from gateway.tokens.issued import Tokens
 _log = logging.getLogger(__name__)
 
 
-def create_application(settings: Settings) -> Flask:
+def create_application(settings: Settings) -> ServedApplication:
     """The application of one worker process; made after the server has forked.
 
     Connects in the background. ValueError where no MongoDB is chosen or its URI is malformed.
@@ -60,7 +59,7 @@ def create_application(settings: Settings) -> Flask:
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
     _return_large_blocks()
-    app = create_app(
+    return create_app(
         gateway,
         limits.requests,
         authenticate(settings, store.tokens()),
@@ -69,8 +68,6 @@ def create_application(settings: Settings) -> Flask:
         limits.admission,
         principal_limits(settings),
     )
-    app.extensions["check_ready"] = gateway.check_ready
-    return app
 
 
 def authenticate(settings: Settings, store: TokenStore) -> Authenticate | None:

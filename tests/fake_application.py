@@ -10,13 +10,35 @@ from typing import Any, Final
 
 import flask
 
+from gateway.limits import ServiceLimits
+from gateway.memory import Memory
+from gateway.runtime import ThreadRuntime
+
 # The variable that names the folder of the test.
 FOLDER: Final = "TESTED_FOLDER"
 
 
+class Fake(flask.Flask):
+    """A `gateway.server.exchange.ServedApplication` that has always room."""
+
+    def __init__(self) -> None:
+        super().__init__("fake")
+        self.memory = Memory(ThreadRuntime(), ServiceLimits().memory)
+
+    def begin_stop(self) -> None: ...
+
+    def check_ready(self) -> None: ...
+
+    def has_room_for(self, start: bytes) -> bool:  # noqa: ARG002
+        return True
+
+    def holder_of(self, environ: Any) -> None:  # noqa: ARG002
+        return None
+
+
 def create(settings: Any) -> flask.Flask:
     here = Path(os.environ[FOLDER])
-    application = flask.Flask("fake")
+    application = Fake()
 
     @application.get("/")
     def root() -> Any:

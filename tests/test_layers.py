@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.http.context import KEY
+
 ROOT = Path(__file__).parent.parent
 
 # Package -> which others it imports, in order, upwards. It is a package or a module of the
@@ -50,7 +52,7 @@ MAY_IMPORT = {
     "app": "access context cpu door errors limits memory routes service wire",
     "tracing": "context door meters",
     "observability": "door meters metrics runtime service store tracing wire",
-    "server": "access cpu limits logs metrics settings store",
+    "server": "access cpu limits logs memory metrics settings store",
     "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"
@@ -117,6 +119,22 @@ def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:
     for place in places:
         for path in package(place):
             assert not [m for m in imports(path) if m.split(".")[0] in CLOCKS], path
+
+
+def test_the_server_knows_its_application_by_its_protocol_alone() -> None:
+    """Not by names in strings, which no type checker follows."""
+    tree = ast.parse((ROOT / "gateway/server/exchange.py").read_text())
+    (protocol,) = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name == "ServedApplication"
+    ]
+    names = {each.name for each in protocol.body if isinstance(each, ast.FunctionDef)}
+    names |= {"extensions", "holder", "memory"}
+    for path in files("gateway/server"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in {*names, KEY}, f"{path}:{node.lineno}: {node.value}"
 
 
 def package(name: str) -> list[Path]:

@@ -14,7 +14,7 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway import cpu
 from gateway.access.token_buckets import PrincipalLimits
 from gateway.errors import untraced
-from gateway.http.context import Context, Environ, this_request
+from gateway.http.context import Context, Environ, context_of, this_request
 from gateway.http.door import audit
 from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.authorization import Authenticate, Authorization
@@ -101,16 +101,15 @@ class _Doors:
         return answer
 
 
-class _Application(Flask):
+class GatewayFlask(Flask):
     """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
 
-    ``begin_stop`` is what the server calls when it stops: answers that wait for something end.
-    ``has_room_for`` it asks before it reads a request, of which it knows the first bytes. It makes
-    room where ``memory`` is short.
+    It is a ``gateway.server.exchange.ServedApplication``.
     """
 
     begin_stop: Callable[[], None]
     has_room_for: Callable[[bytes], bool]
+    check_ready: Callable[[], None]
     memory: Memory
     doors: _Doors
     direct_routes: Mapping[tuple[str, str], DirectRoute] = MappingProxyType({})
@@ -140,6 +139,9 @@ class _Application(Flask):
             return self.doors.let_out(context, answer)
         except Exception as error:  # noqa: BLE001 - a defect, of which the client is told
             return _answer_error(error)
+
+    def holder_of(self, environ: Environ) -> str | None:
+        return context_of(environ).holder
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Nothing here is a coroutine; to find that out for each call takes longer than most."""
@@ -174,7 +176,7 @@ def create_app(
     exposition: Callable[[], bytes] = nothing_measured,
     admission: AdmissionLimits = DEFAULT_ADMISSION,
     principal_limits: PrincipalLimits | None = None,
-) -> Flask:
+) -> GatewayFlask:
     """The service over ``gateway``; a WSGI application that needs nothing else.
 
     ``authenticate`` tells whom a request is from; None: access control is off.
@@ -182,7 +184,7 @@ def create_app(
     ``admission`` is what it takes on at a time; ``principal_limits`` what each principal may ask
     for, None: as much as it likes.
     """
-    app = _Application("gateway", static_folder=None)
+    app = GatewayFlask("gateway", static_folder=None)
     # OPTIONS is answered where there is more to say than Allow: at documents.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
@@ -209,6 +211,7 @@ def create_app(
     app.register_error_handler(Exception, _answer_error)
     admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
+    app.check_ready = gateway.check_ready
     app.memory = gateway.memory
     app.wsgi_app = Observation(admitting, observers)  # type: ignore[method-assign]
     return app
@@ -230,7 +233,7 @@ _ROUTES: Final[tuple[type[Routes], ...]] = (
 
 
 def _register_routes(
-    app: _Application,
+    app: GatewayFlask,
     gateway: GatewayService,
     limits: RequestLimits,
     exposition: Callable[[], bytes],

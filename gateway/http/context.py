@@ -21,7 +21,6 @@ HeaderList = list[tuple[str, str]]
 WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 Recheck = Callable[[], None]
 
-# The server looks for it, too, when a body is read.
 KEY: Final = "gateway.context"
 NO_ROUTE: Final = "(none)"
 

@@ -28,14 +28,14 @@ class Announcement:
         self._where = _where(settings)
         self._ready, self._waiting = _once(), _once()
 
-    def begin(self, url: str, check_ready: Callable[[], None] | None) -> None:
+    def begin(self, url: str, check_ready: Callable[[], None]) -> None:
         """Start, in a worker; returns at once. ``check_ready`` raises while the database doesn't
-        answer; None: the application needs no database.
+        answer.
         """
         threading.Thread(target=self._announce, args=(url, check_ready), daemon=True).start()
 
-    def _announce(self, url: str, check_ready: Callable[[], None] | None) -> None:
-        while check_ready is not None:
+    def _announce(self, url: str, check_ready: Callable[[], None]) -> None:
+        while True:
             try:
                 check_ready()
                 break

@@ -30,7 +30,7 @@ from werkzeug.exceptions import BadRequest, ClientDisconnected
 from gateway.limits import ConnectionLimits
 from gateway.server.bodies import BodiesUnderWay
 from gateway.server.connection_limits import UntakenAnswers
-from gateway.server.exchange import Application, Environ
+from gateway.server.exchange import Environ, ServedApplication
 from gateway.server.parsing import RequestBody
 
 # Any other refusal of the parser is 400 malformed_request.
@@ -109,20 +109,22 @@ class RefusingWorker(Worker):
     def load_wsgi(self) -> None:
         super().load_wsgi()
         if isinstance(self.wsgi, CheckedBodies):
-            self.wsgi.when_memory_is_short(self.unsent.cut_stalled)
+            self.wsgi.application.memory.when_short = self.unsent.cut_stalled
 
     def held_bytes(self) -> int:
         """What the requests of the application hold of its memory as objects."""
-        return self.wsgi.held_bytes() if isinstance(self.wsgi, CheckedBodies) else 0
+        wsgi = self.wsgi
+        return wsgi.application.memory.building_bytes if isinstance(wsgi, CheckedBodies) else 0
 
     def pause(self, bytes_max: int) -> bool:
         """Let them hold no more than that for a moment; whether it came to that."""
-        return isinstance(self.wsgi, CheckedBodies) and self.wsgi.pause(bytes_max)
+        wsgi = self.wsgi
+        return isinstance(wsgi, CheckedBodies) and wsgi.application.memory.pause(bytes_max)
 
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
         if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
-            self.wsgi.begin_stop()
+            self.wsgi.application.begin_stop()
 
 
 class CheckedBodies:
@@ -133,43 +135,18 @@ class CheckedBodies:
     `limits` bound all bodies that this process receives at a time.
     """
 
-    def __init__(self, application: Application, limits: ConnectionLimits) -> None:
-        self._application = application
+    def __init__(self, application: ServedApplication, limits: ConnectionLimits) -> None:
+        self.application = application
         self._under_way = BodiesUnderWay(limits)
-
-    def begin_stop(self) -> None:
-        """The worker stops: the application ends the answers that wait for something."""
-        begin_stop = getattr(self._application, "begin_stop", None)
-        if begin_stop is not None:
-            begin_stop()
-
-    def when_memory_is_short(self, make_room: Callable[[], None]) -> None:
-        """``make_room`` is called while a request of the application waits for memory."""
-        memory = getattr(self._application, "memory", None)
-        if memory is not None:
-            memory.when_short = make_room
-
-    def held_bytes(self) -> int:
-        """What its requests hold, without answers that wait to be sent."""
-        memory = getattr(self._application, "memory", None)
-        return 0 if memory is None else int(memory.building_bytes)
-
-    def pause(self, bytes_max: int) -> bool:
-        """See ``gateway.memory.Memory.pause``."""
-        memory = getattr(self._application, "memory", None)
-        return memory is not None and bool(memory.pause(bytes_max))
-
-    def has_room_for(self, start: bytes) -> bool:
-        """Whether the application takes on a request with these first bytes now."""
-        has_room_for = getattr(self._application, "has_room_for", None)
-        return has_room_for is None or bool(has_room_for(start))
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         if isinstance(environ["wsgi.input"], RequestBody):
             length = environ.get("CONTENT_LENGTH")
             expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
-            environ["wsgi.input"] = _CheckedBody(environ, expected, self._under_way)
-        return self._application(environ, start_response)
+            environ["wsgi.input"] = _CheckedBody(
+                environ, expected, self._under_way, self.application.holder_of
+            )
+        return self.application(environ, start_response)
 
 
 class _CheckedBody:
@@ -179,11 +156,18 @@ class _CheckedBody:
     limit.
     """
 
-    def __init__(self, environ: Environ, expected: int | None, under_way: BodiesUnderWay) -> None:
+    def __init__(
+        self,
+        environ: Environ,
+        expected: int | None,
+        under_way: BodiesUnderWay,
+        holder_of: Callable[[Environ], str | None],
+    ) -> None:
         self._environ = environ
         self._body = environ["wsgi.input"]
         self._missing = expected
         self._under_way = under_way
+        self._holder_of = holder_of
         self._deadline: float | None = None
 
     def read(self, size: int | None = -1) -> bytes:
@@ -229,7 +213,7 @@ class _CheckedBody:
     def _read_counted(self, size: int | None) -> bytes:
         whole = size is None or size < 0
         # The application has set the principal by now.
-        holder = getattr(self._environ.get("gateway.context"), "holder", None)
+        holder = self._holder_of(self._environ)
         return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0, holder)
 
     def _take(

@@ -13,14 +13,43 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gunicorn import SERVER_SOFTWARE, util
 
 from gateway.server.parsing import HeadRequest, RequestBody
 
+if TYPE_CHECKING:  # the master, too, imports this, and needs no more of it
+    from gateway.memory import Memory
+
 Environ = dict[str, Any]
-Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+Wsgi = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
+
+
+class ServedApplication(Protocol):
+    """What the server serves: a WSGI application, and what it asks of it besides.
+
+    ``memory`` is what its requests share. The server makes room where that is short.
+    """
+
+    memory: Memory
+
+    def __call__(
+        self, environ: Environ, start_response: Callable[..., Any], /
+    ) -> Iterable[bytes]: ...
+
+    def begin_stop(self) -> None:
+        """The worker stops: answers that wait for something end."""
+
+    def has_room_for(self, start: bytes, /) -> bool:
+        """Whether a request with these first bytes would probably be taken on now."""
+
+    def holder_of(self, environ: Environ, /) -> str | None:
+        """Whose share the body of a request counts to (``gateway.access.token_buckets``)."""
+
+    def check_ready(self) -> None:
+        """Raises an error as long as it can't answer."""
+
 
 # RFC 9110, sections 5.1 and 5.5, and RFC 9112, section 4: what the application says can't end a
 # line, so that nobody's value becomes a header.
@@ -70,7 +99,7 @@ class Exchange:
         self.is_last = is_last or request.should_close()
         self.has_begun = False
 
-    def run(self, application: Application, environ: Environ) -> None:
+    def run(self, application: Wsgi, environ: Environ) -> None:
         """Raises what the application raises, and OSError where the connection broke."""
         body = application(self._complete(environ), self.start_response)
         try:

@@ -144,8 +144,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         return self._has_too_much_for(b"PUT")
 
     def _has_too_much_for(self, start: bytes) -> bool:
-        application = self.wsgi
-        return isinstance(application, CheckedBodies) and not application.has_room_for(start)
+        wsgi = self.wsgi
+        return isinstance(wsgi, CheckedBodies) and not wsgi.application.has_room_for(start)
 
     def _answer(self, request: HeadRequest, client: Any, environ: Environ) -> None:
         """Raises StopIteration where the connection ends behind the answer."""

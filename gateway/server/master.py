@@ -30,14 +30,13 @@ from gateway.metrics import shared
 from gateway.server.announcement import Announcement
 from gateway.server.broken_requests import CheckedBodies
 from gateway.server.connection_limits import UntakenAnswers
+from gateway.server.exchange import ServedApplication
 from gateway.server.parsing import HEADER_BYTES_MAX
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from gateway.store.embedded import EmbeddedMongod, MongodError
 
 APPLICATION = "gateway.assembly:create_application"
-# The application's extension of this name raises until the application is ready.
-CHECK_READY = "check_ready"
 # WiredTiger ends mongod where a checkpoint finds no room.
 _DISK_FULL_MIB = 64
 _WORKER_CLASS = "gateway.server.greenlets.GreenletWorker"
@@ -57,8 +56,8 @@ class ServerError(Exception):
 def run(settings: Settings, *, application: str = APPLICATION) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Prints one line when ready.
 
-    `application` is `module:function`; each worker calls the function with the settings and gets a
-    WSGI application. Requests under way at the signal are finished, for `graceful_timeout_s`; a
+    `application` is `module:function`; each worker calls the function with the settings and gets an
+    `ServedApplication`. Requests under way at the signal are finished, for `graceful_timeout_s`; a
     second SIGINT ends them. The embedded MongoDB stops after the last worker. Raises `ServerError`
     where the address or MongoDB can't be had.
     """
@@ -161,7 +160,6 @@ class _Server(BaseApplication):
         self._metrics = metrics
         self._application = application
         self._announcement = announcement
-        self._check_ready: Callable[[], None] | None = None
         super().__init__(prog="gateway")
 
     def load_config(self) -> None:
@@ -204,9 +202,8 @@ class _Server(BaseApplication):
     def load(self) -> Any:
         module, _, function = self._application.partition(":")
         settings = self._settings
-        application = getattr(import_module(module), function)(settings)
-        self._check_ready = getattr(application, "extensions", {}).get(CHECK_READY)
-        return CheckedBodies(application, limits_of(settings).connections)
+        create: Callable[[Settings], ServedApplication] = getattr(import_module(module), function)
+        return CheckedBodies(create(settings), limits_of(settings).connections)
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:
         """gunicorn's hook, in the master before each fork: takes the lowest free place."""
@@ -235,11 +232,13 @@ class _Server(BaseApplication):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def _begin_work(self, worker: Any) -> None:
-        """Called in each worker when its application is made; the sockets listen already."""
+        """gunicorn's hook, in each worker whose application is made; the sockets listen already."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: gunicorn has set its own meanwhile
         host, port = worker.sockets[0].getsockname()[:2]
         scheme = "http" if self._settings.tls_certificate is None else "https"
-        self._announcement.begin(f"{scheme}://{Address(host, port)}", self._check_ready)
+        url = f"{scheme}://{Address(host, port)}"
+        url = f"{scheme}://{Address(host, port)}"
+        self._announcement.begin(url, worker.wsgi.application.check_ready)
 
 
 def _check_address(settings: Settings) -> None:
