@@ -18,7 +18,7 @@ from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutc
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.watcher import WatchService
-from gateway.limits import ServiceLimits
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
 from gateway.model import CommitRecord, Reply
@@ -42,8 +42,6 @@ from gateway.uploads import UploadService
 _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
-_MOVES_MAX = 8  # of a catalog that wait to be written out
-_LARGE_MOVES_MAX = 4  # where the next batch is a large one
 
 
 class GatewayService:
@@ -82,19 +80,18 @@ class GatewayService:
         self._feeds: list[WatchService] = []
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
-        self._queue = queue = Queue(runtime, limits, turns, self._may_move, self._hand_over.behind)
-        self._write_out = WriteOut(store, self._cache, runtime, limits, queue.look_again, meters)
+        self._write_out = write_out = WriteOut(store, self._cache, runtime, limits, meters)
+        self._queue = Queue(runtime, limits, turns, write_out.may_move, self._hand_over.behind)
+        write_out.when_written(self._queue.look_again)
         observer = HeadReader(store, self._cache, limits)
-        settler = Settler(store, self._cache, observer, runtime, limits, self._write_out.hurry)
+        settler = Settler(store, self._cache, observer, runtime, limits, write_out.hurry)
         self._documents = CurrentDocuments(
             store, self._cache, observer, settler, runtime, limits.retention.late_s
         )
         self._settler = settler
         self.acls = AclLookup(store, observer, settler, runtime, meters)
         self._history = HistoryReads(store, observer, settler, runtime, limits)
-        # The commit of an upload has the upload for its key: asked for again, it is looked up.
-        kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
-        kept = replace(limits.retention, idempotency_s=kept_s)
+        kept = _kept(limits)
         settings = CompiledSettings(runtime.lock())
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
@@ -224,21 +221,6 @@ class GatewayService:
         """What an idempotency key decided; None proves that it decided nothing so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
 
-    def _may_move(self, catalog: str, next_is_large: bool) -> bool:
-        """Whether the head of a catalog may move on, though not all is written out.
-
-        A batch that waits grows; one that is large already needn't.
-        """
-        limits, write_out = self.limits, self._write_out
-        if next_is_large:
-            commits_max = _LARGE_MOVES_MAX * limits.batch_requests_max
-            return write_out.moves(catalog) < _LARGE_MOVES_MAX and write_out.has_room(
-                catalog, commits_max, limits.batch_bytes_max // 2
-            )
-        return write_out.moves(catalog) < _MOVES_MAX and write_out.has_room(
-            catalog, limits.tail_commits_max, limits.tail_bytes_max
-        )
-
     def feed(self, encode: Encode) -> WatchService:
         """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
         feed = WatchService(
@@ -261,6 +243,13 @@ class GatewayService:
         with as_unavailable():
             self._store.await_reachable(_PATIENCE_S)
             self._store.ping()
+
+
+def _kept(limits: ServiceLimits) -> RetentionLimits:
+    """What history keeps. The commit of an upload has the upload for its key: asked for again, it
+    is looked up."""
+    kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
+    return replace(limits.retention, idempotency_s=kept_s)
 
 
 def _as_unavailable(call: Callable[[], _Answer]) -> _Answer:

@@ -159,8 +159,7 @@ class CommitLoop:
             if self._is_answered(pending, _LOOK_AGAIN_S):
                 return
             if self._runtime.monotonic() > give_up:
-                # Its leader is stuck or gone, and its commit may yet be made.
-                pending.answer(Unknown(pending.request.commit_id))
+                self._queue.give_up(pending)
                 return
         pending.answer(too_late(pending))
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from heapq import heappop, heappush
 from typing import Final, TypeVar
 
 from gateway.commit.turn_waits import Turns, TurnWaits, yield_s
 from gateway.cpu import CpuAccount
-from gateway.decide.request import Outcome, Refused, Request, is_for_now
+from gateway.decide.request import Outcome, Refused, Request, Unknown, is_for_now
 from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.meters import RoundTimes
@@ -47,9 +48,48 @@ _DECIDED_WITHIN_S = 1.0
 _CONTENDED_S = 0.5
 
 
+class Stage(Enum):
+    """Where a request is between the queue and its answer."""
+
+    WAITING = "waiting"  # in its lane
+    TAKEN = "taken"  # by a round, which waits for the database
+    DECIDING = "deciding"
+    HELD = "held"  # its commit is being sent: it can't leave any more
+    ANSWERED = "answered"
+    LEFT = "left"  # its commit must not be sent
+
+
+# docs/commit-loop.md draws them.
+TRANSITIONS: Final[Mapping[Stage, Mapping[Stage, str]]] = {
+    Stage.WAITING: {
+        Stage.TAKEN: "a round takes its batch",
+        Stage.LEFT: "its time is over",
+    },
+    Stage.TAKEN: {
+        Stage.DECIDING: "the database can be reached",
+        Stage.WAITING: "it can't be reached",
+        Stage.LEFT: "its time is over, or the write before it may come again",
+        Stage.ANSWERED: "the round fails, or its time is over",
+    },
+    Stage.DECIDING: {
+        Stage.HELD: "its batch is decided, and none of it has left",
+        Stage.WAITING: "its batch can't be decided, or one of it has left",
+        Stage.LEFT: "its time is over, and it takes long",
+        Stage.ANSWERED: "the round fails or is stuck, or its time is over",
+    },
+    Stage.HELD: {
+        Stage.ANSWERED: "the head has moved or needn't, or the round is stuck",
+        Stage.WAITING: "the race is lost, or the move is refused",
+    },
+    Stage.ANSWERED: {},
+    Stage.LEFT: {},
+}
+
+
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request from the queue to its answer. ``attempts`` counts the races it has lost, ``looks``
+    """A request from the queue to its answer. Its ``stage`` changes under the queue's lock, but for
+    the answer. ``attempts`` counts the races it has lost, ``looks``
     the heads that were read for it in vain.
 
     ``done`` is set at each answer to one of those that share it. ``after`` is the one before it,
@@ -70,9 +110,8 @@ class Pending:
     attempts: int = 0
     looks: int = 0
     unreachable: bool = False  # its last try failed because the database was out of reach
+    stage: Stage = Stage.WAITING
     deciding: float | None = None  # when the decision of its batch began
-    held: bool = False  # its commit is being sent: it can't leave any more
-    gone: bool = False  # it has left: its commit must not be sent
     outcome: Outcome | None = None
     account: CpuAccount | None = None
 
@@ -85,10 +124,17 @@ class Pending:
         """How often another worker was first, or seemed to be."""
         return self.attempts + self.looks
 
+    def enter(self, stage: Stage) -> None:
+        if stage not in TRANSITIONS[self.stage]:
+            raise AssertionError(f"a request that is {self.stage.value} can't be {stage.value}")
+        self.stage = stage
+
     def answer(self, outcome: Outcome) -> None:
         """The first answer stays: a caller that was told "unknown" is told nothing else later."""
         if self.outcome is None:
             self.outcome = outcome
+            if self.stage is not Stage.LEFT:
+                self.enter(Stage.ANSWERED)
             self.done.set()
 
     def is_held_back(self) -> bool:
@@ -99,16 +145,17 @@ class Pending:
         after = self.after
         if after is None:
             return False
-        if after.gone or (after.outcome is not None and is_for_now(after.outcome)):
-            self.gone = True
+        if after.stage is Stage.LEFT or (after.outcome is not None and is_for_now(after.outcome)):
+            self.enter(Stage.LEFT)
             detail = (
                 f"a write of document {self.request.key!r} before it, of those that came together,"
                 " was refused for now or may not have been applied: send them again in order"
             )
             self.answer(Refused(HeldBack(detail)))
-        elif after.outcome is not None:
+            return True
+        if after.outcome is not None:
             self.after = None  # it was decided, and needs no memory any more
-        return self.gone
+        return False
 
 
 def too_late(pending: Pending) -> Outcome:
@@ -122,28 +169,70 @@ def too_late(pending: Pending) -> Outcome:
 
 def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
     """The requests that may try again; those past their deadline are answered."""
-    left = [pending for pending in left if not pending.gone]
+    left = [p for p in left if p.stage not in (Stage.LEFT, Stage.ANSWERED)]
     for pending in left:
-        pending.held, pending.deciding = False, None
-        if pending.outcome is None and pending.deadline <= now:
+        pending.deciding = None
+        if pending.deadline <= now:
             pending.answer(too_late(pending))
-    return [pending for pending in left if pending.outcome is None]
+        else:
+            pending.enter(Stage.WAITING)
+    return [pending for pending in left if pending.stage is Stage.WAITING]
+
+
+class LaneStage(Enum):
+    """Where the batches of a catalog are."""
+
+    OPEN = "open"  # the next one gathers
+    AWAITING = "awaiting"  # another worker's turn is to end
+    BUSY = "busy"  # one is under way
+    DOUBTING = "doubting"  # its move is in doubt
+
+
+# docs/commit-loop.md draws them.
+LANE_TRANSITIONS: Final[Mapping[LaneStage, Mapping[LaneStage, str]]] = {
+    LaneStage.OPEN: {
+        LaneStage.BUSY: "a leader takes the batch",
+        LaneStage.AWAITING: "it is another worker's turn",
+    },
+    LaneStage.AWAITING: {
+        LaneStage.BUSY: "the turn comes, or takes too long",
+        LaneStage.OPEN: "all requests have left",
+    },
+    LaneStage.BUSY: {
+        LaneStage.OPEN: "the batch ends",
+        LaneStage.DOUBTING: "its move gets no answer",
+    },
+    LaneStage.DOUBTING: {
+        LaneStage.BUSY: "the move is sent again",
+    },
+}
 
 
 @dataclass(slots=True)
 class Lane:
-    """The requests for one catalog that wait for their batch, and the batch that is under way."""
+    """The requests for one catalog that wait for their batch, and the batch that is under way.
+
+    ``since`` is when it began to wait for another worker's turn to end or, busy, when its own turn
+    began; None: it has none.
+    """
 
     waiting: deque[Pending] = field(default_factory=deque)
-    busy: bool = False
-    has_turn: bool = False
-    turn_began: float = 0.0
-    waits_since: float | None = None  # when it began to wait for another worker's turn to end
+    stage: LaneStage = LaneStage.OPEN
+    since: float | None = None
     not_before: float = 0.0
     look_at: float | None = None  # when it is looked at next, where that isn't now
     unreachable: bool = False  # its last batch came back because the database was out of reach
     most: int | None = None  # requests of its next batch, where a larger one was refused
     doubt: Callable[[], None] | None = None  # goes on with its move
+
+    @property
+    def busy(self) -> bool:
+        return self.stage is LaneStage.BUSY or self.stage is LaneStage.DOUBTING
+
+    def enter(self, stage: LaneStage) -> None:
+        if stage not in LANE_TRANSITIONS[self.stage]:
+            raise AssertionError(f"a lane that is {self.stage.value} can't be {stage.value}")
+        self.stage = stage
 
 
 class Line:
@@ -264,26 +353,44 @@ class Queue:
         stay for the first second: decisions are quick, and a departure discards that of the batch.
         """
         with self._lock:
-            lane = self._lanes.get(pending.request.catalog)
-            if lane is None or pending not in lane.waiting:
-                begun, now = pending.deciding, self._runtime.monotonic()
-                if pending.held or pending.outcome is not None:
-                    return False
-                if begun is not None and now - begun < _DECIDED_WITHIN_S:
-                    return False
-                pending.gone = True
-                # A round that has not begun to decide is waiting for the database.
-                pending.unreachable = pending.unreachable or begun is None
-                return True
-            lane.waiting.remove(pending)
-            pending.gone = True
-            pending.unreachable = pending.unreachable or lane.unreachable
-            if not lane.waiting:
-                lane.waits_since = None
-                if self._turns is not None:
-                    self._turns.give_up(pending.request.catalog)
-            self._drop_if_empty(pending.request.catalog, lane)
+            if pending.stage in (Stage.HELD, Stage.ANSWERED, Stage.LEFT):
+                return False
+            if pending.stage is Stage.WAITING:
+                self._leave_lane(pending)
+            elif pending.deciding is None:
+                pending.unreachable = True  # the round is waiting for the database
+            elif self._runtime.monotonic() - pending.deciding < _DECIDED_WITHIN_S:
+                return False
+            pending.enter(Stage.LEFT)
             return True
+
+    def _leave_lane(self, pending: Pending) -> None:
+        catalog = pending.request.catalog
+        lane = self._lanes[catalog]
+        lane.waiting.remove(pending)
+        pending.unreachable = pending.unreachable or lane.unreachable
+        if not lane.waiting:
+            if lane.stage is LaneStage.AWAITING:
+                lane.enter(LaneStage.OPEN)
+                lane.since = None
+            if self._turns is not None:
+                self._turns.give_up(catalog)
+        self._drop_if_empty(catalog, lane)
+
+    def give_up(self, pending: Pending) -> None:
+        """Its leader is stuck or gone, and its commit may yet be made."""
+        with self._lock:
+            pending.answer(Unknown(pending.request.commit_id))
+
+    def to_decide(self, batch: Sequence[Pending]) -> list[Pending]:
+        """Those of a batch that are decided now: neither left nor held back."""
+        with self._lock:
+            now = self._runtime.monotonic()
+            left = [p for p in batch if p.stage is not Stage.LEFT and not p.is_held_back()]
+            for pending in left:
+                pending.enter(Stage.DECIDING)
+                pending.deciding = now
+        return left
 
     def hold(self, batches: Mapping[str, Sequence[Pending]]) -> set[str]:
         """Hold the batches that no request has left; returns their catalogs.
@@ -294,11 +401,12 @@ class Queue:
             whole = {
                 catalog
                 for catalog, batch in batches.items()
-                if not any(pending.gone for pending in batch)
+                if not any(pending.stage is Stage.LEFT for pending in batch)
             }
             for catalog in whole:
                 for pending in batches[catalog]:
-                    pending.held = True
+                    if pending.stage is not Stage.ANSWERED:  # it was told "unknown"
+                        pending.enter(Stage.HELD)
         return whole
 
     def departed(self, *pendings: Pending) -> None:
@@ -340,7 +448,9 @@ class Queue:
     def in_doubt(self, catalog: str, go_on: Callable[[], None], pause_s: float) -> None:
         """The move of a batch under way is in doubt: ``go_on`` is to be called in a while."""
         with self._lock:
-            self._lanes[catalog].doubt = go_on
+            lane = self._lanes[catalog]
+            lane.enter(LaneStage.DOUBTING)
+            lane.doubt = go_on
             self._look_later(catalog, self._runtime.monotonic() + pause_s)
 
     def end_batch(
@@ -366,16 +476,15 @@ class Queue:
             if lost:
                 self._met(catalog, now)
             lane = self._lanes[catalog]
-            lane.busy = False
+            lane.enter(LaneStage.OPEN)
             doubled = 2 * (lane.most or self._limits.batch_requests_max)
             lane.most = most or (doubled if doubled < self._limits.batch_requests_max else None)
             lane.unreachable = any(pending.unreachable for pending in left)
             lane.waiting.extendleft(reversed(still_in_time(left, now)))
-            if lane.has_turn:
-                lane.has_turn = False
-                if self._turns is not None and self._turns.end(catalog):
-                    self._met(catalog, now)
-                    pause_s = max(pause_s, yield_s(now - lane.turn_began))
+            began, lane.since = lane.since, None
+            if began is not None and self._turns is not None and self._turns.end(catalog):
+                self._met(catalog, now)
+                pause_s = max(pause_s, yield_s(now - began))
             lane.not_before = now + pause_s if pause_s else 0.0
             if pause_s:
                 self._look_later(catalog, lane.not_before)
@@ -453,6 +562,7 @@ class Queue:
             lane = self._lanes.get(catalog)
             if lane is not None and lane.doubt is not None:
                 doubt, lane.doubt = lane.doubt, None
+                lane.enter(LaneStage.BUSY)
                 return doubt, wait_s
             if catalog not in self.suspects:
                 self._line.add(catalog)
@@ -475,7 +585,7 @@ class Queue:
         elif lane.not_before > now or not self._takes_turn(catalog, lane, now):
             self._look_later(catalog, lane.not_before)
         else:
-            lane.busy = True
+            lane.enter(LaneStage.BUSY)
             return self._batch(lane)
         return None
 
@@ -489,25 +599,24 @@ class Queue:
         """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
         if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
-            if lane.waits_since is not None:
+            if lane.since is not None:
                 self._met(catalog, now)
-                self._turn_waits.add(now - lane.waits_since)
-            lane.has_turn = True
-            lane.turn_began = now
-            lane.waits_since = None
+                self._turn_waits.add(now - lane.since)
+            lane.since = now
             return True
         if catalog in self._turns_lost:
             self._turns.give_up(catalog)
             return True
-        if lane.waits_since is None:
-            lane.waits_since = now
+        if lane.since is None:
+            lane.enter(LaneStage.AWAITING)
+            lane.since = now
             lane.not_before = now + self._turn_waits.first_look_s
             self._behind(catalog)
             return False
-        if now - lane.waits_since < self._turn_waits.patience_s:
+        if now - lane.since < self._turn_waits.patience_s:
             lane.not_before = now + self._turn_waits.next_look_s
             return False
-        lane.waits_since = None
+        lane.since = None
         self._turns.give_up(catalog)
         if len(self._turns_lost) >= _HINTS_MAX:
             self._turns_lost.clear()
@@ -523,7 +632,9 @@ class Queue:
             size += lane.waiting[0].request.size_bytes
             if batch and size > self._limits.batch_bytes_max:
                 break
-            batch.append(lane.waiting.popleft())
+            pending = lane.waiting.popleft()
+            pending.enter(Stage.TAKEN)
+            batch.append(pending)
         return batch
 
     def _drop_if_empty(self, catalog: str, lane: Lane) -> None:

@@ -145,12 +145,8 @@ class Round:
     def _meet(self) -> None:
         """Wait for a primary; whoever's time is over meanwhile leaves. Raises StoreUnreachable."""
         self._parts.store.await_reachable(_PATIENCE_S)
-        now = self._parts.runtime.monotonic()
         for catalog, batch in list(self._batches.items()):
-            for pending in batch:
-                pending.deciding = now
-            left = [each for each in batch if not each.gone and not each.is_held_back()]
-            if left:
+            if left := self._parts.queue.to_decide(batch):
                 self._batches[catalog] = left
             else:
                 self._end(catalog)

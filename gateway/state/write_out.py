@@ -56,6 +56,9 @@ _BYTES_MAX = 4 * 1024 * 1024
 # So long, and for no more than so many.
 _LINGER_S = 0.01
 _LINGER_MOVES = 4
+# The next move waits for so many to be written out; for fewer, where it is a large batch's.
+_MOVES_MAX = 8
+_LARGE_MOVES_MAX = 4
 # What other workers made is left to them for a while, and looked for this often.
 _LOOK_AGAIN_S = 0.003
 
@@ -105,19 +108,18 @@ class WriteOut:
         cache: Cache,
         runtime: Runtime,
         limits: ServiceLimits,
-        written: Callable[[str], None],
         meters: Meters = NO_METERS,
     ) -> None:
-        """``written`` is called with each catalog of which something was written out."""
         self._store = store
         self._cache = cache
         self._runtime = runtime
+        self._limits = limits
         self._late_s = limits.retention.late_s
         self._kept_s = limits.retention.idempotency_s
         # A tail that is half full is in the way of the next moves.
         self._full_commits = limits.tail_commits_max // 2
         self._full_bytes = limits.tail_bytes_max // 2
-        self._written = written
+        self._written: Callable[[str], None] = lambda _: None
         self._meters = meters
         self._lock = runtime.lock()
         self._outstanding: dict[str, _Outstanding] = {}
@@ -126,6 +128,10 @@ class WriteOut:
         self._line, self._apart = _Line(), _Line()
         self._has_apart = False
         cache.when_back(self.forget)
+
+    def when_written(self, written: Callable[[str], None]) -> None:
+        """``written`` is called with each catalog of which something was written out."""
+        self._written = written
 
     def start(self) -> None:
         for number in range(_WRITERS):
@@ -142,12 +148,25 @@ class WriteOut:
         outstanding = self._outstanding.get(catalog)
         return 0 if outstanding is None else len(outstanding.moved)
 
-    def has_room(self, catalog: str, commits_max: int, bytes_max: int) -> bool:
-        """Whether what is to be written out of the catalog is below these bounds."""
-        held = self._outstanding.get(catalog)
-        return held is None or (
-            len(held.tail.commits) + len(held.tail.verdicts) < commits_max
-            and held.size_bytes < bytes_max
+    def may_move(self, catalog: str, next_is_large: bool) -> bool:
+        """Whether the catalog's head may move on, though not all is written out.
+
+        A batch that waits grows; one that is large already needn't.
+        """
+        held, limits = self._outstanding.get(catalog), self._limits
+        if held is None:
+            return True
+        moves, replies = len(held.moved), len(held.tail.commits) + len(held.tail.verdicts)
+        if next_is_large:
+            return (
+                moves < _LARGE_MOVES_MAX
+                and replies < _LARGE_MOVES_MAX * limits.batch_requests_max
+                and held.size_bytes < limits.batch_bytes_max // 2
+            )
+        return (
+            moves < _MOVES_MAX
+            and replies < limits.tail_commits_max
+            and held.size_bytes < limits.tail_bytes_max
         )
 
     def add(

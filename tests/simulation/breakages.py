@@ -188,6 +188,17 @@ def advance_again(
     return _advance(older, commit, change)
 
 
+_still_in_time = queue.still_in_time
+
+
+def never_late(left: Sequence[queue.Pending], now: float) -> list[queue.Pending]:  # noqa: ARG001
+    return _still_in_time(left, float("-inf"))
+
+
+def enter_anything(self: queue.Pending, stage: queue.Stage) -> None:
+    self.stage = stage
+
+
 def leave_without_leaving(self: queue.Queue, pending: queue.Pending) -> bool:  # noqa: ARG001
     return True
 

@@ -197,11 +197,12 @@ MUTATIONS: Mapping[str, Mutation] = {
         "a request is told that its time is over only when nobody can take it up any more",
         "applied-anyway",
         (queue.Queue, "leave", breakages.leave_without_leaving),
+        (queue.Pending, "enter", breakages.enter_anything),
     ),
     "back-in-time": mutation(
         "what goes back after its deadline is told so at once",
         "late",
-        (queue, "still_in_time", lambda left, now: list(left)),  # noqa: ARG005
+        (queue, "still_in_time", breakages.never_late),
         adjust=belated,
     ),
     "pausing-lanes": mutation(

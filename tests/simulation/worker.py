@@ -86,7 +86,7 @@ class Worker:
             for catalog, lane in queue._lanes.items()
             if (queue._apart if catalog in queue.suspects else queue._line).idle
             if lane.waiting and not lane.busy and lane.not_before < now
-            if self._gateway._may_move(catalog, queue._is_large(catalog, lane, now))
+            if self._gateway._write_out.may_move(catalog, queue._is_large(catalog, lane, now))
         ]
         if not due and not self._due_since:
             return []

@@ -23,9 +23,7 @@ ID = "0" * 32
 
 def waiting(clock: ThreadRuntime, commit_bytes: int, document_bytes: int) -> WriteOut:
     """A move of each of the catalogs a to g is to be written out."""
-    waits = WriteOut(
-        MemoryStore(), Cache(clock, ServiceLimits()), clock, ServiceLimits(), lambda _: None
-    )
+    waits = WriteOut(MemoryStore(), Cache(clock, ServiceLimits()), clock, ServiceLimits())
     for name in "abcdefg":
         change = ChangeRecord("k", "put", 1, value="x")
         commit = CommitRecord(
