@@ -19,7 +19,7 @@ from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft
-from gateway.decide.edits import Get, KeyEdit, Touch, named_keys, replaced_keys
+from gateway.decide.edits import KeyEdit, kind_of, named_keys, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
@@ -304,7 +304,7 @@ class Deciding(BatchState):
         self, request: Request, failed: Sequence[int], edits: Sequence[KeyEdit]
     ) -> bool:
         """Whether the compares may be false because of what ``edits`` write."""
-        written = {each.key for each in edits if not isinstance(each.edit, Get | Touch)}
+        written = {each.key for each in edits if kind_of(each.edit).writes}
         written |= replaced_keys(edits)
         return all(self._is_explained(request.compare[index], written) for index in failed)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gateway.decide.compares import Compare
 from gateway.decide.owning import ApplyWanted, LetGo
-from gateway.decide.ranges import RangeEdit, RangeReplacement
+from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement
 from gateway.decide.reverting import Revert
 from gateway.model import Attributes
 from patching import ExtendedPatch, Json, Patch
@@ -83,6 +84,59 @@ class KeyEdit(msgspec.Struct, frozen=True):
     key: str
     edit: Edit
     when: tuple[Compare, ...] = ()
+
+
+class EditKind(NamedTuple):
+    """What is asked of a kind of edit wherever edits are told apart. How it is done is a row in
+    ``performing``, and how a client sends it one in ``gateway.http.write.ask``.
+
+    ``writes``: it may change its document. ``sees``: it takes the document's content, not its token
+    alone. ``reads``: what it does depends on what is there, which takes the right to read it, too.
+    ``is_guarded``: a catalog that requires a precondition requires none for it. ``is_rebased``: it
+    can be done over changes that don't concern it. ``is_weighed``: it takes work by what is there.
+    """
+
+    writes: bool = True
+    sees: bool = True
+    reads: bool = True
+    is_guarded: bool = False
+    is_rebased: bool = False
+    is_weighed: bool = False
+
+
+EDIT_KINDS: Final[Mapping[type, EditKind]] = {
+    Put: EditKind(reads=False),
+    ApplyPatch: EditKind(is_rebased=True, is_weighed=True),
+    Merge: EditKind(is_rebased=True, is_weighed=True),
+    ApplyWanted: EditKind(is_rebased=True, is_weighed=True),
+    LetGo: EditKind(is_weighed=True),
+    Delete: EditKind(reads=False, sees=False),
+    EditAttributes: EditKind(),  # or as what it does to them
+    MoveKey: EditKind(),
+    Revert: EditKind(is_guarded=True, is_weighed=True),
+    Get: EditKind(writes=False, is_guarded=True),
+    Touch: EditKind(writes=False, sees=False, is_guarded=True),
+    RangeDeletion: EditKind(),  # done document by document
+    RangeReplacement: EditKind(),
+}
+
+
+def kind_of(edit: Edit) -> EditKind:
+    return EDIT_KINDS[type(edit)]
+
+
+def inner(edit: Edit) -> Edit:
+    """What is done, to the content or to the attributes."""
+    return edit.edit if isinstance(edit, EditAttributes) else edit
+
+
+def operations_in(edit: Edit) -> int:
+    """The operations that an edit counts for: those of a patch, the documents that replace those of
+    a range, one for any other edit."""
+    if isinstance(edit, RangeReplacement):
+        return 1 + len(edit.documents)
+    done = inner(edit)
+    return max(1, len(done.patch)) if isinstance(done, ApplyPatch) else 1
 
 
 def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:

@@ -27,11 +27,10 @@ from gateway.decide.compares import (
     why_changed,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Look
-from gateway.decide.edits import ApplyPatch, Delete, Edit, EditAttributes, Get, KeyEdit, Put, Touch
+from gateway.decide.edits import ApplyPatch, Edit, Get, KeyEdit, Touch, inner, kind_of
 from gateway.decide.ranges import RangeEdit, RangeUnchanged, range_text
 from gateway.decide.rebase import require_rebased
 from gateway.decide.request import Request
-from gateway.decide.reverting import Revert
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import ConditionFailed, ConditionRequired, DocumentForbidden, OvertakenLook
 from gateway.model import SETTINGS_KEY, DocumentRecord, token_revision
@@ -72,7 +71,7 @@ def _looked_at(request: Request) -> Iterator[str]:
         yield from compared_keys(request.compare)
     if request.conditions is NO_CONDITIONS:
         return
-    edited = {each.key for each in request.edits if not isinstance(each.edit, Get | Touch)}
+    edited = {each.key for each in request.edits if kind_of(each.edit).writes}
     edited |= {each.key for each in request.edits if each.edit == Get(to_write=True)}
     yield from request.conditions.keys - edited
     if request.key not in edited and not request.compare:
@@ -103,9 +102,8 @@ def require_editable(
         return
     if not may_write(by, catalog, attributes):
         raise DocumentForbidden(by.name, "write", key)
-    part = edit.edit if isinstance(edit, EditAttributes) else edit
-    replaces = isinstance(part, Put | Delete) or (isinstance(part, Get) and part.to_write)
-    if not replaces:
+    part = inner(edit)
+    if kind_of(part).reads and part != Get(to_write=True):
         require_readable(by, catalog, key, attributes)
 
 
@@ -124,14 +122,12 @@ def require_precondition(request: Request, settings: CatalogSettings) -> None:
 
 def _is_guarded(each: KeyEdit) -> bool:
     """Whether an edit carries a precondition of its own, or writes no document of a client's."""
-    edit = each.edit.edit if isinstance(each.edit, EditAttributes) else each.edit
-    if each.when:
+    edit = inner(each.edit)
+    if each.when or kind_of(edit).is_guarded:
         return True
-    if isinstance(edit, RangeEdit):
-        return False
     if isinstance(edit, ApplyPatch) and is_conditional(edit.patch):
         return True
-    return isinstance(edit, Get | Touch | Revert) or each.key == SETTINGS_KEY
+    return each.key == SETTINGS_KEY and not isinstance(edit, RangeEdit)
 
 
 def require_unovertaken(request: Request, revision: int, *, deleted: bool) -> None:

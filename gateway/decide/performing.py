@@ -7,8 +7,8 @@ revision is the one that the request found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +31,6 @@ from gateway.decide.draft import (
 )
 from gateway.decide.edits import (
     ApplyPatch,
-    ContentEdit,
     Delete,
     Edit,
     EditAttributes,
@@ -41,6 +40,7 @@ from gateway.decide.edits import (
     MoveKey,
     Put,
     Touch,
+    kind_of,
 )
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
@@ -128,15 +128,13 @@ class RequestDrafts:
             self.forced = True
         elif isinstance(edit, MoveKey):
             self._move(each.key, edit.to)
-        elif not isinstance(edit, RangeEdit):  # these are done document by document
+        else:
             before = self._draft(each.key)
             if before.attributes is not None:
                 self._require_editable(each.key, edit)
-            if isinstance(edit, ApplyPatch | Merge | ApplyWanted | LetGo | Revert):
+            if kind_of(edit).is_weighed:
                 self._count_patch(edit, before.size_bytes)
-            elif isinstance(edit, EditAttributes):
-                work.require_room(self._patched_bytes)
-            self._set(each.key, self._edited(each.key, before, edit))
+            self._set(each.key, EDITED[type(edit)](self, each.key, before, edit))
 
     def require_undisputed(self) -> None:
         """Raise ChangedSince if a revert that was done met what it may neither skip nor force."""
@@ -259,21 +257,14 @@ class RequestDrafts:
             return document is not None
         return document.attributes is not draft.attributes and not same_attributes(document, draft)
 
-    def _edited(self, key: str, draft: Draft, edit: ContentEdit | EditAttributes | Revert) -> Draft:
-        if isinstance(edit, Revert):
-            return self._reverted(key, draft, edit)
-        if isinstance(edit, EditAttributes):
-            return self._with_attributes(key, draft, edit.edit)
-        if isinstance(edit, Put):
-            if edit.attributes is not None:
-                draft = replace(draft, attributes=self._checked(key, edit.attributes))
-            return replace(
-                draft, content=edit.value, size_bytes=edit.size_bytes, action="put", patch=()
-            )
-        if isinstance(edit, Delete):
-            return DELETED
-        if isinstance(edit, ApplyWanted | LetGo):
-            return self._owning(key, draft, edit)
+    def _put(self, key: str, draft: Draft, edit: Put) -> Draft:
+        if edit.attributes is not None:
+            draft = replace(draft, attributes=self._checked(key, edit.attributes))
+        return replace(
+            draft, content=edit.value, size_bytes=edit.size_bytes, action="put", patch=()
+        )
+
+    def _with_patch(self, key: str, draft: Draft, edit: ApplyPatch | Merge) -> Draft:
         content, size_bytes, patch = self._patched(
             key, draft.content, draft.size_bytes, edit, self._lists_of(key)
         )
@@ -316,8 +307,10 @@ class RequestDrafts:
         given = draft, self._author, self._revision, self._limits.patch, lists
         return self._tried(key, lambda: with_owners_taken_over(*given))
 
-    def _with_attributes(self, key: str, draft: Draft, edit: ContentEdit) -> Draft:
+    def _with_attributes(self, key: str, draft: Draft, of_attributes: EditAttributes) -> Draft:
         """An absent document has no attributes to edit, but deleting them does nothing."""
+        work.require_room(self._patched_bytes)
+        edit = of_attributes.edit
         if draft.content is ABSENT:
             if isinstance(edit, Delete):
                 return draft
@@ -385,9 +378,7 @@ class RequestDrafts:
         self._patched_bytes += examined * ITEM_BYTES
         self.work_bytes += examined * ITEM_BYTES
 
-    def _count_patch(
-        self, edit: ApplyPatch | Merge | ApplyWanted | LetGo | Revert, size_bytes: int
-    ) -> None:
+    def _count_patch(self, edit: Edit, size_bytes: int) -> None:
         if isinstance(edit, Revert):
             size_bytes += edit.size_bytes
         if not isinstance(edit, ApplyPatch):
@@ -403,6 +394,18 @@ class RequestDrafts:
         if not alone:  # the first patch has limits of its own
             work.require_room(self._patched_bytes)
 
+
+# By kind of edit of one document: what makes a draft of the draft before it.
+EDITED: Final[Mapping[type, Callable[[RequestDrafts, str, Draft, Any], Draft]]] = {
+    Put: RequestDrafts._put,
+    ApplyPatch: RequestDrafts._with_patch,
+    Merge: RequestDrafts._with_patch,
+    ApplyWanted: RequestDrafts._owning,
+    LetGo: RequestDrafts._owning,
+    Delete: lambda *_: DELETED,
+    EditAttributes: RequestDrafts._with_attributes,
+    Revert: RequestDrafts._reverted,
+}
 
 # No client can send it as part of a token: what isn't committed yet has none that anybody knows.
 _UNCOMMITTED = '"'

@@ -18,7 +18,7 @@ import patching
 import patching.footprints
 from gateway.conflict import NotRebased, StateConflict
 from gateway.decide.conditions import Tags
-from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge
+from gateway.decide.edits import ApplyPatch, Edit, EditAttributes, Merge, inner, kind_of
 from gateway.decide.owning import ApplyWanted, manager_pointers
 from gateway.errors import ConditionFailed
 from gateway.model import DocumentRecord
@@ -33,6 +33,7 @@ _CHANGES = Limits(operations_max=5_000)
 # Tokens that a request may be rebased from: for each a state of the document is rebuilt.
 REBASE_TOKENS_MAX = 8
 
+Rebased = ApplyPatch | Merge | ApplyWanted
 Base = Callable[[str], DocumentRecord | None]
 
 
@@ -51,9 +52,10 @@ def require_rebased(
     tokens that the document had, any one that the patch can be rebased from will do. ``spend`` is
     told how many values are compared at most.
     """
-    delta = edit.edit if isinstance(edit, EditAttributes) else edit
-    if not isinstance(delta, ApplyPatch | Merge | ApplyWanted):
+    delta = inner(edit)
+    if not kind_of(delta).is_rebased:
         raise _refusal(conflict, NotRebased.NO_PATCH)
+    assert isinstance(delta, Rebased)
     if document is None or not document.exists:
         raise _refusal(conflict, NotRebased.DELETED)
     refusal = _refusal(conflict, NotRebased.BASE_UNKNOWN)
@@ -94,7 +96,7 @@ def _refusal(
 
 
 def overlapping(
-    edit: ApplyPatch | Merge | ApplyWanted,
+    edit: Rebased,
     base: Json,
     now: Json,
     examined_max: int = EXAMINED_MAX,
@@ -129,9 +131,7 @@ def _edited(document: DocumentRecord, of_attributes: bool) -> Json:
     return document.content
 
 
-def _footprint(
-    edit: ApplyPatch | Merge | ApplyWanted, base: Json, owners: OwnerTree | None, lists: Lists
-) -> Footprint:
+def _footprint(edit: Rebased, base: Json, owners: OwnerTree | None, lists: Lists) -> Footprint:
     if isinstance(edit, ApplyPatch):
         return patching.footprints.footprint(edit.patch, base, lists)
     if isinstance(edit, ApplyWanted):

@@ -26,7 +26,7 @@ from gateway.decide.compares import (
     compared_ranges,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
-from gateway.decide.edits import Delete, KeyEdit, MoveKey, Touch, replaced_keys
+from gateway.decide.edits import KeyEdit, MoveKey, kind_of, replaced_keys
 from gateway.decide.ranges import (
     NO_RANGES,
     RangeEdit,
@@ -125,9 +125,7 @@ class Request(msgspec.Struct, frozen=True):
         return self.edits[0].key if self.edits else SETTINGS_KEY
 
     def _token_keys(self, keys: frozenset[str]) -> frozenset[str]:
-        worked_on = {
-            each.key for each in self._branches() if not isinstance(each.edit, Delete | Touch)
-        }
+        worked_on = {each.key for each in self._branches() if kind_of(each.edit).sees}
         replaced = replaced_keys(self._branches())
         by_token = (TokenIs, IsAbsent, IsUnchanged)
         looked_into = compared_keys(c for c in self._compares() if not isinstance(c, by_token))

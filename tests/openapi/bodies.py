@@ -11,7 +11,7 @@ from typing import Any
 from schemathesis import Case
 
 from gateway.http.wire.headers import is_author
-from gateway.http.write import transactions as transaction_items
+from gateway.http.write.ask import VERBS
 from tests.openapi.choices import DOCUMENTS, chance, one_of
 from tests.openapi.document import Object
 
@@ -59,7 +59,7 @@ def _transaction(body: Object) -> None:
 
 def _action(given: Object) -> Object:
     name = given["action"]
-    known, _ = transaction_items._ACTIONS[name]
+    known = (*VERBS[name].place, *VERBS[name].members)
     action: Object = {"action": name}
     if "if" in given:
         action["if"] = [_compare(each) for each in given["if"]][:3]

@@ -18,8 +18,8 @@ from werkzeug.test import TestResponse
 from gateway.http import create_app
 from gateway.http.write import bulk_lines as bulk_requests
 from gateway.http.write import compare_parsing as transaction_compares
-from gateway.http.write import transactions as transaction_items
 from gateway.http.write.answer import WriteAnswer
+from gateway.http.write.ask import VERBS
 from gateway.http.write.bulk_lines import LineAnswer
 from gateway.limits import ServiceLimits
 from gateway.model import Action
@@ -99,8 +99,8 @@ def test_the_kinds_of_changes_in_the_file_are_those_of_the_service() -> None:
 def test_the_members_of_transactions_and_bulk_lines_are_those_of_the_service() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     actions = schemas["TransactionAction"]["properties"]
-    assert actions["action"]["enum"] == list(transaction_items._ACTIONS)
-    known = {name for members, _ in transaction_items._ACTIONS.values() for name in members}
+    assert actions["action"]["enum"] == list(VERBS)
+    known = {name for verb in VERBS.values() for name in (*verb.place, *verb.members)}
     assert actions.keys() - {"action", "if"} == known
     compares = schemas["Compare"]["properties"].keys()
     assert compares == set(transaction_compares._KNOWN)

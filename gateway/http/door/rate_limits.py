@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
-from gateway.decide.edits import ApplyPatch, Edit, EditAttributes
-from gateway.decide.ranges import RangeReplacement
 from gateway.http.context import Context, HeaderList, declared_bytes
 from gateway.http.wire.codes import TryLater
 
@@ -136,15 +134,6 @@ def spend_operations(context: Context, count: int) -> None:
         # All of it together: what exceeds the quota needs a bucket that is still full.
         context.spending.spend(OPERATIONS, -1)
         context.spending.take({OPERATIONS: count})
-
-
-def operations_in(edit: Edit) -> int:
-    """The operations that an edit counts for: those of a patch, the documents that replace those of
-    a range, one for any other edit."""
-    if isinstance(edit, RangeReplacement):
-        return 1 + len(edit.documents)
-    inner = edit.edit if isinstance(edit, EditAttributes) else edit
-    return max(1, len(inner.patch)) if isinstance(inner, ApplyPatch) else 1
 
 
 def spend_body_bytes(context: Context, size: int) -> None:

@@ -30,11 +30,12 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu, memory
+from gateway.decide.edits import operations_in
 from gateway.decide.request import Refused, Request, WriteOutcome, is_for_now
 from gateway.errors import Forbidden, GatewayError, HeldBack, MemoryFull
 from gateway.http.context import Context, HeaderList, this_request
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
-from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, operations_in
+from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS
 from gateway.http.routes import Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import refuse_encoded

@@ -13,12 +13,12 @@ from flask import Flask
 from msgspec.structs import replace
 
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
-from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put
+from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put, operations_in
 from gateway.decide.owning import LetGo
 from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
-from gateway.http.door.rate_limits import operations_in, spend_operations
+from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.apply_terms import apply_parameters, require_wanted

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.decide.edits import operations_in
 from gateway.errors import AttributesInvalid, DocumentNotFound, PatchDoesNotFit, TargetExists
 from gateway.http.context import this_request
 from gateway.http.door.admission import take_body
-from gateway.http.door.rate_limits import operations_in, spend_operations
+from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.conditions import refuse_all_but_several

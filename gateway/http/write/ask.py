@@ -13,7 +13,7 @@ state, is answered so when it is sent again. What was never decided isn't rememb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from marshmallow import Schema
@@ -24,12 +24,24 @@ from gateway.cpu import computed
 from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions, tag_text
-from gateway.decide.edits import KeyEdit
-from gateway.decide.ranges import range_text
+from gateway.decide.edits import (
+    ApplyPatch,
+    Delete,
+    EditAttributes,
+    Get,
+    KeyEdit,
+    Merge,
+    MoveKey,
+    Put,
+    Touch,
+)
+from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.ranges import RangeDeletion, RangeReplacement, range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import Request
 from gateway.http.context import Context, Environ
 from gateway.http.door.authorization import author_of
+from gateway.http.wire.apply_terms import APPLY_MEMBERS, LET_GO_MEMBERS
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import write_conditions
 from gateway.http.wire.headers import (
@@ -46,6 +58,35 @@ from patching import ABSENT, Json, digest
 from patching.values import Absent
 
 Part = Literal["content", "attributes", "owners"]
+
+
+class Verb(NamedTuple):
+    """A word for a write in the ``op`` of a bulk line and the ``action`` of a transaction.
+
+    ``edits`` are what it may come to, ``members`` its own, ``place`` those that say where an action
+    is done. ``method`` is that of a line's own route, None where no line does this.
+    """
+
+    edits: tuple[type, ...]
+    members: tuple[str, ...] = ()
+    place: tuple[str, ...] = ("key",)
+    method: str | None = None
+
+
+_PATCH_MEMBERS: Final = ("patch", "array_primary_keys")
+VERBS: Final[Mapping[str, Verb]] = {
+    "put": Verb((Put,), ("value", "attributes"), method="PUT"),
+    "patch": Verb((ApplyPatch,), _PATCH_MEMBERS, method="PATCH"),
+    "merge": Verb((Merge,), ("value",), method="PATCH"),
+    "apply": Verb((ApplyWanted,), ("value", *APPLY_MEMBERS), method="PATCH"),
+    "let_go": Verb((LetGo,), LET_GO_MEMBERS, method="DELETE"),
+    "delete": Verb((Delete, RangeDeletion), place=("key", "prefix"), method="DELETE"),
+    "move": Verb((MoveKey,), place=("from", "to")),
+    "attributes": Verb((EditAttributes,), (*_PATCH_MEMBERS, "value")),
+    "touch": Verb((Touch,), place=(), method="touch"),
+    "get": Verb((Get,)),
+    "replace": Verb((RangeReplacement,), place=("prefix", "documents")),
+}
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -36,15 +36,13 @@ from gateway.access import Principal, Role
 from gateway.cpu import computed, interruptible
 from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import Preconditions
-from gateway.decide.edits import ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
+from gateway.decide.edits import EDIT_KINDS, ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
 from gateway.decide.request import Request, WriteOutcome
 from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError, RefusedBefore, untraced
 from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.apply_terms import (
-    APPLY_MEMBERS,
-    LET_GO_MEMBERS,
     apply_members,
     let_go_members,
     require_wanted,
@@ -75,7 +73,7 @@ from gateway.http.wire.problems import Refusal, problem_content, problem_of
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
-from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, request_of
+from gateway.http.write.ask import NOTHING_SENT, VERBS, Ask, Sent, request_of
 from gateway.http.write.bulk_stream import BodyLine
 from gateway.http.write.explain import outcome_members
 from gateway.http.write.represent import Represented
@@ -84,22 +82,11 @@ from gateway.model import SETTINGS_KEY
 from gateway.service import GatewayService
 from patching import Limits
 
+# By verb: the members of a line beside those that every line may have.
 _OPERATIONS: Final = {
-    "put": ("value", "attributes"),
-    "patch": ("patch", "array_primary_keys", "rebase"),
-    "merge": ("value", "rebase"),
-    "apply": ("value", "rebase", *APPLY_MEMBERS),
-    "let_go": LET_GO_MEMBERS,
-    "delete": (),
-    "touch": (),
-}
-_METHODS: Final = {
-    "put": "PUT",
-    "patch": "PATCH",
-    "merge": "PATCH",
-    "apply": "PATCH",
-    "let_go": "DELETE",
-    "delete": "DELETE",
+    name: verb.members + (("rebase",) if EDIT_KINDS[verb.edits[0]].is_rebased else ())
+    for name, verb in VERBS.items()
+    if verb.method is not None
 }
 _COMMON: Final = (
     "catalog",
@@ -177,7 +164,7 @@ def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> R
     key = _key(members, operation, conditions, terms.limits)
     ask = Ask(
         by=terms.by,
-        method=_METHODS.get(operation, operation),
+        method=VERBS[operation].method or operation,
         catalog=catalog,
         key=key,
         conditions=conditions,

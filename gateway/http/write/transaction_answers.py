@@ -12,25 +12,20 @@ from typing import Any, Final
 
 from gateway.decide.conditions import Composite, tag_text
 from gateway.decide.edits import (
-    ApplyPatch,
-    Delete,
-    EditAttributes,
     Get,
     KeyEdit,
-    Merge,
     MoveKey,
-    Put,
     Touch,
+    kind_of,
     named_keys,
 )
-from gateway.decide.owning import ApplyWanted, LetGo
-from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement, is_under
+from gateway.decide.ranges import RangeEdit, is_under
 from gateway.decide.request import Applied, Unchanged
 from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape, skipped_shape
 from gateway.http.write.answer import Result, headers_of, hidden_now, preferences_applied
-from gateway.http.write.ask import Ask
+from gateway.http.write.ask import VERBS, Ask
 from gateway.http.write.transactions import TransactionBody
 from gateway.model import SETTINGS_KEY, ChangeRecord, CommitRecord, DocumentRecord, version_token
 from gateway.read.listing import whole
@@ -41,20 +36,7 @@ from gateway.service import GatewayService
 _ETAG_BYTES_MAX: Final = 8 * 1024
 _VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
 
-_ACTIONS: Final[dict[type, str]] = {
-    Put: "put",
-    ApplyPatch: "patch",
-    Merge: "merge",
-    ApplyWanted: "apply",
-    LetGo: "let_go",
-    Delete: "delete",
-    MoveKey: "move",
-    EditAttributes: "attributes",
-    Touch: "touch",
-    Get: "get",
-    RangeDeletion: "delete",
-    RangeReplacement: "replace",
-}
+_ACTIONS: Final = {edit: name for name, verb in VERBS.items() for edit in verb.edits}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +243,7 @@ def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
 def _composite(edits: Iterable[KeyEdit], states: Mapping[str, _State]) -> str | None:
     """The tag of all documents written that exist, as far as they have tokens to keep."""
     keys = named_keys(
-        [each for each in edits if not isinstance(each.edit, Get | Touch | RangeEdit)]
+        [e for e in edits if kind_of(e.edit).writes and not isinstance(e.edit, RangeEdit)]
     )
     tokens = [(key, states[key].etag) for key in keys if states[key].etag is not None]
     return tag_text(Composite(tuple(tokens))) if tokens else None

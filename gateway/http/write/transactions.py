@@ -20,7 +20,7 @@ An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -50,8 +50,6 @@ from gateway.decide.ranges import (
 )
 from gateway.decide.strict import SWITCH, Exact, load, strict
 from gateway.http.wire.apply_terms import (
-    APPLY_MEMBERS,
-    LET_GO_MEMBERS,
     apply_members,
     let_go_members,
     require_wanted,
@@ -66,6 +64,7 @@ from gateway.http.wire.members import (
     refuse_member,
     require_known,
 )
+from gateway.http.write.ask import VERBS
 from gateway.http.write.compare_parsing import (
     Reader,
     key_of,
@@ -165,11 +164,11 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
     if not isinstance(item, dict):
         refuse_member(at, "it must be an object")
     name = item.get("action")
-    if not isinstance(name, str) or name not in _ACTIONS:
+    if not isinstance(name, str) or name not in VERBS:
         place = f"{at}/action" if "action" in item else at
-        refuse_member(place, f"an action is one of: {', '.join(_ACTIONS)}")
-    known, read = _ACTIONS[name]
-    require_known(item, ("action", "if", *known), at)
+        refuse_member(place, f"an action is one of: {', '.join(VERBS)}")
+    verb = VERBS[name]
+    require_known(item, ("action", "if", *verb.place, *verb.members), at)
     when = _when(item, at, reader)
     if name == "move":
         to = key_of(item, "to", at, reader)
@@ -178,7 +177,7 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
         return KeyEdit(SETTINGS_KEY, Touch(), when)
     if "prefix" in item or name == "replace":
         return KeyEdit(SETTINGS_KEY, _range_edit(item, at, reader), when)
-    return KeyEdit(key_of(item, "key", at, reader), read(item, at, reader), when)
+    return KeyEdit(key_of(item, "key", at, reader), _READ[name](item, at, reader), when)
 
 
 def _when(item: dict[str, Any], at: str, reader: Reader) -> tuple[Compare, ...]:
@@ -269,24 +268,14 @@ def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
     return value, document_bytes(value, reader.limits, f"{at}/value")
 
 
-def _nothing(*_: Any) -> Edit:
-    raise AssertionError("it has no key of its own")
-
-
-_PATCH_MEMBERS: Final = ("key", "patch", "array_primary_keys")
-# By action: the members it may have beside its name, and what makes an edit of them.
-_ACTIONS: Final[
-    dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any], str, Reader], Edit]]]
-] = {
-    "put": (("key", "value", "attributes"), _put),
-    "patch": (_PATCH_MEMBERS, _patched),
-    "merge": (("key", "value"), _merge),
-    "apply": (("key", "value", *APPLY_MEMBERS), _apply),
-    "let_go": (("key", *LET_GO_MEMBERS), _let_go),
-    "delete": (("key", "prefix"), lambda *_: Delete()),
-    "move": (("from", "to"), _nothing),
-    "attributes": ((*_PATCH_MEMBERS, "value"), _attributes),
-    "touch": ((), _nothing),
-    "get": (("key",), lambda *_: Get()),
-    "replace": (("prefix", "documents"), _nothing),
+# What makes the edit of an action on one document; the others are made of their places.
+_READ: Final[Mapping[str, Callable[[dict[str, Any], str, Reader], Edit]]] = {
+    "put": _put,
+    "patch": _patched,
+    "merge": _merge,
+    "apply": _apply,
+    "let_go": _let_go,
+    "delete": lambda *_: Delete(),
+    "attributes": _attributes,
+    "get": lambda *_: Get(),
 }
