@@ -23,7 +23,6 @@ from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
 from gateway.access.token_buckets import holder_of, may_hold
-from gateway.decide.attributes import checked_attributes
 from gateway.decide.conditions import (
     NO_CONDITIONS,
     CatalogTag,
@@ -32,6 +31,7 @@ from gateway.decide.conditions import (
     Tag,
     Tags,
 )
+from gateway.decide.draft import checked_attributes
 from gateway.decide.edits import Delete, Edit, Get, Put
 from gateway.decide.ranges import RangeUnchanged
 from gateway.decide.request import Applied, Refused, RequestTerms, Unchanged, Unknown, WriteOutcome

@@ -67,7 +67,7 @@ class ClaimKeeper:
         # their next moves are to be claimed. Nothing here is called for any other catalog.
         self.shared: dict[str, int] = {}
         self._held: set[str] = set()
-        self._left: set[str] = set()  # of which others need not know yet: see ``leave``
+        self.given_up: set[str] = set()  # of which others need not know yet: see ``leave``
         self._waits: dict[str, _Wait] = {}
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
@@ -80,7 +80,7 @@ class ClaimKeeper:
         return self._store.tails(catalogs)
 
     def _claim(self, catalogs: Collection[str]) -> None:
-        self._left.difference_update(catalogs)
+        self.given_up.difference_update(catalogs)
         began = self._runtime.monotonic()
         self._store.claim(catalogs, Claim(self._by, self._hold_ms))
         took_ms = int(1_000 * (self._runtime.monotonic() - began))
@@ -128,7 +128,7 @@ class ClaimKeeper:
         if races < _RACES and catalog not in self.shared:
             return
         if len(self.shared) >= _CATALOGS_MAX:
-            for known in (self.shared, self._held, self._left, self._waits):
+            for known in (self.shared, self._held, self.given_up, self._waits):
                 known.clear()
         self.shared[catalog] = _UNKNOWN
 
@@ -138,11 +138,10 @@ class ClaimKeeper:
         self._waits.pop(catalog, None)
         if catalog in self._held:
             self._held.discard(catalog)
-            self._left.add(catalog)
+            self.given_up.add(catalog)
 
     def leave(self) -> None:
         """Leave the lines of all catalogs that were given up."""
-        if self._left:
-            left, self._left = self._left, set()
-            with suppress(StoreUnreachable):  # then the claims are passed when their time is over
-                self._store.drop_claims(left, self._by)
+        left, self.given_up = self.given_up, set()
+        with suppress(StoreUnreachable):  # then the claims are passed when their time is over
+            self._store.drop_claims(left, self._by)

@@ -209,6 +209,8 @@ class CommitLoop:
         self._leave_lines()
 
     def _leave_lines(self) -> None:
+        if not self._parts.claims.given_up:
+            return
         try:
             self._parts.claims.leave()
         except Exception:  # noqa: BLE001 - it is a hint, and a leader must outlive any defect

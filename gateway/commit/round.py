@@ -69,6 +69,9 @@ class RoundParts:
     memory: Memory | None = None  # of the process; None: nobody counts it
 
 
+_Carried = tuple[list[CommitRecord], list[Verdict]]
+
+
 class Round:
     """Owns the batches it was given until each has been answered or has gone back."""
 
@@ -255,13 +258,15 @@ class Round:
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
         """Move the heads, answer, have what won written out; what lost goes back."""
-        for catalog in [c for c, d in decisions.items() if not self._has_room(c, d)]:
-            self._write_out_first(catalog)
+        carried = {catalog: self._carried(catalog) for catalog in decisions}
+        for catalog, decision in decisions.items():
+            if not self._has_room(decision, carried[catalog]):
+                self._write_out_first(catalog)
         self._decisions = {c: d for c, d in decisions.items() if c in self._batches}
         if not self._decisions:
             return
         parts, began = self._parts, self._parts.runtime.monotonic()
-        self._moves = {c: self._move(c, decision) for c, decision in self._decisions.items()}
+        self._moves = {c: self._move(c, d, carried[c]) for c, d in self._decisions.items()}
         moved: Mapping[str, MoveResult] = {}
         try:
             moved = parts.store.move_heads(list(self._moves.values()))
@@ -353,10 +358,10 @@ class Round:
         if result is not None:
             self._measure_moves({catalog: result})
 
-    def _move(self, catalog: str, decision: Decision | None) -> HeadMove:
+    def _move(self, catalog: str, decision: Decision | None, carried: _Carried) -> HeadMove:
         """The move that a decision asks for; without one, a move of nothing."""
         view = self._views[catalog]
-        tail, verdicts = self._carried(catalog)
+        tail, verdicts = carried
         return HeadMove(
             catalog,
             view.revision,
@@ -370,7 +375,7 @@ class Round:
             view.last_verdict,
         )
 
-    def _carried(self, catalog: str) -> tuple[list[CommitRecord], list[Verdict]]:
+    def _carried(self, catalog: str) -> _Carried:
         """The tail that a move carries along: of the view's, what isn't written out by now."""
         view, cache = self._views[catalog], self._parts.cache
         written, judged = cache.written(catalog), cache.judged_written(catalog)
@@ -379,18 +384,19 @@ class Round:
             [verdict for verdict in view.verdicts if verdict.number > judged],
         )
 
-    def _has_room(self, catalog: str, decision: Decision) -> bool:
+    def _has_room(self, decision: Decision, carried: _Carried) -> bool:
         """Whether the decision fits into the head beside the tail that it joins."""
-        carried: list[Reply] = [*chain[Reply](*self._carried(catalog))]
-        joined = (*carried, *decision.commits, *decision.verdicts)
+        if not any(carried):
+            return True
+        joined = chain[Reply](*carried, decision.commits, decision.verdicts)
         size_bytes = sum(each.size_bytes for each in joined)
-        return not carried or size_bytes <= self._parts.rules.limits.head_bytes_max
+        return size_bytes <= self._parts.rules.limits.head_bytes_max
 
     def _write_out_first(self, catalog: str) -> None:
         """The batch goes back until the tail, which leaves it no room, is written out."""
         carried = self._carried(catalog)
         if not self._parts.write_out.moves(catalog):
-            self._parts.write_out.add(self._since, self._move(catalog, None), *carried)
+            self._parts.write_out.add(self._since, self._move(catalog, None, carried), *carried)
         self._guesses.lost(catalog)
         self._end(catalog, self._batches[catalog], pause_s=_PAUSE_FULL_S)
 

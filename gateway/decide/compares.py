@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import patching
 from gateway.conflict import FailedCompare
+from gateway.decide.draft import Items
 from gateway.decide.ranges import (
     Count,
     RangeAbsent,
@@ -20,7 +21,6 @@ from gateway.decide.ranges import (
     RangeUnchanged,
     why_count_false,
 )
-from gateway.decide.work import Items
 from gateway.errors import AboveLimit
 from gateway.model import DocumentRecord, living
 from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError

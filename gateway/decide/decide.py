@@ -18,7 +18,7 @@ import msgspec
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
-from gateway.decide.draft import Draft
+from gateway.decide.draft import Draft, Items
 from gateway.decide.edits import KeyEdit, kind_of, named_keys, replaced_keys
 from gateway.decide.guards import (
     checked_conditions,
@@ -51,7 +51,6 @@ from gateway.decide.request import (
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
 from gateway.decide.verdicts import earlier_outcome, is_remembered, stands, verdict_of
-from gateway.decide.work import Items
 from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNotFound
 from gateway.model import (
     APPLICATIONS_KEY,

@@ -1,15 +1,20 @@
-"""A draft: one document on which a request's edits are done before any commit."""
+"""A draft: one document on which a request's edits are done before any commit; and the work that
+its patches take, counted in bytes of documents before any of it is done."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 import patching
+from gateway.access.acl import AclMalformed, acl_of, require_few_names
+from gateway.errors import AboveLimit, AttributesInvalid
 from gateway.model import Action, Attributes, DocumentRecord
-from patching import ABSENT, Json, Limits
+from patching import ABSENT, Json, Limits, Patch, PatchError
+from patching.errors import LimitExceeded
 from patching.owners import OwnerTree
 from patching.values import Absent
 
@@ -83,3 +88,84 @@ def equal_content(before: Json | Absent, after: Json | Absent) -> bool:
     if before is ABSENT or after is ABSENT:
         return before is after
     return before is after or patching.equal(before, after)
+
+
+# Bytes of documents that one request's patches may work through; each patch counts its document.
+_PATCHED_BYTES_MAX: Final = 128 * 1024 * 1024
+# An RFC 6902 patch copies only the containers on its paths; a merge visits all, several times.
+PATH_SHARE: Final = 8
+MERGE_TIMES: Final = 4
+# Inserting or removing an array item shifts the items behind it.
+_SHIFT_SHARE: Final = 80
+UNCOUNTED_BYTES_MAX: Final = 64 * 1024
+_IN_PLACE: Final = ("replace", "test")
+
+
+class Items:
+    """The array items that one request's patches and tests may examine, together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._maximum = limits.items_examined_max
+        self.limits = limits
+
+    def count(self, examined: int) -> None:
+        """So many were: the next one may only examine what is left, by its ``limits``."""
+        if examined:
+            left = max(0, self.limits.items_examined_max - examined)
+            self.limits = replace(self.limits, items_examined_max=left)
+
+    def as_of_request(self, error: PatchError) -> PatchError:
+        """``error`` of a patch or test under ``limits``, as that of the whole request."""
+        if not isinstance(error, LimitExceeded) or error.limit != "items_examined_max":
+            return error
+        before = self._maximum - self.limits.items_examined_max
+        return LimitExceeded(
+            error.limit,
+            self._maximum,
+            before + error.actual,
+            operation=error.operation,
+            pointer=error.pointer,
+        )
+
+
+def require_room(patched_bytes: int) -> None:
+    """Raise AboveLimit if the patches so far are more than one request may make."""
+    if patched_bytes > _PATCHED_BYTES_MAX:
+        raise AboveLimit(
+            f"the patches would work through {patched_bytes} bytes of documents, more"
+            f" than the {_PATCHED_BYTES_MAX} that one transaction may",
+            limit="patched_bytes_max",
+            maximum=_PATCHED_BYTES_MAX,
+            actual=patched_bytes,
+        )
+
+
+def shifts(patch: Patch, size_bytes: int) -> int:
+    """The bytes of work that operations on items cost if one array has all ``size_bytes``."""
+    operations = patch.to_json()
+    places = [str(each["path"]) for each in operations if each["op"] not in _IN_PLACE]
+    places += [str(each["from"]) for each in operations if each["op"] == "move"]
+    shifting = sum(place.rpartition("/")[2].isdigit() for place in places)
+    return size_bytes * shifting // _SHIFT_SHARE
+
+
+def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
+    """``value`` as attributes that are written. Raises AttributesInvalid unless they may be, and
+    AboveLimit."""
+    if not isinstance(value, dict):
+        raise AttributesInvalid(key)
+    try:
+        acl = acl_of(value)
+        if acl is not None:
+            require_few_names(acl)
+    except AclMalformed as error:
+        raise AttributesInvalid(key, error.pointer, error.detail) from error
+    size_bytes = len(_encode(value))
+    if size_bytes > bytes_max:
+        raise AboveLimit(
+            f"the attributes take {size_bytes} bytes as JSON, {bytes_max} are allowed",
+            limit="attributes_bytes_max",
+            maximum=bytes_max,
+            actual=size_bytes,
+        )
+    return value

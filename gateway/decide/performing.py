@@ -18,16 +18,21 @@ import patching.ownership
 from gateway.access import Principal
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
-from gateway.decide import work
-from gateway.decide.attributes import checked_attributes
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, State, compared_keys
 from gateway.decide.draft import (
     DELETED,
+    MERGE_TIMES,
+    PATH_SHARE,
+    UNCOUNTED_BYTES_MAX,
     Draft,
+    Items,
+    checked_attributes,
     equal_content,
     merged,
     patched,
+    require_room,
     same_attributes,
+    shifts,
 )
 from gateway.decide.edits import (
     ApplyPatch,
@@ -87,10 +92,10 @@ class RequestDrafts:
         revision: int,
         lists: ListDeclarations,
         is_pinned: Callable[[str, Sequence[Compare]], bool],
-        items: work.Items | None = None,
+        items: Items | None = None,
     ) -> None:
         self._lists = lists
-        self._items = items or work.Items(limits.patch)
+        self._items = items or Items(limits.patch)
         self._is_pinned = is_pinned
         self._when: Sequence[Compare] = ()
         self._catalog = catalog
@@ -309,7 +314,7 @@ class RequestDrafts:
 
     def _with_attributes(self, key: str, draft: Draft, of_attributes: EditAttributes) -> Draft:
         """An absent document has no attributes to edit, but deleting them does nothing."""
-        work.require_room(self._patched_bytes)
+        require_room(self._patched_bytes)
         edit = of_attributes.edit
         if draft.content is ABSENT:
             if isinstance(edit, Delete):
@@ -382,17 +387,15 @@ class RequestDrafts:
         if isinstance(edit, Revert):
             size_bytes += edit.size_bytes
         if not isinstance(edit, ApplyPatch):
-            size_bytes *= work.MERGE_TIMES
+            size_bytes *= MERGE_TIMES
         elif isinstance(edit.patch, Patch):
-            shifted = (
-                0 if size_bytes <= work.UNCOUNTED_BYTES_MAX else work.shifts(edit.patch, size_bytes)
-            )
+            shifted = 0 if size_bytes <= UNCOUNTED_BYTES_MAX else shifts(edit.patch, size_bytes)
             self.work_bytes += shifted
-            size_bytes = size_bytes // work.PATH_SHARE + shifted
+            size_bytes = size_bytes // PATH_SHARE + shifted
         alone = not self._patched_bytes
         self._patched_bytes += size_bytes
         if not alone:  # the first patch has limits of its own
-            work.require_room(self._patched_bytes)
+            require_room(self._patched_bytes)
 
 
 # By kind of edit of one document: what makes a draft of the draft before it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -97,7 +98,8 @@ class _Doors:
         if context.is_provisional and answer.status_code in _OF_THE_TIME:
             answer.headers["Time-Provisional"] = "true"
         answer = self._authorization.withhold(context, answer)
-        audit.tell(context, answer.status_code)
+        if audit.log.isEnabledFor(logging.INFO):
+            audit.tell(context, answer.status_code)
         return answer
 
 

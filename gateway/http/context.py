@@ -88,13 +88,9 @@ class Context:
     def __init__(self, environ: Environ, request_id: str, trace_id: str | None = None) -> None:
         self.begun = time.perf_counter()
         self.environ = environ
+        self.method: str = environ["REQUEST_METHOD"]
         self.request_id = request_id
         self.trace_id = trace_id
-
-    @property
-    def method(self) -> str:
-        method: str = self.environ["REQUEST_METHOD"]
-        return method
 
     @property
     def seconds(self) -> float:

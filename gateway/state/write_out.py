@@ -27,11 +27,11 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord, HeadMove, Verdict
 from gateway.runtime import Event, Runtime
 from gateway.state.cache import Cache
-from gateway.state.patience import Patience
 from gateway.state.suspects import Suspects
 from gateway.state.tail import (
     LONG_AGO,
     Moment,
+    Patience,
     Tail,
     WentBack,
     copied,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.access import ANONYMOUS, Grant, Principal, Role
 from gateway.access.acl import NAMES_MAX, AclMalformed, acl_of, may_read, may_write
 from gateway.access.principal import matches
-from gateway.decide.attributes import checked_attributes
+from gateway.decide.draft import checked_attributes
 from gateway.errors import AttributesInvalid
 
 ANN = Principal("ann", (Grant(Role.WRITE, "*"),))

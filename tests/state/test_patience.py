@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.limits import ServiceLimits
-from gateway.state.patience import Patience
+from gateway.state.tail import Patience
 from tests.asking import SetClock
 
 

@@ -26,7 +26,7 @@ from gateway.decide.request import Applied, Refused, Request, Unknown, WriteOutc
 from gateway.errors import Forbidden, UnknownOutcome, code_of
 from gateway.http.context import Context, Decided
 
-_log = logging.getLogger("gateway.audit")
+log = logging.getLogger("gateway.audit")
 
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED_BY_ACCESS: Final = (401, 403)
@@ -70,7 +70,7 @@ class _Refusals:
                 return
         if left_out:
             fields["left_out"] = left_out
-        _log.info("audit", extra=fields)
+        log.info("audit", extra=fields)
 
 
 _refusals = _Refusals(time.monotonic)
@@ -78,8 +78,6 @@ _refusals = _Refusals(time.monotonic)
 
 def tell(context: Context, status: int) -> None:
     """Log a request and the ``status`` of its answer. Never keeps it from being sent."""
-    if not _log.isEnabledFor(logging.INFO):
-        return
     refused = status in _REFUSED_BY_ACCESS
     # Lines of a bulk request are told by themselves, and much later.
     if refused or (context.method not in _READING and context.endpoint != "bulk"):
@@ -87,7 +85,7 @@ def tell(context: Context, status: int) -> None:
         if fields.get("code") in _CHEAP:
             _refusals.tell(fields)
         else:
-            _log.info("audit", extra=fields)
+            log.info("audit", extra=fields)
 
 
 class BulkAudit:
@@ -106,7 +104,7 @@ class BulkAudit:
         }
 
     def tell_lines(self, lines: Iterable[LineOutcome]) -> None:
-        if not _log.isEnabledFor(logging.INFO):
+        if not log.isEnabledFor(logging.INFO):
             return
         together: dict[tuple[str, str | None, bool], list[LineOutcome]] = {}
         for line in lines:
@@ -123,16 +121,16 @@ class BulkAudit:
                 if is_cheap:
                     _refusals.tell(fields)
                 else:
-                    _log.info("audit", extra=fields)
+                    log.info("audit", extra=fields)
 
     def tell_end(self, lines: int, is_refused: bool) -> None:
         """``is_refused``: the request was ended before its body was."""
-        if not _log.isEnabledFor(logging.INFO):
+        if not log.isEnabledFor(logging.INFO):
             return
         fields = self._fields | {"outcome": "done", "lines": lines, "refused": self.refused}
         if is_refused:
             fields |= {"outcome": "refused", "code": "too_many_refused"}
-        _log.info("audit", extra=fields)
+        log.info("audit", extra=fields)
 
 
 def refused_line(error: Forbidden) -> LineOutcome:
