@@ -19,7 +19,7 @@ from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft, Items
-from gateway.decide.edits import KeyEdit, kind_of, named_keys, replaced_keys
+from gateway.decide.edits import KeyEdit, kind_of
 from gateway.decide.guards import (
     checked_conditions,
     compares_conflict,
@@ -48,6 +48,8 @@ from gateway.decide.request import (
     Rules,
     Unchanged,
     View,
+    named_keys,
+    replaced_keys,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
 from gateway.decide.verdicts import earlier_outcome, is_remembered, stands, verdict_of
@@ -250,7 +252,7 @@ class Deciding(BatchState):
         settings = living(self.document(SETTINGS_KEY))
         self._settings = NO_SETTINGS if settings is None else self._rules.settings_of(settings)
         self._comparing: Comparing | None = None
-        self._items = Items(self._limits.patch)
+        self._items = Items(self._limits.patch, self._limits.patch)
         if request.step is not None:
             records = self.document(APPLICATIONS_KEY)
             edit = records_after_step(

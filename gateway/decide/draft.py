@@ -84,12 +84,6 @@ def same_attributes(document: DocumentRecord, draft: Draft) -> bool:
     return patching.equal(document.attributes or {}, draft.attributes or {})
 
 
-def equal_content(before: Json | Absent, after: Json | Absent) -> bool:
-    if before is ABSENT or after is ABSENT:
-        return before is after
-    return before is after or patching.equal(before, after)
-
-
 # Bytes of documents that one request's patches may work through; each patch counts its document.
 _PATCHED_BYTES_MAX: Final = 128 * 1024 * 1024
 # An RFC 6902 patch copies only the containers on its paths; a merge visits all, several times.
@@ -101,12 +95,14 @@ UNCOUNTED_BYTES_MAX: Final = 64 * 1024
 _IN_PLACE: Final = ("replace", "test")
 
 
-class Items:
-    """The array items that one request's patches and tests may examine, together."""
+class Items(msgspec.Struct):
+    """The array items that one request's patches and tests may examine, together.
 
-    def __init__(self, limits: Limits) -> None:
-        self._maximum = limits.items_examined_max
-        self.limits = limits
+    ``asked`` are the limits of the request, ``limits`` those of what comes next.
+    """
+
+    asked: Limits
+    limits: Limits
 
     def count(self, examined: int) -> None:
         """So many were: the next one may only examine what is left, by its ``limits``."""
@@ -118,10 +114,11 @@ class Items:
         """``error`` of a patch or test under ``limits``, as that of the whole request."""
         if not isinstance(error, LimitExceeded) or error.limit != "items_examined_max":
             return error
-        before = self._maximum - self.limits.items_examined_max
+        maximum = self.asked.items_examined_max
+        before = maximum - self.limits.items_examined_max
         return LimitExceeded(
             error.limit,
-            self._maximum,
+            maximum,
             before + error.actual,
             operation=error.operation,
             pointer=error.pointer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -137,18 +137,3 @@ def operations_in(edit: Edit) -> int:
         return 1 + len(edit.documents)
     done = inner(edit)
     return max(1, len(done.patch)) if isinstance(done, ApplyPatch) else 1
-
-
-def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
-    """The keys of the documents that replacements of ranges put."""
-    ranges = (each.edit for each in edits if isinstance(each.edit, RangeReplacement))
-    return frozenset(key for each in ranges for key, _, _ in each.documents)
-
-
-def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
-    """The keys that ``edits`` name, targets of moves included, each once."""
-    if len(edits) == 1 and not isinstance(edits[0].edit, MoveKey):
-        return [edits[0].key]
-    keys = dict.fromkeys(each.key for each in edits)
-    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, MoveKey))
-    return list(keys)

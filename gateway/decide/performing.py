@@ -27,7 +27,6 @@ from gateway.decide.draft import (
     Draft,
     Items,
     checked_attributes,
-    equal_content,
     merged,
     patched,
     require_room,
@@ -35,6 +34,7 @@ from gateway.decide.draft import (
     shifts,
 )
 from gateway.decide.edits import (
+    EDIT_KINDS,
     ApplyPatch,
     Delete,
     Edit,
@@ -45,7 +45,6 @@ from gateway.decide.edits import (
     MoveKey,
     Put,
     Touch,
-    kind_of,
 )
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
@@ -95,7 +94,7 @@ class RequestDrafts:
         items: Items | None = None,
     ) -> None:
         self._lists = lists
-        self._items = items or Items(limits.patch)
+        self._items = items or Items(limits.patch, limits.patch)
         self._is_pinned = is_pinned
         self._when: Sequence[Compare] = ()
         self._catalog = catalog
@@ -137,7 +136,7 @@ class RequestDrafts:
             before = self._draft(each.key)
             if before.attributes is not None:
                 self._require_editable(each.key, edit)
-            if kind_of(edit).is_weighed:
+            if EDIT_KINDS[type(edit)].is_weighed:
                 self._count_patch(edit, before.size_bytes)
             self._set(each.key, EDITED[type(edit)](self, each.key, before, edit))
 
@@ -409,6 +408,13 @@ EDITED: Final[Mapping[type, Callable[[RequestDrafts, str, Draft, Any], Draft]]] 
     EditAttributes: RequestDrafts._with_attributes,
     Revert: RequestDrafts._reverted,
 }
+
+
+def equal_content(before: Json | Absent, after: Json | Absent) -> bool:
+    if before is ABSENT or after is ABSENT:
+        return before is after
+    return before is after or patching.equal(before, after)
+
 
 # No client can send it as part of a token: what isn't committed yet has none that anybody knows.
 _UNCOMMITTED = '"'

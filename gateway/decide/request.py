@@ -6,7 +6,7 @@ revision, if its guards hold. A write of one document is a list of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -26,11 +26,12 @@ from gateway.decide.compares import (
     compared_ranges,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
-from gateway.decide.edits import KeyEdit, MoveKey, kind_of, replaced_keys
+from gateway.decide.edits import KeyEdit, MoveKey, kind_of
 from gateway.decide.ranges import (
     NO_RANGES,
     RangeEdit,
     RangeLook,
+    RangeReplacement,
     Ranges,
     looks_of,
 )
@@ -346,3 +347,18 @@ class Decision(msgspec.Struct, frozen=True):
     def moves(self) -> bool:
         """Whether it has something for the head."""
         return bool(self.commits or self.verdicts)
+
+
+def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
+    """The keys of the documents that replacements of ranges put."""
+    ranges = (each.edit for each in edits if isinstance(each.edit, RangeReplacement))
+    return frozenset(key for each in ranges for key, _, _ in each.documents)
+
+
+def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
+    """The keys that ``edits`` name, targets of moves included, each once."""
+    if len(edits) == 1 and not isinstance(edits[0].edit, MoveKey):
+        return [edits[0].key]
+    keys = dict.fromkeys(each.key for each in edits)
+    keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, MoveKey))
+    return list(keys)

@@ -17,10 +17,9 @@ from gateway.decide.edits import (
     MoveKey,
     Touch,
     kind_of,
-    named_keys,
 )
 from gateway.decide.ranges import RangeEdit, is_under
-from gateway.decide.request import Applied, Unchanged
+from gateway.decide.request import Applied, Unchanged, named_keys
 from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape, skipped_shape
