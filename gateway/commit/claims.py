@@ -143,5 +143,7 @@ class ClaimKeeper:
     def leave(self) -> None:
         """Leave the lines of all catalogs that were given up."""
         left, self.given_up = self.given_up, set()
+        if not left:  # another leader did
+            return
         with suppress(StoreUnreachable):  # then the claims are passed when their time is over
             self._store.drop_claims(left, self._by)

@@ -101,7 +101,8 @@ class Round:
             unproven = {c for c in guessed if c not in decisions or not decisions[c].moves}
             for catalog in unproven:
                 decisions.pop(catalog, None)
-            decisions |= self.decisions(unproven, ())
+            if unproven:
+                decisions |= self.decisions(unproven, ())
         except StoreUnreachable as error:
             self._give_back(error)
             return

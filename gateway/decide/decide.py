@@ -13,31 +13,23 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import islice, repeat
 
-import msgspec
-
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.draft import Draft, Items
 from gateway.decide.edits import KeyEdit, kind_of
 from gateway.decide.guards import (
-    checked_conditions,
+    checked,
     compares_conflict,
     refuse_forbidden,
-    require_precondition,
-    require_revision,
-    require_unovertaken,
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import RequestDrafts, perform_all
 from gateway.decide.ranges import Count, RangeAbsent, RangeEdit, RangeState
 from gateway.decide.recording import (
-    Stamp,
-    record_bytes,
-    recorded_change,
-    refuse_heavy,
+    Recording,
+    recorded,
     refuse_oversized,
-    values_due,
 )
 from gateway.decide.request import (
     Applied,
@@ -57,7 +49,6 @@ from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNot
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
-    ChangeRecord,
     CommitRecord,
     DocumentRecord,
     Verdict,
@@ -259,11 +250,7 @@ class Deciding(BatchState):
                 request.step, request.commit_id, request.by, records, self._term
             )
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
-        refuse_forbidden(request, self.document)
-        require_unovertaken(request, self.revision, deleted=self.deleted)
-        require_precondition(request, self._settings)
-        require_revision(request, self.revision, self._edited(request))
-        rebased_from = checked_conditions(request, self, self._settings.lists)
+        rebased_from = checked(request, self, self._settings, deleted=self.deleted)
         failed = self._compared().failed(request.compare, self) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
@@ -273,10 +260,6 @@ class Deciding(BatchState):
         if request.otherwise is None:
             raise ConditionFailed(compares_conflict(request, failed))
         return self._edit(request, request.otherwise, attempt, succeeded=False)
-
-    def _edited(self, request: Request) -> DocumentRecord | None:
-        """The live document of a request that edits one."""
-        return living(self.document(request.key)) if len(request.edits) == 1 else None
 
     def holds_already(self, request: Request, failed: Sequence[int]) -> RequestDrafts | None:
         """The drafts of a request that was made before: what it asks for is so, by its own doing or
@@ -364,9 +347,14 @@ class Deciding(BatchState):
             return self._unchanged(edits, succeeded, rebased_from, drafts)
         for key, draft in changed.items():
             self._require_fit(request, key, draft)
-        commit, after = self._commit(request, edits, drafts, attempt, succeeded, rebased_from)
-        size_bytes = record_bytes(request, edits, commit)
-        refuse_heavy(size_bytes, self._limits.stored_bytes_max)
+        last_us = self.commits[-1].time_us if self.commits else self._view.time_us
+        commit, after = recorded(
+            Recording(request, edits, drafts, attempt, succeeded, rebased_from),
+            self.revision + 1,
+            max(self._now_us, last_us + 1),
+            self.commits[-1].id if self.commits else self._view.last,
+            self._limits,
+        )
         keys = named_keys(edits)
         if request.dry_run:
             return Unchanged(
@@ -379,9 +367,8 @@ class Deciding(BatchState):
                 skipped=commit.skipped,
                 left_out=commit.left_out,
             )
-        if not self._fits(size_bytes):
+        if not self._fits(commit.size_bytes):
             return None
-        commit = msgspec.structs.replace(commit, size_bytes=size_bytes)
         conclude()
         self._record(request, commit, after)
         return Applied(commit, {key: self.document(key) for key in keys})
@@ -417,49 +404,6 @@ class Deciding(BatchState):
             skipped=drafts.skipped if drafts else (),
             left_out=drafts.left_out if drafts else (),
         )
-
-    def _commit(
-        self,
-        request: Request,
-        edits: Sequence[KeyEdit],
-        drafts: RequestDrafts,
-        attempt: int,
-        succeeded: bool,
-        rebased_from: str | None,
-    ) -> tuple[CommitRecord, dict[str, DocumentRecord]]:
-        """The next commit, and the documents it leaves, by key."""
-        last_us = self.commits[-1].time_us if self.commits else self._view.time_us
-        stamp = Stamp(self.revision + 1, max(self._now_us, last_us + 1), request.commit_id)
-
-        def commit_of(recorded: Mapping[str, tuple[ChangeRecord, DocumentRecord]]) -> CommitRecord:
-            return CommitRecord(
-                catalog=request.catalog,
-                revision=stamp.revision,
-                time_us=stamp.time_us,
-                id=request.commit_id,
-                author=request.author,
-                message=request.message,
-                idempotency=request.idempotency,
-                attempts=attempt,
-                changes=tuple([change for change, _ in recorded.values()]),
-                succeeded=succeeded,
-                rebased_from=rebased_from,
-                deletes_catalog=request.deletes_catalog,
-                skipped=drafts.skipped,
-                left_out=drafts.left_out,
-                parent=self.commits[-1].id if self.commits else self._view.last,
-            )
-
-        recorded = {
-            key: recorded_change(drafts, key, stamp, with_value=False) for key in drafts.changed()
-        }
-        commit = commit_of(recorded)
-        after = [document for _, document in recorded.values()]
-        due = values_due(request, edits, commit, after, self._limits)
-        if due:
-            recorded |= {key: recorded_change(drafts, key, stamp, with_value=True) for key in due}
-            commit = commit_of(recorded)
-        return commit, {key: after for key, (_, after) in recorded.items()}
 
     def _record(
         self, request: Request, commit: CommitRecord, after: Mapping[str, DocumentRecord]

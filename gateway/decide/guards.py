@@ -33,13 +33,33 @@ from gateway.decide.rebase import require_rebased
 from gateway.decide.request import Request
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import ConditionFailed, ConditionRequired, DocumentForbidden, OvertakenLook
-from gateway.model import SETTINGS_KEY, DocumentRecord, token_revision
+from gateway.model import SETTINGS_KEY, DocumentRecord, living, token_revision
 from patching import Json
 from patching.extended import is_conditional
 from patching.list_declarations import ListDeclarations
 
 # A value of two states takes as long to compare as so many bytes of a document take to read.
 _COMPARED_BYTES = 50
+
+
+def checked(
+    request: Request, state: State, settings: CatalogSettings, *, deleted: bool
+) -> str | None:
+    """The token that the request is rebased from, None where it needn't be.
+
+    Raises what keeps the request from being done on ``state``, but for its compares: what a client
+    is told of first goes first. ``deleted``: the catalog is.
+    """
+    refuse_forbidden(request, state.document)
+    revision = state.revision
+    _require_unovertaken(request, revision, deleted=deleted)
+    _require_precondition(request, settings)
+    if request.resource_version is not None:
+        edited = living(state.document(request.key)) if len(request.edits) == 1 else None
+        require_revision(request, revision, edited)
+    if request.conditions is NO_CONDITIONS:
+        return None
+    return _checked_conditions(request, state, settings.lists)
 
 
 def refuse_forbidden(request: Request, look: Look) -> None:
@@ -107,7 +127,7 @@ def require_editable(
         require_readable(by, catalog, key, attributes)
 
 
-def require_precondition(request: Request, settings: CatalogSettings) -> None:
+def _require_precondition(request: Request, settings: CatalogSettings) -> None:
     """Raise ConditionRequired where the catalog wants one and the request has none."""
     if (
         settings.require_precondition
@@ -130,7 +150,7 @@ def _is_guarded(each: KeyEdit) -> bool:
     return each.key == SETTINGS_KEY and not isinstance(edit, RangeEdit)
 
 
-def require_unovertaken(request: Request, revision: int, *, deleted: bool) -> None:
+def _require_unovertaken(request: Request, revision: int, *, deleted: bool) -> None:
     """Raise OvertakenLook where the catalog isn't where it was looked at for the request, and what
     the look found to refuse it with. ``deleted``: it is deleted, which a deletion overtakes, too.
     """
@@ -162,14 +182,12 @@ def require_revision(
         )
 
 
-def checked_conditions(request: Request, state: State, lists: ListDeclarations) -> str | None:
+def _checked_conditions(request: Request, state: State, lists: ListDeclarations) -> str | None:
     """The token that the request is rebased from, None where it needn't be.
 
     Raises ConditionFailed, and RevisionCompacted where it can't be told what changed.
     """
     key, conditions = request.key, request.conditions
-    if conditions is NO_CONDITIONS:
-        return None
     for unchanged in conditions.unchanged_under:
         _require_unchanged(unchanged, state)
     rebased_from = None

@@ -103,6 +103,7 @@ class RequestDrafts:
         self._revision = revision
         self._document_of = document_of
         self._limits = limits
+        self._documents: dict[str, DocumentRecord | None] = {}  # as found, of the drafts
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
         self._changed: dict[str, Draft] | None = None
@@ -200,7 +201,7 @@ class RequestDrafts:
 
     def found(self, key: str) -> DocumentRecord | None:
         """The live document that the draft changes or deletes; None if the draft is a new one."""
-        document = living(self._document_of(key))
+        document = living(self._documents[key])
         anew = key in self._deleted and self._draft(key).content is not ABSENT
         return None if anew else document
 
@@ -211,7 +212,7 @@ class RequestDrafts:
         if draft.content is ABSENT:
             raise DocumentNotFound(self._catalog, key)
         if self._draft(to).content is not ABSENT:
-            raise TargetExists(to, living(self._document_of(to)))
+            raise TargetExists(to, living(self._documents[to]))
         if draft.owners is not None:
             given = draft.owners, draft.content, self._lists_of(to), self._limits.patch
             self._tried(to, lambda: patching.ownership.require_fit(*given))
@@ -231,7 +232,7 @@ class RequestDrafts:
     def _draft(self, key: str) -> Draft:
         draft = self._drafts.get(key)
         if draft is None:
-            document = self._document_of(key)
+            document = self._documents[key] = self._document_of(key)
             if document is None:
                 return Draft(ABSENT, None, 0)
             draft = Draft(
@@ -253,7 +254,7 @@ class RequestDrafts:
     def _differs(self, key: str, draft: Draft) -> bool:
         if draft.action is None:
             return False
-        document = self._document_of(key)
+        document = self._documents[key]
         before = ABSENT if document is None else document.content
         if not equal_content(before, draft.content):
             return True

@@ -4,8 +4,10 @@ measured only where needed."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.decide.draft import Draft, same_attributes
 from gateway.decide.edits import ApplyPatch, KeyEdit
@@ -31,6 +33,63 @@ RECORD_BYTES = 660
 _CHANGE_BYTES = 180
 
 
+class Recording(NamedTuple):
+    """What is recorded: ``edits`` of the request, those whose compares held or, where it has not
+    ``succeeded``, those otherwise, as ``drafts`` have them."""
+
+    request: Request
+    edits: Sequence[KeyEdit]
+    drafts: RequestDrafts
+    attempt: int
+    succeeded: bool
+    rebased_from: str | None
+
+
+def recorded(
+    of: Recording, revision: int, time_us: int, parent: str, limits: ServiceLimits
+) -> tuple[CommitRecord, dict[str, DocumentRecord]]:
+    """The commit, and the documents that it leaves, by key.
+
+    Raises AboveLimit where it takes more than the history holds of one.
+    """
+    request, drafts = of.request, of.drafts
+    stamp = Stamp(revision, time_us, request.commit_id)
+    changed = drafts.changed()
+    each = {
+        key: _recorded(drafts.found(key), key, draft, stamp, with_value=False)
+        for key, draft in changed.items()
+    }
+    commit = CommitRecord(
+        catalog=request.catalog,
+        revision=revision,
+        time_us=time_us,
+        id=request.commit_id,
+        author=request.author,
+        message=request.message,
+        idempotency=request.idempotency,
+        attempts=of.attempt,
+        changes=tuple([change for change, _ in each.values()]),
+        succeeded=of.succeeded,
+        rebased_from=of.rebased_from,
+        deletes_catalog=request.deletes_catalog,
+        skipped=drafts.skipped,
+        left_out=drafts.left_out,
+        parent=parent,
+    )
+    after = [document for _, document in each.values()]
+    due = _values_due(request, of.edits, commit, after, limits)
+    if due:
+        each |= {
+            key: _recorded(drafts.found(key), key, changed[key], stamp, with_value=True)
+            for key in due
+        }
+        commit = replace(commit, changes=tuple([change for change, _ in each.values()]))
+    size_bytes = record_bytes(request, of.edits, commit)
+    _refuse_heavy(size_bytes, limits.stored_bytes_max)
+    commit = replace(commit, size_bytes=size_bytes)
+    return commit, {key: document for key, (_, document) in each.items()}
+
+
 class Stamp(msgspec.Struct, frozen=True):
     """The identity of a commit, before its changes are known."""
 
@@ -39,15 +98,14 @@ class Stamp(msgspec.Struct, frozen=True):
     commit_id: str
 
 
-def recorded_change(
-    drafts: RequestDrafts, key: str, stamp: Stamp, *, with_value: bool
+def _recorded(
+    found: DocumentRecord | None, key: str, draft: Draft, stamp: Stamp, *, with_value: bool
 ) -> tuple[ChangeRecord, DocumentRecord]:
-    """The change that the commit records for the draft of ``key``, and the document that it leaves.
+    """The change that the commit records for the ``draft`` of ``key``, where there was a document
+    or not, and the document that it leaves.
 
     ``with_value``: a patch, or a change of attributes, records the full value with it.
     """
-    draft = drafts.changed()[key]
-    found = drafts.found(key)
     create_revision, patches = stamp.revision, 0
     found_owners: OwnerTree | None = None
     if found is not None:
@@ -113,7 +171,7 @@ def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: CommitRecor
     return RECORD_BYTES + texts + sum(map(_change_bytes, changes))
 
 
-def values_due(
+def _values_due(
     request: Request,
     edits: Sequence[KeyEdit],
     commit: CommitRecord,
@@ -143,7 +201,7 @@ def _value_bytes(document: DocumentRecord) -> int:
     return size_bytes
 
 
-def refuse_heavy(size_bytes: int, bytes_max: int) -> None:
+def _refuse_heavy(size_bytes: int, bytes_max: int) -> None:
     """Raise AboveLimit where a commit takes more than the history holds of one."""
     if size_bytes > bytes_max:
         raise AboveLimit(
