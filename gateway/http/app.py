@@ -103,6 +103,7 @@ class _Doors:
             answer.headers["Time-Provisional"] = "true"
         answer = self._authorization.withhold(context, answer)
         audit.tell(context, answer.status_code)
+        context.decided = None  # its documents are no part of what waits to be sent
         return answer
 
 
