@@ -30,6 +30,7 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
     ("PATCH", "/documents/k", [_LISTED]),
     ("PATCH", "/documents/k", [{"op": "test", "path": "/n", "value": 7}]),
     ("PATCH", "/documents/k", [{"op": "no"}]),
+    ("PATCH", "/documents/k", {"patch": [_LISTED], "array_primary_keys": {"/*/l": ["id"]}}),
     ("DELETE", "/documents/k", None),
     ("PUT", "/attributes/k", {"labels": {"a": 1}}),
     ("POST", "/transactions", {"compare": [_TESTED], "then": [_PATCHED]}),
@@ -51,7 +52,9 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
         )
     ),
 )
-_KINDS: Final = {"PATCH": "application/json-patch+json"}
+_JSON: Final = "application/json"
+_KINDS: Final = {"PATCH": "application/json-patch+json", "PUT": _JSON, "POST": _JSON}
+_EXTENDED: Final = "application/vnd.metadata.patch+json"
 # Werkzeug's search for a route is a function that calls itself: some hundred bytes.
 _OF_WERKZEUG: Final = {"cell", "function", "set", "tuple"}
 
@@ -68,7 +71,7 @@ class Served:
         if given is None:
             body = b""
         else:
-            kind = _KINDS.get(method, "application/json")
+            kind = _EXTENDED if isinstance(given, dict) and "patch" in given else _KINDS[method]
             head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         sent, _ = exchange(head.encode() + b"\r\n" + body, self._application)
         return int(sent[0].split(b" ", 2)[1])
