@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "errors": "conflict model patching",
     "cpu": "errors",
     "access": "errors model patching",
-    "memory": "access errors limits runtime",
+    "memory": "access cpu errors limits runtime",
     "store": "cpu memory model patching",
     "decide": "access conflict cpu errors limits model patching",
     "meters": "decide errors memory",
@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "logs": "",
     "metrics": "cpu meters store",
     "context": "access decide logs memory",
-    "wire": "access conflict context cpu decide errors feed limits model patching read",
+    "wire": "access conflict context cpu decide errors feed limits memory model patching read",
     "door": "access context decide errors limits logs memory wire",
     "write": "access context cpu decide door errors limits model patching read service wire",
     "routes": "access context cpu decide door errors feed limits logs memory model"
@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "app": "access context cpu door errors limits memory routes service wire",
     "tracing": "context door meters",
     "observability": "door meters metrics runtime service store tracing wire",
-    "server": "access cpu limits logs metrics settings store",
+    "server": "access cpu limits logs memory metrics settings store",
     "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",
     "cli": "access client errors limits patching retention runtime server settings state store"

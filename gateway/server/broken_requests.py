@@ -119,6 +119,10 @@ class RefusingWorker(Worker):
         """Let them hold no more than that for a moment; whether it came to that."""
         return isinstance(self.wsgi, CheckedBodies) and self.wsgi.pause(bytes_max)
 
+    def drop_kept(self) -> None:
+        if isinstance(self.wsgi, CheckedBodies):
+            self.wsgi.drop_kept()
+
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
         if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
@@ -158,6 +162,12 @@ class CheckedBodies:
         """See ``gateway.memory.Memory.pause``."""
         memory = getattr(self._application, "memory", None)
         return memory is not None and bool(memory.pause(bytes_max))
+
+    def drop_kept(self) -> None:
+        """Have the application drop what it only keeps to save work."""
+        memory = getattr(self._application, "memory", None)
+        if memory is not None:
+            memory.drop_kept()
 
     def has_room_for(self, start: bytes) -> bool:
         """Whether the application takes on a request with these first bytes now."""
