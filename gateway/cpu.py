@@ -264,6 +264,15 @@ class Slices:
 
 
 slices: Final = Slices()
+
+
+def let_others() -> None:
+    """Where the slice is over, others have their turn first. For code that is no section and is
+    about to compute for long; it holds no lock."""
+    if slices.is_over:
+        slices.give_turn()
+
+
 _EDGES: Final = frozenset(
     each.__code__
     for each in (

@@ -21,15 +21,17 @@ at its largest, REPLY_BYTES, for its size is known when it is there.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from gateway.access.token_buckets import Shares
+from gateway.cpu import let_others
 from gateway.errors import AboveLimit, MemoryFull
 from gateway.limits import MIB, MemoryLimits
 from gateway.runtime import Event, Runtime
@@ -48,10 +50,15 @@ _SMALL_BYTES: Final = 64 * 1024
 UNWEIGHED_BYTES: Final = 4096
 # Others have their turn after so much was parsed or encoded: about 10 ms.
 _TURN_BYTES: Final = 512 * 1024
+# Some thousand objects at least.
+_TREE_BYTES: Final = 32 * 1024
 _LOOK_S: Final = 1.0
 _PAUSE_LOOK_S: Final = 0.01
 # An answer that has begun can only be broken off: it waits longer.
 _BEGUN_PATIENCE_S: Final = 60.0
+
+_Given = TypeVar("_Given")
+_Parsed = TypeVar("_Parsed")
 
 _encode: Final = msgspec.json.Encoder().encode
 _OBJECT_BYTES: Final = 184
@@ -60,12 +67,43 @@ _ITEM_BYTES: Final = 64
 _NAME_BYTES: Final = 64
 
 
+class Trees:
+    """What happens to large trees that were parsed, while ``are_left_alone``: who looks for cycles
+    never looks at them, for they have none, and reference counts free them. Otherwise half of the
+    time to parse one would go to that, in the midst of one call, and the same again later.
+
+    With each tree all that is there at the moment is left alone (``gc.freeze``), until somebody
+    looks at everything. ``parsed`` counts the trees.
+    """
+
+    def __init__(self) -> None:
+        self.are_left_alone = False
+        self.parsed = 0
+
+    def parse(self, parse: Callable[[_Given], _Parsed], given: _Given, size: int) -> _Parsed:
+        """``parse(given)``, of ``size`` bytes."""
+        if size < _TREE_BYTES or not self.are_left_alone or not gc.isenabled():
+            return parse(given)
+        gc.disable()
+        try:
+            return parse(given)
+        finally:
+            self.parsed += 1
+            gc.freeze()
+            gc.enable()
+
+
+trees: Final = Trees()
+
+
 def parsed_bytes(*values: object) -> int:
-    """About what JSON values take in memory, rather too much; as costly as to encode them."""
+    """About what JSON values take in memory, rather too much; as costly as to encode them, so that
+    others may have their turn before each."""
     return sum(map(_parsed_bytes, values))
 
 
 def _parsed_bytes(value: object) -> int:
+    let_others()
     return text_weight(_encode(value))
 
 
@@ -100,7 +138,14 @@ class MemoryReadings:
 class Memory:
     """The account of a process. Thread-safe."""
 
-    def __init__(self, runtime: Runtime, limits: MemoryLimits) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        limits: MemoryLimits,
+        drop_kept: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``drop_kept``: drop what is only kept to save work."""
+        self.drop_kept = drop_kept
         self.limits = limits
         self._runtime = runtime
         self._lock = runtime.lock()

@@ -42,6 +42,8 @@ from gateway.uploads import UploadService
 _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
+# Where the cache has to be smaller for a moment: some hundred thousand objects.
+_CACHE_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class GatewayService:
@@ -73,7 +75,7 @@ class GatewayService:
         ``meters`` are told of the work as it is done. ``told``: see ``Rules``.
         """
         self.limits = limits
-        self.memory = Memory(runtime, limits.memory)
+        self.memory = Memory(runtime, limits.memory, self._shrink_cache)
         self._store = store
         self._runtime = runtime
         self._meters = meters
@@ -220,6 +222,10 @@ class GatewayService:
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
         """What an idempotency key decided; None proves that it decided nothing so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
+
+    def _shrink_cache(self) -> None:
+        while not self._cache.shrink(_CACHE_KEPT_BYTES):
+            self.memory.turn()
 
     def feed(self, encode: Encode) -> WatchService:
         """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""

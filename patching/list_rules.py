@@ -12,7 +12,7 @@ in it ('"pii"',); the *address* "/fields/id/tags" is that of /fields/0/tags, whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -174,7 +174,7 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
     @property
     def way(self) -> _Way:
         if self._way is None:
-            force_setattr(self, "_way", _Way(self))
+            force_setattr(self, "_way", _Way(self.rules))
         way: _Way = self._way
         return way
 
@@ -276,27 +276,30 @@ def _fits(own: str, token: str) -> bool:
 
 
 class _Way:
-    """The rules for a value, and for what is in it: by token, and for all `others`. Those by token
-    are found as they are needed. However many rules there are, a step takes the same time."""
+    """The rules for a value, `depth` tokens down, and for what is in it: by token, and for all
+    `others`. Those by token are found as they are needed. However many rules there are, a step
+    takes the same time. It has nothing of the `Lists` that it is of: they would be a cycle."""
 
-    __slots__ = ("keys", "lists", "named", "others", "rule")
+    __slots__ = ("_depth", "_rules", "keys", "named", "others", "rule")
 
-    def __init__(self, lists: Lists) -> None:
-        self.lists = lists
-        self.rule = lists.rule
+    def __init__(self, rules: Sequence[tuple[Tokens, ListRule]], depth: int = 0) -> None:
+        self._depth = depth
+        self.rule = next((rule for own, rule in rules if len(own) == depth), None)
         self.keys = self.rule if isinstance(self.rule, ArrayKeys) else None
+        self._rules = [each for each in rules if len(each[0]) > depth]
         self.named: dict[str, _Way | None] = {
-            own[0]: None for own, _ in lists.rules if own and own[0] != ANY_TOKEN
+            own[depth]: None for own, _ in self._rules if own[depth] != ANY_TOKEN
         }
-        others = [(own[1:], rule) for own, rule in lists.rules if own and own[0] == ANY_TOKEN]
-        self.others = _Way(Lists(tuple(others))) if others else None
+        others = [each for each in self._rules if each[0][depth] == ANY_TOKEN]
+        self.others = _Way(others, depth + 1) if others else None
 
     def below(self, token: str) -> _Way:
         if token not in self.named:
             return self.others or _NO_WAY
         way = self.named[token]
         if way is None:
-            way = self.named[token] = _Way(self.lists.below(token))
+            fitting = [each for each in self._rules if _fits(each[0][self._depth], token)]
+            way = self.named[token] = _Way(fitting, self._depth + 1)
         return way
 
     def inside(self, tokens: Tokens, part: Container, before: Document) -> Iterator[_Part]:

@@ -43,12 +43,16 @@ class Connection(list[bytes]):
     def recv(self, size: int) -> bytes:
         return self._received.read(size)
 
+    def gettimeout(self) -> None: ...
+
+    def settimeout(self, seconds: float | None) -> None: ...
+
 
 def application(
     status: str, headers: list[tuple[str, str]], body: Iterable[bytes]
 ) -> Callable[..., Iterable[bytes]]:
     def run(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        seen.append(environ)
+        seen.append(environ.copy())
         start_response(status, headers)
         return body
 

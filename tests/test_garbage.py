@@ -5,26 +5,33 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from gateway.limits import MIB
+from gateway.memory import trees
 from gateway.server.garbage import Garbage
 
 
 class World:
     def __init__(self) -> None:
-        self.held = self.resident = self.looks = self.collected = 0
+        self.held = self.resident = self.looks = self.collected = self.kept = 0
+        self.objects = 1_000
         self.now = 0.0
         self.takes_s = 0.0
         self.paused: list[int] = []
         self.pauses = True
         self.garbage = Garbage(
-            lambda: self.held, self.pause, lambda: self.resident, lambda: self.now
+            lambda: self.held, self.pause, self.drop, lambda: self.resident, lambda: self.now
         )
 
     def pause(self, bytes_max: int) -> bool:
         self.paused.append(bytes_max)
         return self.pauses
+
+    def drop(self) -> None:
+        self.objects -= self.kept
+        self.kept = 0
 
     def look(self) -> int:
         """How often all was collected so far, after one more look."""
@@ -43,6 +50,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
     monkeypatch.setattr(gc, "collect", collect)
     monkeypatch.setattr(gc, "get_count", lambda: (0, 0, made.looks))
+    monkeypatch.setattr(gc, "get_objects", lambda **_: [])
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: made.objects)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
     return made
 
 
@@ -88,12 +99,65 @@ def test_it_waits_until_the_process_is_about_as_large_as_it_was(world: World) ->
     assert world.look() == 2
 
 
+def test_what_is_kept_is_dropped_first_where_there_are_many_objects(world: World) -> None:
+    world.looks, world.objects, world.kept = 50, 1_000_000, 900_000
+    assert (world.look(), world.objects) == (1, 100_000)
+
+
+def test_it_is_left_until_later_where_there_are_still_many(world: World) -> None:
+    world.looks, world.objects = 50, 1_000_000
+    assert world.look() == 0
+    world.objects, world.now = 1_000, 119.0
+    assert world.look() == 0
+    world.now = 120.0
+    assert world.look() == 1
+
+
+def test_many_are_looked_through_where_the_process_has_grown_far(world: World) -> None:
+    world.looks, world.objects, world.resident, world.now = 50, 1_000_000, 513 * MIB, 121.0
+    assert world.look() == 1
+
+
 def test_python_itself_looks_at_young_objects_alone() -> None:
-    before = gc.get_threshold()
+    before, alone = gc.get_threshold(), trees.are_left_alone
     try:
-        Garbage(lambda: 0, lambda _: True).start()
+        Garbage(lambda: 0, lambda _: True, lambda: None).start()
         young, younger, old = gc.get_threshold()
-        assert young * younger <= 300_000
+        assert young * (younger + 1) <= 100_000
         assert old >= 1_000_000
+        assert trees.are_left_alone
     finally:
         gc.set_threshold(*before)
+        trees.are_left_alone = alone
+
+
+def test_a_large_tree_is_looked_at_neither_while_it_is_parsed_nor_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trees, "are_left_alone", True)
+    parsed, looked = trees.parsed, []
+    text = b"[" + b",".join([b"[[]]"] * 50_000) + b"]"
+
+    def looks(phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            looked.append(about["generation"])
+
+    gc.collect()
+    gc.callbacks.append(looks)
+    try:
+        held = trees.parse(msgspec.json.decode, text, len(text))
+        assert looked == []
+        gc.collect()
+        assert trees.parsed == parsed + 1
+        assert gc.get_freeze_count() > 100_000
+        assert not any(each is held for each in gc.get_objects())
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(looks)
+        gc.unfreeze()
+
+
+def test_a_small_tree_is_like_any_other_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "are_left_alone", True)
+    held = trees.parse(msgspec.json.decode, b"[[1]]", 5)
+    assert any(each is held for each in gc.get_objects())

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "errors": "conflict model patching",
     "cpu": "errors",
     "access": "errors model patching",
-    "memory": "access errors limits runtime",
+    "memory": "access cpu errors limits runtime",
     "store": "cpu memory model patching",
     "decide": "access conflict cpu errors limits model patching",
     "meters": "decide errors memory",
@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "logs": "",
     "metrics": "cpu meters store",
     "context": "access decide logs memory",
-    "wire": "access conflict context cpu decide errors feed limits model patching read",
+    "wire": "access conflict context cpu decide errors feed limits memory model patching read",
     "door": "access context decide errors limits logs memory meters wire",
     "write": "access context cpu decide door errors limits model patching read service wire",
     "routes": "access context cpu decide door errors feed limits logs memory model"

@@ -5,7 +5,7 @@ A compare is about a document, a range of documents, or the catalog as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -123,12 +123,10 @@ class Comparing:
     def __init__(
         self,
         items: Items,
-        spend: Callable[[int], None],
         lists: ListDeclarations = NO_DECLARATIONS,
     ) -> None:
         self._items = items
         self._lists = lists
-        self._spend = spend
         self._tested_bytes = 0
 
     def failed(self, compares: Sequence[Compare], state: State) -> list[FailedCompare]:
@@ -152,12 +150,14 @@ class Comparing:
         if isinstance(compare, IsUnchanged) and compare.since > state.revision:
             reason = _yet_to_reach(compare.since, state.revision)
         elif isinstance(compare, Satisfies):
-            reason = self._why_unsatisfied(compare, live)
+            reason = self._why_unsatisfied(compare, live, state)
         else:
             reason = _why_false(compare, live)
         return FailedCompare(index, compare.key, reason, live) if reason else None
 
-    def _why_unsatisfied(self, compare: Satisfies, live: DocumentRecord | None) -> str:
+    def _why_unsatisfied(
+        self, compare: Satisfies, live: DocumentRecord | None, state: State
+    ) -> str:
         content, size_bytes = (live.content, live.size_bytes) if live else (ABSENT, 0)
         self._require_room(size_bytes)
         try:
@@ -168,17 +168,17 @@ class Comparing:
                 document_bytes=size_bytes,
                 lists=self._lists.lists_of(compare.key),
             )
-            self._examined(done.examined)
+            self._examined(done.examined, state)
         except LimitExceeded as exceeded:
             error = self._items.as_of_request(exceeded)
             assert isinstance(error, LimitExceeded)
-            self._examined(exceeded.examined)
+            self._examined(exceeded.examined, state)
             # A test that was broken off is neither true nor false.
             raise AboveLimit(
                 error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
             ) from exceeded
         except PatchError as error:
-            self._examined(error.examined)
+            self._examined(error.examined, state)
             return str(error)
         return ""
 
@@ -193,10 +193,10 @@ class Comparing:
                 actual=self._tested_bytes,
             )
 
-    def _examined(self, items: int) -> None:
+    def _examined(self, items: int, state: State) -> None:
         self._items.count(items)
         self._tested_bytes += items * ITEM_BYTES
-        self._spend(items * ITEM_BYTES)
+        state.spend(items * ITEM_BYTES)
 
 
 def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedCompare | None:

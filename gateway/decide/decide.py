@@ -300,7 +300,7 @@ class Deciding(BatchState):
     def _compared(self) -> Comparing:
         """All compares of a request together may be only so much work."""
         if self._comparing is None:
-            self._comparing = Comparing(self._items, self.spend, self._settings.lists)
+            self._comparing = Comparing(self._items, self._settings.lists)
         return self._comparing
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> RequestDrafts:

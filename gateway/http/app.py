@@ -100,6 +100,7 @@ class _Doors:
         answer = self._authorization.withhold(context, answer)
         if audit.log.isEnabledFor(logging.INFO):
             audit.tell(context, answer.status_code)
+        context.decided = None  # its documents are no part of what waits to be sent
         return answer
 
 

@@ -121,6 +121,10 @@ class RefusingWorker(Worker):
         wsgi = self.wsgi
         return isinstance(wsgi, CheckedBodies) and wsgi.application.memory.pause(bytes_max)
 
+    def drop_kept(self) -> None:
+        if isinstance(self.wsgi, CheckedBodies):
+            self.wsgi.application.memory.drop_kept()
+
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
         if isinstance(self.wsgi, CheckedBodies):  # not loaded yet

@@ -101,15 +101,21 @@ class Exchange:
 
     def run(self, application: Wsgi, environ: Environ) -> None:
         """Raises what the application raises, and OSError where the connection broke."""
-        body = application(self._complete(environ), self.start_response)
+        environ = self._complete(environ)
         try:
-            for piece in body:
-                self._write(piece)
-            self._finish()
+            body = application(environ, self.start_response)
+            try:
+                for piece in body:
+                    self._write(piece)
+                self._finish()
+            finally:
+                close = getattr(body, "close", None)
+                if close is not None:
+                    close()
         finally:
-            close = getattr(body, "close", None)
-            if close is not None:
-                close()
+            # What the application has put there may have the environment itself, and all that the
+            # request had would be there until somebody looks for cycles.
+            environ.clear()
 
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None

@@ -67,7 +67,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self._waiting_room = WaitingRoom(time.monotonic)
         self._under_way = 0
         self._stops = gevent.event.Event()
-        self._garbage = Garbage(self.held_bytes, self.pause)
+        self._garbage = Garbage(self.held_bytes, self.pause, self.drop_kept)
 
     def run(self) -> None:
         """Serve until the worker is to stop."""

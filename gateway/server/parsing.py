@@ -138,9 +138,9 @@ class HeadRequest(Request):
         super().set_body_reader()
         reader = self.body.reader
         if isinstance(reader, ChunkedReader):
-            self.body = RequestBody(self, Chunks(self, cast(Wire, self.unreader)))
+            self.body = RequestBody(Chunks(self, cast(Wire, self.unreader)))
         elif isinstance(reader, LengthReader) and reader.length:
-            self.body = RequestBody(self, reader)
+            self.body = RequestBody(reader)
 
 
 Parser.mesg_class = HeadRequest
@@ -148,10 +148,6 @@ Parser.mesg_class = HeadRequest
 
 class RequestBody(Body):
     """The body of a request that has one."""
-
-    def __init__(self, request: HeadRequest, reader: LengthReader | Chunks) -> None:
-        super().__init__(reader)
-        self.request = request
 
     def has_much_left(self) -> bool:
         """Whether reading the rest costs more than a new connection."""

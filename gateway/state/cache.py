@@ -32,6 +32,7 @@ from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wro
 
 _log = logging.getLogger(__name__)
 
+_SHRINK_BYTES = 1024 * 1024
 _ENTRIES_BYTES = 4 * 1024 * 1024
 
 
@@ -326,12 +327,13 @@ class Cache:
 
     def replace(self, move: HeadMove, documents: Mapping[str, DocumentRecord]) -> None:
         """Move a catalog's entry on by a won move, to the states that its commits left."""
+        weights = self._weighed(move.catalog, move.base, documents, move.commits)
         with self._lock:
             entry = self._entries.get(move.catalog)
-            if entry is None or entry.place != move.place:
+            if entry is None or entry.place != move.place or len(weights) < len(documents):
                 return
             for key, document in documents.items():
-                self._put(move.catalog, entry, key, document, move.commits)
+                self._put(move.catalog, entry, key, document, weights[key])
             if move.commits:
                 last = move.commits[-1]
                 entry.revision, entry.time_us, entry.last = last.revision, last.time_us, last.id
@@ -349,12 +351,13 @@ class Cache:
         self, catalog: str, revision: int, documents: Mapping[str, DocumentRecord | None]
     ) -> None:
         """Add documents read from the store, each current at ``revision``; kept if still there."""
+        weights = self._weighed(catalog, revision, documents)
         with self._lock:
             entry = self._entries.get(catalog)
-            if entry is None or entry.revision != revision:
+            if entry is None or entry.revision != revision or len(weights) < len(documents):
                 return
             for key, document in documents.items():
-                self._put(catalog, entry, key, document)
+                self._put(catalog, entry, key, document, weights[key])
             self._use(catalog)
             self._evict()
 
@@ -398,7 +401,9 @@ class Cache:
         for change in commit.changes:
             if change.key in entry.documents:
                 after = advance(entry.documents[change.key], commit, change)
-                self._put(commit.catalog, entry, change.key, after, (commit,))
+                before = entry.weights.get(change.key, NO_WEIGHT)
+                weight = weight_of(after, before, (commit,))
+                self._put(commit.catalog, entry, change.key, after, weight)
         entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
         entry.deleted = commit.deletes_catalog
 
@@ -411,18 +416,34 @@ class Cache:
         entry.tail += tuple(unwritten)
         self._bytes += memory_of_replies(unwritten)
 
+    def _weighed(
+        self,
+        catalog: str,
+        revision: int,
+        documents: Mapping[str, DocumentRecord | None],
+        by: Sequence[CommitRecord] = (),
+    ) -> dict[str, Weight]:
+        """``by``: what has made them of those that are there, if that is known. Nothing where the
+        entry isn't at ``revision``. Outside the lock, for it may take long."""
+        entry = self._entries.get(catalog)
+        if entry is None or entry.revision != revision:
+            return {}
+        return {
+            key: weight_of(document, entry.weights.get(key, NO_WEIGHT), by)
+            for key, document in documents.items()
+        }
+
     def _put(
         self,
         catalog: str,
         entry: _Entry,
         key: str,
         document: DocumentRecord | None,
-        by: Sequence[CommitRecord] = (),
+        weight: Weight,
     ) -> None:
-        """``by``: what has made it of the one that is there, if that is known."""
         before = entry.weights.get(key, NO_WEIGHT)
         entry.documents[key] = document
-        entry.weights[key] = weight = weight_of(document, before, by)
+        entry.weights[key] = weight
         self._bytes += weight.memory_bytes - before.memory_bytes
         self._use_document(catalog, key)
 
@@ -436,9 +457,17 @@ class Cache:
         self._recent[catalog, key] = self._uses
         self._recent.move_to_end((catalog, key))
 
-    def _evict(self) -> None:
+    def shrink(self, bytes_max: int) -> bool:
+        """Drop a megabyte of what was not used for longest, down to ``bytes_max``; whether that is
+        reached."""
+        with self._lock:
+            before = self._bytes
+            self._evict(max(bytes_max, before - _SHRINK_BYTES))
+            return self._bytes <= bytes_max or self._bytes == before
+
+    def _evict(self, bytes_max: int | None = None) -> None:
         """The entry that was used last stays: whoever has begun it is about to look at it."""
-        bytes_max = self._limits.cache_bytes_max
+        bytes_max = self._limits.cache_bytes_max if bytes_max is None else bytes_max
         while self._bytes > bytes_max:
             document = next(iter(self._recent), None)
             catalog, entry = next(iter(self._entries.items()))

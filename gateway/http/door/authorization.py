@@ -105,7 +105,8 @@ class Authorization:
         # No such route, or not this method: that is told to those who show who they are.
         endpoint = context.endpoint
         if endpoint is None or need_of(endpoint, context.method) is not Need.NOTHING:
-            context.principal = principal = self._principal(context.environ)
+            given = context.environ.get("HTTP_AUTHORIZATION")
+            context.principal = principal = self._principal(given)
             context.holder = holder_of(principal)
 
     def admit(self, context: Context) -> None:
@@ -149,13 +150,15 @@ class Authorization:
             return problem_answer(error, context)
         return answer
 
-    def _principal(self, environ: Environ) -> Principal:
+    def _principal(self, given: str | None) -> Principal:
         if self._authenticate is None:
             return ANONYMOUS
-        return self._authenticate(environ.get("HTTP_AUTHORIZATION"))
+        return self._authenticate(given)
 
     def _recheck(self, context: Context, role: Role | None, catalog: str) -> Recheck:
         checked_at = time.monotonic()
+        # Not the context, which has this: they would be a cycle.
+        given, name = context.environ.get("HTTP_AUTHORIZATION"), context.by.name
 
         def recheck() -> None:
             nonlocal checked_at
@@ -163,8 +166,8 @@ class Authorization:
             if now - checked_at < RECHECK_S:
                 return
             checked_at = now
-            principal = self._principal(context.environ)
-            if principal.name != context.by.name:
+            principal = self._principal(given)
+            if principal.name != name:
                 raise Unauthenticated("the token is another principal's now", presented=True)
             if role is not None:
                 require(principal, role, catalog)

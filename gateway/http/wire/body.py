@@ -43,6 +43,7 @@ from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
+from gateway.memory import trees
 from patching import Json, Limits, join_pointer
 from patching.values import has_many_exponents, repeated_member
 
@@ -265,7 +266,7 @@ def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
     if has_many_exponents(raw):
         return _decoded_leniently(raw), True
     try:
-        value = _decode(raw)
+        value = trees.parse(_decode, raw, len(raw))
     except RecursionError:
         _refuse_very_deep()
     except ValueError as error:

@@ -43,6 +43,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
+from gateway.cpu import let_others
 from gateway.store.contract import Rejected, StoreUnreachable, Unsent, WriteRejected
 from gateway.store.mongodb import records
 from gateway.store.mongodb.format import UnknownFormat, take_over
@@ -153,6 +154,7 @@ class Connection:
         write, it waits until a majority has that write. Raises StoreUnreachable, also where another
         primary was elected meanwhile: it may have answered without that time.
         """
+        let_others()
         self.ensure_indexes()
         with self.as_unreachable(), self.client.start_session(causal_consistency=True) as session:
             election = self._meet_primary()
@@ -212,6 +214,7 @@ class Connection:
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> BulkResults:
         """Run a bulk; what became of each operation. StoreUnreachable: all are in doubt."""
+        let_others()
         with self.writing() as session:
             try:
                 bulk_write(operations, ordered=ordered, session=session)

@@ -25,6 +25,7 @@ A field that most commits would hold the same value of is there only where it sa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 
 from gateway import memory
-from gateway.cpu import interruptible
+from gateway.cpu import interruptible, let_others
 from gateway.model import (
     WITHHELD,
     Action,
@@ -82,6 +83,9 @@ _DIGESTED_MANAGERS_MAX: Final = 16
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+
+# To encode more than this may take long enough that others should have their turn before it.
+_APART_BYTES: Final = 64 * 1024
 
 # The fields of a document without its content.
 _BARE_STATE = ("revision", "create_revision", "deleted", "attributes.acl")
@@ -146,6 +150,8 @@ def commit_from(record: Mapping[str, Any]) -> CommitRecord:
 
 
 def commit_fields(commit: CommitRecord) -> Record:
+    if commit.size_bytes > _APART_BYTES:
+        let_others()
     fields: Record = {
         "revision": commit.revision,
         "time_us": commit.time_us,
@@ -175,7 +181,7 @@ def commit_fields(commit: CommitRecord) -> Record:
 
 
 def _listed(text: str | bytes) -> list[Record]:
-    return cast(list[Record], decoded(text))
+    return cast(list[Record], memory.trees.parse(decoded, text, len(text)))
 
 
 @interruptible
@@ -248,14 +254,24 @@ def document_update(catalog: str, document: DocumentRecord) -> Record:
     revision, and always matches.
     """
     named = {"catalog": catalog, "key": document.key}
-    return {"$max": {"state": _document_state(document)}, "$setOnInsert": named}
+    return {"$max": {"state": _state(document)}, "$setOnInsert": named}
 
 
 def document_record(catalog: str, document: DocumentRecord) -> Record:
     """The record of a document where none is stored."""
     name = document_id(catalog, document.key)
-    state = _document_state(document)
+    state = _state(document)
     return {"_id": name, "catalog": catalog, "key": document.key, "state": state}
+
+
+def _state(document: DocumentRecord) -> Record | RawBSONDocument:
+    """A large one is encoded by itself: all of a bulk would be one call that lets nobody else go
+    on."""
+    state = _document_state(document)
+    if document.size_bytes <= _APART_BYTES:
+        return state
+    let_others()
+    return RawBSONDocument(encode(state), RAW)
 
 
 def _document_state(document: DocumentRecord) -> Record:
@@ -346,11 +362,19 @@ def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
     )
 
 
+_has_reference: Final = re.compile(rb"\$ref\0").search
+
+
+def _decode_plain(raw: bytes | memoryview) -> Mapping[str, Any]:
+    return decode(raw, codec_options=PLAIN)
+
+
 def _decoded(raw: RawBSONDocument) -> Mapping[str, Any]:
     """The record, in which an object that looks like a DBRef stays a plain object."""
-    if b"$ref\0" in raw.raw:
+    # The driver gives views of what is large, in which ``in`` would look at numbers one by one.
+    if _has_reference(raw.raw):
         return cast(Mapping[str, Any], _plain(raw))
-    return decode(raw.raw, codec_options=PLAIN)
+    return memory.trees.parse(_decode_plain, raw.raw, len(raw.raw))
 
 
 def _plain(value: Any) -> Any:
