@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from gateway.decide import compares, work
+from gateway.decide import compares, draft
 from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.http.wire import conditions
@@ -40,7 +40,7 @@ def test_an_operation_whose_name_is_no_text_is_refused(
 def test_the_patches_of_a_transaction_look_at_so_many_items_together_and_no_more(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "_PATCHED_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(draft, "_PATCHED_BYTES_MAX", 1_000_000)
     catalog.put([0] * 2000)
     step = {"action": "patch", "key": "k", "patch": [{"op": "pull", "path": "", "value": 9}] * 15}
     assert transact(catalog, then=[step]).status_code == 200
@@ -59,7 +59,7 @@ def test_the_patches_of_a_transaction_look_at_so_many_items_together_and_no_more
 def test_what_moves_the_items_of_a_large_array_counts_as_often_as_it_does(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "_PATCHED_BYTES_MAX", 300_000)
+    monkeypatch.setattr(draft, "_PATCHED_BYTES_MAX", 300_000)
     catalog.put([0] * 40_000)
     moves = [{"op": "move", "from": "/0", "path": "/39999"}] * 100
     refused = problem(
