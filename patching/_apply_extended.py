@@ -22,16 +22,22 @@ from patching.errors import (
     Limits,
     PatchConflict,
     PatchError,
+    PathMissing,
     TestFailed,
 )
 from patching.extended import (
     AddToSet,
     AddWithParents,
+    AppendText,
+    CommitStamp,
     ExtendedOperation,
     ExtendedPatch,
     Increment,
     Pull,
     RemoveIfExists,
+    SetValue,
+    StampCommit,
+    Watermark,
 )
 from patching.list_rules import NO_LISTS, ArrayKeys, Lists
 from patching.operations import Add, Copy, Move, Operation, Remove, Replace, name_bytes
@@ -61,7 +67,9 @@ class Lowering:
         limits: Limits,
         document_bytes: int,
         declared: Lists = NO_LISTS,
+        commit: CommitStamp | None = None,
     ) -> None:
+        self.commit = commit
         self.application = PatchRun(document, limits, document_bytes)
         self.locator = Locator(keyed, limits, declared)
         self.keyed = keyed
@@ -189,6 +197,7 @@ _INTEGER_MAX = 2**63 - 1
 _INTEGER_MIN = -(2**63)
 
 _BYTES_PER_ITEM = 64  # what comparing with one item costs, as items examined
+_CHARACTERS_PER_ITEM = 16  # a text that grows is copied, measured and recorded as a whole
 _REMOVAL_BYTES = 30  # of a `remove` beside its path
 
 
@@ -316,6 +325,83 @@ def _increment(lowering: Lowering, increment: Increment) -> None:
     lowering.replace(place, _summed(place.value, increment.value), increment.path)
 
 
+def _set(lowering: Lowering, operation: SetValue) -> None:
+    _put(lowering, operation, operation.value, operation)
+
+
+def _put(
+    lowering: Lowering,
+    operation: SetValue | StampCommit,
+    value: Json,
+    given: Measured | None = None,
+) -> None:
+    """Puts `value` at the address of `operation`, whether something is there or not."""
+    address, path = operation.tokens, operation.path
+    place = lowering.locate(address)
+    if place.known == len(address) and lowering.root is not ABSENT:
+        if place.keys:
+            value = place.keys.filled(value, address[-1], place.value)
+        lowering.replace(place, value, path, given)
+    elif address and (lowering.root is ABSENT or place.known < len(address) - 1):
+        if not operation.create_parents:
+            raise lowering.missing(place, address, path)
+        lowering.create(place, address, value, path)
+    elif isinstance(place.value, list) and not place.keys:
+        raise PathMissing(
+            f"the array has no item {shown(address[-1])}; 'set' replaces items, 'add' inserts them"
+        )
+    else:
+        lowering.create(place, address, value, path)
+
+
+def _watermark(lowering: Lowering, mark: Watermark) -> None:
+    place = lowering.locate(mark.tokens)
+    if lowering.root is ABSENT or place.known < len(mark.tokens):
+        _create_missing(lowering, place, mark, mark.value)
+        return
+    number: Any = place.value
+    if not is_number(number):
+        raise PatchConflict(f"'{mark.op}' needs a number, this is {described(place.value)}")
+    if mark.value > number if mark.op == "max" else mark.value < number:
+        lowering.replace(place, mark.value, mark.path)
+
+
+def _append_text(lowering: Lowering, append: AppendText) -> None:
+    place = lowering.locate(append.tokens)
+    missing = lowering.root is ABSENT or place.known < len(append.tokens)
+    text = "" if missing else place.value
+    if not isinstance(text, str):
+        raise PatchConflict(f"only to a text can be appended, this is {described(text)}")
+    lowering.locator.charge((len(text) + len(append.value)) // _CHARACTERS_PER_ITEM)
+    if append.once and append.value in text and not missing:
+        return
+    whole = text + append.value
+    if append.max_length is not None and len(whole) > append.max_length:
+        raise PatchConflict(
+            f"the text would have {len(whole)} characters, 'max_length' is {append.max_length}"
+        )
+    if missing:
+        _create_missing(lowering, place, append, whole)
+    else:
+        lowering.replace(place, whole, append.path)
+
+
+def _create_missing(
+    lowering: Lowering, place: Place, operation: Watermark | AppendText, value: Json
+) -> None:
+    if not operation.create_parents:
+        raise lowering.missing(place, operation.tokens, operation.path)
+    lowering.create(place, operation.tokens, value, operation.path)
+
+
+def _stamp(lowering: Lowering, stamp: StampCommit) -> None:
+    if not lowering.effective:
+        return
+    if lowering.commit is None:
+        raise PatchConflict("only a commit can stamp, and this patch is not part of one")
+    _put(lowering, stamp, getattr(lowering.commit, stamp.value))
+
+
 def _summed(number: Any, value: int | float) -> int | float:
     try:
         total: int | float = number + value
@@ -400,6 +486,10 @@ LOWER: Final[dict[type, Callable[[Lowering, Any], None]]] = {
     AddToSet: _add_to_set,
     Pull: _pull,
     Increment: _increment,
+    SetValue: _set,
+    Watermark: _watermark,
+    AppendText: _append_text,
+    StampCommit: _stamp,
 }
 
 
@@ -428,6 +518,7 @@ def apply_extended(
     limits: Limits = DEFAULT_LIMITS,
     document_bytes: int,
     lists: Lists = NO_LISTS,
+    commit: CommitStamp | None = None,
 ) -> Extended:
     """The document that `patch` makes of `document`, known to take at most `document_bytes` as
     compact JSON; all of the patch or none of it.
@@ -445,14 +536,18 @@ def apply_extended(
     fail; `create_parents` makes the root; `if_exists` finds nothing to remove; the rest is
     DocumentAbsent.
 
+    `commit` is what a `stamp` puts in the document where something else changed; PatchConflict
+    where there is none.
+
     TestFailed where a predicate is false: `expected` is the value of a `test`, of others the
     predicate as JSON without its path; `actual` is what is at its path. PathMissing; PatchConflict
-    where a set operation finds no array, `increment` no number or a sum beyond 64 bits, or where a
-    keyed array has two items with one key, also if it is this patch that makes the second.
-    LimitExceeded. Pointers in errors are as the patch has them."""
+    where a set operation finds no array, `increment`, `max` or `min` no number, or `append_text` no
+    text; for a sum beyond 64 bits and a text beyond its bound; and where a keyed array has two
+    items with one key, also if it is this patch that makes the second. LimitExceeded. Pointers in
+    errors are as the patch has them."""
     if lists:
         patch = patch.under(lists)
-    lowering = Lowering(document, patch.keyed, limits, document_bytes, lists)
+    lowering = Lowering(document, patch.keyed, limits, document_bytes, lists, commit)
     try:
         for operation in patch.operations:
             step(lowering, operation)
@@ -489,8 +584,10 @@ def step(lowering: Lowering, operation: ExtendedOperation) -> None:
 
 def _can_do_without(operation: ExtendedOperation) -> bool:
     """Whether `operation` makes sense where there is no document."""
-    if isinstance(operation, AddToSet | Increment):
+    if isinstance(operation, SetValue) and not operation.tokens:
+        return True
+    if isinstance(operation, AddToSet | Increment | SetValue | Watermark | AppendText):
         return operation.create_parents
     if isinstance(operation, Add) and not operation.tokens:
         return True
-    return isinstance(operation, Predicate | AddWithParents | RemoveIfExists)
+    return isinstance(operation, Predicate | AddWithParents | RemoveIfExists | StampCommit)

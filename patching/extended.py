@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -89,9 +89,79 @@ class Increment(msgspec.Struct, frozen=True, eq=False):
         return {"op": "increment", "path": self.path, "value": self.value, **option}
 
 
+class SetValue(Replace, frozen=True, eq=False):
+    """Puts `value` at `path`, whether something is there or not. Sent twice it does no more."""
+
+    create_parents: bool = False
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "set", "path": self.path, "value": self.value, **_option(self)}
+
+
+class Watermark(msgspec.Struct, frozen=True, eq=False):
+    """Raises the number at `path` to `value` where it is less (`op` "max"), or lowers it where it
+    is more ("min"). With `create_parents` a missing one becomes `value`."""
+
+    op: str
+    path: str
+    tokens: Tokens
+    value: int | float
+    create_parents: bool
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": self.op, "path": self.path, "value": self.value, **_option(self)}
+
+
+class AppendText(msgspec.Struct, frozen=True, eq=False):
+    """Adds `value` at the end of the text at `path`, of which at most `max_length` characters may
+    come; `once`: unless `value` is in it already."""
+
+    path: str
+    tokens: Tokens
+    value: str
+    create_parents: bool
+    once: bool
+    max_length: int | None
+
+    def to_json(self) -> dict[str, Json]:
+        options: dict[str, Json] = {"once": True} if self.once else {}
+        if self.max_length is not None:
+            options["max_length"] = self.max_length
+        return {
+            "op": "append_text", "path": self.path, "value": self.value, **options, **_option(self)
+        }  # fmt: skip
+
+
+class StampCommit(msgspec.Struct, frozen=True, eq=False):
+    """Puts what `value` names of the commit at `path`: its `time`, `revision` or `author`. Only a
+    patch that changes something else does, so that one that is sent twice stamps once."""
+
+    path: str
+    tokens: Tokens
+    value: str
+    create_parents: bool
+
+    def to_json(self) -> dict[str, Json]:
+        return {"op": "stamp", "path": self.path, "value": self.value, **_option(self)}
+
+
+class CommitStamp(NamedTuple):
+    """What `stamp` can put in a document of the commit that changes it."""
+
+    time: str
+    """As RFC 3339, in UTC."""
+
+    revision: int
+    author: str
+
+
+def _option(operation: SetValue | Watermark | AppendText | StampCommit) -> dict[str, Json]:
+    return {"create_parents": True} if operation.create_parents else {}
+
+
 Change: TypeAlias = (
     Add | AddWithParents | Remove | RemoveIfExists | Replace | Move | Copy
-    | AddToSet | Pull | Increment
+    | AddToSet | Pull | Increment | SetValue | Watermark | AppendText | StampCommit
 )  # fmt: skip
 ExtendedOperation: TypeAlias = Predicate | Change
 
@@ -145,7 +215,9 @@ def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Extende
     value. Another member is refused, `patch` is required.
 
     Operations are those of RFC 6902 (errors as `parse`); `create_parents` on `add`, `add_to_set`
-    and `increment`; `if_exists` on `remove`; `add_to_set`, `pull`, `increment`; and predicates.
+    and `increment`; `if_exists` on `remove`; `add_to_set`, `pull`, `increment`; `set`, `max`,
+    `min`, `append_text` and `stamp`, all with `create_parents`; and predicates. Only stamps may
+    follow a `stamp`.
     Members that an operation doesn't define are ignored. `array_primary_keys` says which arrays
     have their items addressed by key values, in `path` and `from` alike.
 
@@ -207,7 +279,7 @@ def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) ->
         raise LimitExceeded("operations_max", limits.operations_max, len(value))
     nesting = Nesting(limits, operations=len(value))
     known = tuple(PREDICATES) if tests_only else (*_PARSERS, *PREDICATES)
-    operations = []
+    operations: list[ExtendedOperation] = []
     for position, members in enumerate(value):
         if not isinstance(members, dict):
             raise InvalidPatch(
@@ -223,8 +295,20 @@ def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) ->
         )
         if keyed:
             _check_addresses(operation, keyed, position)
+        if operations and isinstance(operations[-1], StampCommit):
+            _require_stamp(operation, position)
         operations.append(operation)
     return ExtendedPatch(tuple(operations), keyed)
+
+
+def _require_stamp(operation: ExtendedOperation, position: int) -> None:
+    if not isinstance(operation, StampCommit):
+        raise InvalidPatch(
+            "a 'stamp' is of all that a patch changes: only stamps may follow it",
+            operation=position,
+            pointer=operation.path,
+            member="op",
+        )
 
 
 def _check_addresses(operation: ExtendedOperation, keyed: Lists, position: int) -> None:
@@ -283,13 +367,57 @@ def _increment(members: dict[str, Any], position: int, limits: Limits) -> Increm
     create = flag(members, "create_parents", position)
     value = members.get("value", 1)
     if not is_number(value):
-        raise InvalidPatch(
-            f"the member 'value' of 'increment' must be a number; not {shown(as_json(value))}",
-            operation=position,
-            pointer=path,
-            member="value",
-        )
+        raise _malformed(members, "value", "a number", position)
     return Increment(path, tokens, value, create)
+
+
+def _set(members: dict[str, Any], position: int, limits: Limits) -> SetValue:
+    replace = PARSERS["replace"](members, position, limits)
+    assert isinstance(replace, Replace)
+    create = flag(members, "create_parents", position)
+    return SetValue(
+        replace.path, replace.tokens, replace.value, replace.growth_bytes, replace.depth, create
+    )
+
+
+def _watermark(members: dict[str, Any], position: int, limits: Limits) -> Watermark:
+    path, tokens = pointer_of(members, "path", position, limits)
+    create = flag(members, "create_parents", position)
+    value = value_of(members, position)
+    if not is_number(value):
+        raise _malformed(members, "value", "a number", position)
+    assert isinstance(value, int | float)
+    return Watermark(members["op"], path, tokens, value, create)
+
+
+def _append_text(members: dict[str, Any], position: int, limits: Limits) -> AppendText:
+    path, tokens = pointer_of(members, "path", position, limits)
+    create, once = (flag(members, name, position) for name in ("create_parents", "once"))
+    value, longest = value_of(members, position), members.get("max_length")
+    if not isinstance(value, str):
+        raise _malformed(members, "value", "a text", position)
+    if "max_length" in members and (type(longest) is not int or longest < 1):
+        raise _malformed(members, "max_length", "a whole number from 1 on", position)
+    return AppendText(path, tokens, value, create, once, longest)
+
+
+def _stamp(members: dict[str, Any], position: int, limits: Limits) -> StampCommit:
+    path, tokens = pointer_of(members, "path", position, limits)
+    create = flag(members, "create_parents", position)
+    value = value_of(members, position)
+    if not isinstance(value, str) or value not in CommitStamp._fields:
+        raise _malformed(members, "value", f"one of {', '.join(CommitStamp._fields)}", position)
+    return StampCommit(path, tokens, value, create)
+
+
+def _malformed(members: dict[str, Any], name: str, wanted: str, position: int) -> InvalidPatch:
+    op, given = members["op"], shown(as_json(members[name]))
+    return InvalidPatch(
+        f"the member '{name}' of '{op}' must be {wanted}; not {given}",
+        operation=position,
+        pointer=members["path"],
+        member=name,
+    )
 
 
 _PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Change]]] = {
@@ -301,6 +429,11 @@ _PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Change]]] = {
     "add_to_set": _add_to_set,
     "pull": _pull,
     "increment": _increment,
+    "set": _set,
+    "max": _watermark,
+    "min": _watermark,
+    "append_text": _append_text,
+    "stamp": _stamp,
 }
 
 EXTENDED_OPERATIONS: Final = frozenset((*_PARSERS, *PREDICATES)) - frozenset(PARSERS)

@@ -14,12 +14,17 @@ from patching.errors import DEFAULT_LIMITS, PatchError
 from patching.extended import (
     AddToSet,
     AddWithParents,
+    AppendText,
     Change,
+    CommitStamp,
     ExtendedOperation,
     ExtendedPatch,
     Increment,
     Pull,
     RemoveIfExists,
+    SetValue,
+    StampCommit,
+    Watermark,
 )
 from patching.list_rules import NO_LISTS, ArrayKeys, ArraySet, ListRule, Lists
 from patching.operations import (
@@ -213,7 +218,9 @@ def extended_footprint(patch: ExtendedPatch, document: Document, lists: Lists) -
     """Like `footprint`, for an extended patch."""
     if lists:
         patch = patch.under(lists)
-    lowering: Lowering | None = Lowering(document, patch.keyed, DEFAULT_LIMITS, 0, lists)
+    lowering: Lowering | None = Lowering(
+        document, patch.keyed, DEFAULT_LIMITS, 0, lists, _ANY_COMMIT
+    )
     recorder = _Recorder(Locator(patch.keyed, DEFAULT_LIMITS, lists))
     for operation in patch.operations:
         if lowering:
@@ -229,6 +236,11 @@ def extended_footprint(patch: ExtendedPatch, document: Document, lists: Lists) -
             except PatchError:
                 lowering, recorder.root = None, ABSENT
     return recorder.footprint()
+
+
+# They write where something is, and with `create_parents` where nothing is.
+_UPSERTS: Final = (AddToSet, Increment, SetValue, Watermark, AppendText, StampCommit)
+_ANY_COMMIT: Final = CommitStamp("", 0, "")
 
 
 class _Recorder:
@@ -268,9 +280,9 @@ class _Recorder:
 
     def record_change(self, operation: Change) -> None:
         address = self.to_item(operation.tokens)
-        if isinstance(operation, Replace | Pull):
+        if isinstance(operation, Pull) or type(operation) is Replace:
             pointer = self.value_at(address)
-        elif isinstance(operation, AddToSet | Increment):
+        elif isinstance(operation, _UPSERTS):
             creates = operation.create_parents
             pointer = self.created(address) if creates else self.value_at(address)
         elif isinstance(operation, AddWithParents):
@@ -281,7 +293,7 @@ class _Recorder:
         if member is not None:
             pointer = member
         self.writes.add(pointer)
-        if isinstance(operation, AddToSet | Increment | Pull | AddWithParents):
+        if isinstance(operation, (*_UPSERTS, Pull, AddWithParents)):
             self.reads.add(pointer)
         elif isinstance(operation, RemoveIfExists):
             self.reads.add(self.value_at(address))
@@ -419,11 +431,11 @@ def footprint(
     none was given), the patch changes nothing outside `writes`; and two patches that both apply to
     it and don't `overlap` give the same result in either order.
 
-    Of an extended patch, predicates read their paths, set operations and `increment` read and write
-    theirs, and `if_exists` reads its path. An address with keys reads the key members of the array
-    it leads through, and writes the item it leads to, or the array where it adds or removes one;
-    without a document it reads and writes the first keyed array on its way. What holds for any
-    document of the same shape then holds for those that are equal where the patch reads.
+    Of an extended patch, predicates read their paths, operations that depend on what is there read
+    and write theirs, and `if_exists` reads its path. An address with keys reads the key members of
+    the array it leads through, and writes the item it leads to, or the array where it adds or
+    removes one; without a document it reads and writes the first keyed array on its way. What holds
+    for any document of the same shape then holds for those that are equal where the patch reads.
 
     Of `lists`, the item alone is read or written, whatever is added or removed beside it, and "the
     same result" is up to the order of items. A patch that leads through one by index (`indexed`)
