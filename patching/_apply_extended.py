@@ -185,6 +185,20 @@ class Lowering:
         keys = self.keyed.keys_at(address[:known]) if known >= 0 else None
         return keys.filled(value, address[known]) if keys else value
 
+    def recorded(self) -> list[dict[str, Json]]:
+        """The effective patch; one that replaces the whole where it would have too many steps."""
+        if len(self.effective) <= self.application.limits.operations_max:
+            return self.effective
+        if self.root is ABSENT:
+            return [{"op": "remove", "path": ""}]
+        return [{"op": "add", "path": "", "value": self.root}]
+
+    def require_found(self, address: Tokens) -> None:
+        """Refuses to have changed a key that `address` goes by: sent again, it would write another
+        item."""
+        if self.locate(address).known < len(address):
+            raise PatchConflict("the value would change a key that the address goes by")
+
     def require_distinct(self, address: Tokens) -> None:
         """Refuses what a write at `address` may have done: made two items with one key."""
         for position, keys in enumerate(self.keyed.keys_along(address)):
@@ -399,7 +413,7 @@ def _stamp(lowering: Lowering, stamp: StampCommit) -> None:
         return
     if lowering.commit is None:
         raise PatchConflict("only a commit can stamp, and this patch is not part of one")
-    _put(lowering, stamp, getattr(lowering.commit, stamp.value))
+    _put(lowering, stamp, lowering.commit.of(stamp.value))
 
 
 def _summed(number: Any, value: int | float) -> int | float:
@@ -555,13 +569,12 @@ def apply_extended(
     except PatchError as error:
         error.examined = lowering.locator.examined
         raise
-    effective = lowering.effective
-    content = lowering.root if effective else document
-    if len(effective) > limits.operations_max:
-        effective = [{"op": "remove", "path": ""}]
-        if content is not ABSENT:
-            effective = [{"op": "add", "path": "", "value": content}]
-    return Extended(content, size_bytes, lowering.locator.examined, effective)
+    return Extended(
+        lowering.root if lowering.effective else document,
+        size_bytes,
+        lowering.locator.examined,
+        lowering.recorded(),
+    )
 
 
 def step(lowering: Lowering, operation: ExtendedOperation) -> None:
@@ -575,6 +588,8 @@ def step(lowering: Lowering, operation: ExtendedOperation) -> None:
         LOWER[type(operation)](lowering, operation)
         if lowering.keyed and len(lowering.effective) > before:
             lowering.require_distinct(operation.tokens)
+            if isinstance(operation, SetValue | Watermark | AppendText | StampCommit):
+                lowering.require_found(operation.tokens)
     except PatchError as error:
         error.operation = lowering.position
         pointer = error.pointer

@@ -29,7 +29,7 @@ from patching.operations import (
     value_of,
 )
 from patching.pointers import Tokens, join_pointer
-from patching.values import Json, encoded_bytes, shown
+from patching.values import Json, encoded_bytes, rfc3339, shown
 
 _MEMBERS: Final = ("patch", "array_primary_keys")
 
@@ -146,13 +146,19 @@ class StampCommit(msgspec.Struct, frozen=True, eq=False):
 
 
 class CommitStamp(NamedTuple):
-    """What `stamp` can put in a document of the commit that changes it."""
+    """What a document can be told of the commit that changes it. The time is in microseconds since
+    1970; a stamp has it as RFC 3339."""
 
-    time: str
-    """As RFC 3339, in UTC."""
-
+    time_us: int
     revision: int
     author: str
+
+    def of(self, what: str) -> Json:
+        """What a `stamp` with this `value` puts in the document."""
+        return rfc3339(self.time_us) if what == "time" else getattr(self, what)
+
+
+_STAMPS: Final = ("time", "revision", "author")
 
 
 def _option(operation: SetValue | Watermark | AppendText | StampCommit) -> dict[str, Json]:
@@ -405,8 +411,8 @@ def _stamp(members: dict[str, Any], position: int, limits: Limits) -> StampCommi
     path, tokens = pointer_of(members, "path", position, limits)
     create = flag(members, "create_parents", position)
     value = value_of(members, position)
-    if not isinstance(value, str) or value not in CommitStamp._fields:
-        raise _malformed(members, "value", f"one of {', '.join(CommitStamp._fields)}", position)
+    if not isinstance(value, str) or value not in _STAMPS:
+        raise _malformed(members, "value", f"one of {', '.join(_STAMPS)}", position)
     return StampCommit(path, tokens, value, create)
 
 

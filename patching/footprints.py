@@ -240,7 +240,7 @@ def extended_footprint(patch: ExtendedPatch, document: Document, lists: Lists) -
 
 # They write where something is, and with `create_parents` where nothing is.
 _UPSERTS: Final = (AddToSet, Increment, SetValue, Watermark, AppendText, StampCommit)
-_ANY_COMMIT: Final = CommitStamp("", 0, "")
+_ANY_COMMIT: Final = CommitStamp(0, 0, "")
 
 
 class _Recorder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
@@ -248,3 +249,12 @@ def decoded(text: str | bytes) -> Json:
     if has_many_exponents(raw):
         return json.loads(raw)  # type: ignore[no-any-return]
     return _decode(raw)  # type: ignore[no-any-return]
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(time_us: int) -> str:
+    """A moment, in microseconds since 1970, in UTC with six digits: 2026-11-21T10:00:00.000000Z."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

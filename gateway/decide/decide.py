@@ -303,6 +303,11 @@ class Deciding(BatchState):
             self._comparing = Comparing(self._items, self._settings.lists)
         return self._comparing
 
+    def _next_time_us(self) -> int:
+        """The time of the next commit: later than that of the last one, whatever the clock says."""
+        last_us = self.commits[-1].time_us if self.commits else self._view.time_us
+        return max(self._now_us, last_us + 1)
+
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> RequestDrafts:
         otherwise = edits is request.otherwise
         drafts = RequestDrafts(
@@ -312,6 +317,7 @@ class Deciding(BatchState):
             self._limits,
             request.author,
             self.revision + 1,
+            self._next_time_us(),
             self._settings.lists,
             lambda key, when: is_pinned(request, key, when, otherwise=otherwise),
             self._items,
@@ -347,11 +353,10 @@ class Deciding(BatchState):
             return self._unchanged(edits, succeeded, rebased_from, drafts)
         for key, draft in changed.items():
             self._require_fit(request, key, draft)
-        last_us = self.commits[-1].time_us if self.commits else self._view.time_us
         commit, after = recorded(
             Recording(request, edits, drafts, attempt, succeeded, rebased_from),
             self.revision + 1,
-            max(self._now_us, last_us + 1),
+            self._next_time_us(),
             self.commits[-1].id if self.commits else self._view.last,
             self._limits,
         )

@@ -61,6 +61,7 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, DocumentRecord, Skipped, living
 from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
+from patching.extended import CommitStamp
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.values import Absent
 
@@ -89,6 +90,7 @@ class RequestDrafts:
         limits: ServiceLimits,
         author: str,
         revision: int,
+        time_us: int,
         lists: ListDeclarations,
         is_pinned: Callable[[str, Sequence[Compare]], bool],
         items: Items | None = None,
@@ -101,6 +103,7 @@ class RequestDrafts:
         self._by = by
         self._author = author
         self._revision = revision
+        self._time_us = time_us
         self._document_of = document_of
         self._limits = limits
         self._documents: dict[str, DocumentRecord | None] = {}  # as found, of the drafts
@@ -353,7 +356,12 @@ class RequestDrafts:
                 return merged(before, size_bytes, edit.value, edit.size_bytes, limits)
             if isinstance(edit.patch, patching.ExtendedPatch):
                 after = patching.apply_extended(
-                    before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
+                    before,
+                    edit.patch,
+                    limits=limits,
+                    document_bytes=size_bytes,
+                    lists=lists,
+                    commit=CommitStamp(self._time_us, self._revision, self._author),
                 )
                 self._count_items(after.examined)
                 return after.content, after.size_bytes, after.effective

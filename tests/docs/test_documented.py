@@ -72,10 +72,13 @@ def codes() -> tuple[Rows, Rows]:
 def operations() -> tuple[Rows, Rows]:
     """Of the extended patch, besides those of RFC 6902."""
     text = Page(DOCS / "catalogs.md").text.partition("## The extended patch")[2]
-    listed = " ".join(re.findall(r"(?s)- \*\*(?:Predicates|Changes)\*\*.*?(?=\n- )", text))
+    listed = " ".join(
+        re.findall(r"(?s)- \*\*(?:Predicates|Changes[^*]*|Stamps)\*\*.*?(?=\n- )", text)
+    )
     schema = load()["components"]["schemas"]["ExtendedOperation"]["description"]
     of_rfc_6902 = {"add", "remove", "replace", "move", "copy", "test"}
-    others = {"apply", "create_parents", "if_exists"}  # members, not operations
+    others = {"apply", "create_parents", "if_exists", "once", "max_length"}  # members
+    others |= {"value", "time", "revision", "author"}  # of a stamp
     documented = {
         (place, name)
         for place, words in (("page", listed), ("openapi.yaml", schema))

@@ -142,3 +142,54 @@ def test_rebase_by_key_goes_on_past_other_fields(schema: Catalog) -> None:
         send(schema, body, If_Match=token, Prefer="rebase"), 412, "precondition_failed"
     )
     assert content["overlap"]
+
+
+def test_a_commit_stamps_its_time_revision_and_author(schema: Catalog) -> None:
+    stamps = [
+        {"op": "stamp", "path": f"/by/{each}", "value": each, "create_parents": True}
+        for each in ("time", "revision", "author")
+    ]
+    body = {"patch": [{"op": "max", "path": "/n", "value": 5}, *stamps]}
+    planned = send(schema, body, "?dry_run=true")
+    assert planned.get_json()["changed"]
+    answer = send(schema, body, Commit_Author="ada")
+    commit = schema.client.get(f"{schema.path}/commits").get_json()["commits"][-1]
+    expected = {name: commit[name] for name in ("time", "revision", "author")}
+    assert (answer.status_code, expected["author"]) == (200, "ada")
+    assert schema.get().get_json() == {**SCHEMA, "n": 5, "by": expected}
+
+    again = send(schema, body, Commit_Author="bob")
+    assert (again.status_code, again.get_json()["changed"]) == (200, False)
+    assert schema.get().get_json()["by"] == expected
+
+
+def test_each_patch_of_a_transaction_stamps_what_it_changes(schema: Catalog) -> None:
+    def patched(key: str, number: int) -> dict[str, Any]:
+        stamp = {"op": "stamp", "path": "/at", "value": "revision"}
+        patch = [{"op": "set", "path": "/n", "value": number}, stamp]
+        return {"action": "patch", "key": key, "patch": patch}
+
+    schema.put({"n": 7}, key="unchanged")
+    path = f"{schema.path}/transactions"
+    then = [patched("k", 2), patched("unchanged", 7)]
+    answer = schema.client.post(path, json={"then": then})
+    assert answer.status_code == 200, answer.get_json()
+    assert schema.get().get_json()["at"] == answer.get_json()["revision"]
+    assert schema.client.get(schema.document("unchanged")).get_json() == {"n": 7}
+
+
+@pytest.mark.parametrize(
+    ("operation", "member"),
+    [
+        ({"op": "max", "path": "/n", "value": "a text"}, "value"),
+        ({"op": "stamp", "path": "/n", "value": "weather"}, "value"),
+        ({"op": "append_text", "path": "/n", "value": "x", "max_length": -1}, "max_length"),
+    ],
+)
+def test_a_malformed_operation_is_named(
+    schema: Catalog, operation: dict[str, Any], member: str
+) -> None:
+    content = problem(send(schema, {"patch": [operation]}), 400, "invalid_patch")
+    assert (content["operation"], content["pointer"]) == (0, "/n")
+    assert f"'{member}'" in content["detail"]
+    assert schema.get().get_json() == SCHEMA

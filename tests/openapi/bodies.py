@@ -22,6 +22,12 @@ _PATCHES: tuple[Any, ...] = (
     [{"op": "increment", "path": "/tables", "create_parents": True}],
     [{"op": "add_to_set", "path": "/fields", "value": {"name": "id"}}],
     [{"op": "remove", "path": "/owner", "if_exists": True}],
+    [{"op": "max", "path": "/tables", "value": 3, "create_parents": True}],
+    [{"op": "append_text", "path": "/name", "value": "!", "once": True, "max_length": 50}],
+    [
+        {"op": "set", "path": "/owner", "value": "a"},
+        {"op": "stamp", "path": "/at", "value": "time"},
+    ],
     [{"op": "not", "apply": [{"op": "undefined", "path": "/name"}]}],
     [],
 )

@@ -17,6 +17,9 @@ from patching import (
     apply_extended,
     parse_extended,
 )
+from patching.extended import CommitStamp
+
+COMMIT = CommitStamp(1_764_064_800_000_000, 7, "ada")
 
 
 def size(document: Any) -> int:
@@ -40,7 +43,9 @@ def run(
     before = copy.deepcopy((document, operations))
     patch = extended(list(operations), keyed, limits)
     try:
-        result = apply_extended(document, patch, limits=limits, document_bytes=size(document))
+        result = apply_extended(
+            document, patch, limits=limits, document_bytes=size(document), commit=COMMIT
+        )
     finally:
         assert repr((document, operations)) == repr(before)
     again = apply(document, result.effective, limits=limits)

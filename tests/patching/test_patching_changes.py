@@ -1,7 +1,7 @@
 """The operations beyond RFC 6902 change what they say, record it plainly, and refuse the rest."""
 
 import pytest
-from extended_calls import content, effective, refused, run
+from extended_calls import content, effective, extended, refused, run
 
 from patching import (
     ABSENT,
@@ -11,6 +11,7 @@ from patching import (
     PatchConflict,
     PathMissing,
     apply,
+    apply_extended,
     equal,
 )
 
@@ -51,6 +52,31 @@ RECORDED = [
     (D, op("increment", "/o/new/n", create_parents=True), [add("/o/new", {"n": 1})]),
     (D, op("increment", "/o/n", create_parents=True), [op("replace", "/o/n", value=2)]),
     (2**63 - 2, op("increment", ""), [op("replace", "", value=2**63 - 1)]),
+    (D, op("set", "/o/n", value=2), [op("replace", "/o/n", value=2)]),
+    (D, op("set", "/o/n", value=1.0), []),
+    (D, op("set", "/o/new", value=2), [add("/o/new", 2)]),
+    (D, op("set", "/l/1", value=2), [op("replace", "/l/1", value=2)]),
+    (D, op("set", "/p/q", value=2, create_parents=True), [add("/p", {"q": 2})]),
+    (D, op("set", "", value=2), [op("replace", "", value=2)]),
+    (ABSENT, op("set", "", value=2), [add("", 2)]),
+    (ABSENT, op("set", "/p", value=2, create_parents=True), [add("", {"p": 2})]),
+    (D, op("max", "/o/n", value=2), [op("replace", "/o/n", value=2)]),
+    (D, op("max", "/o/n", value=1.0), []),
+    (D, op("max", "/o/f", value=1), []),
+    (D, op("min", "/o/f", value=1), [op("replace", "/o/f", value=1)]),
+    (D, op("min", "/o/n", value=2), []),
+    (2**53, op("max", "", value=2**53 + 1), [op("replace", "", value=2**53 + 1)]),
+    (D, op("max", "/o/new", value=-1, create_parents=True), [add("/o/new", -1)]),
+    (ABSENT, op("min", "/n", value=3, create_parents=True), [add("", {"n": 3})]),
+    (D, op("append_text", "/o/s", value="2"), [op("replace", "/o/s", value="12")]),
+    (D, op("append_text", "/o/s", value="1"), [op("replace", "/o/s", value="11")]),
+    (D, op("append_text", "/o/s", value="1", once=True), []),
+    (D, op("append_text", "/o/s", value=""), []),
+    (D, op("append_text", "/o/s", value="é", max_length=2), [op("replace", "/o/s", value="1é")]),
+    (D, op("append_text", "/o/t2", value="a", create_parents=True), [add("/o/t2", "a")]),
+    (D, op("stamp", "/o/n", value="revision"), []),
+    (D, op("stamp", "/z/y", value="author"), []),
+    (ABSENT, op("stamp", "/n", value="time"), []),
     (D, add("/o/p/q/r", 1, create_parents=True), [add("/o/p", {"q": {"r": 1}})]),
     (D, add("/o/p", 1, create_parents=True), [add("/o/p", 1)]),
     (D, add("/o/n", 2, create_parents=True), [op("replace", "/o/n", value=2)]),
@@ -114,6 +140,20 @@ REFUSED = [
     (1.7e308, op("increment", "", value=1.7e308), PatchConflict),
     (10**400, op("increment", "", value=0.5), PatchConflict),
     (ABSENT, op("increment", "/n", value=2**63, create_parents=True), PatchConflict),
+    (D, op("set", "/p/q", value=1), PathMissing),
+    (D, op("set", "/l/3", value=1), PathMissing),
+    (D, op("set", "/l/-", value=1), PathMissing),
+    (D, op("set", "/o/s/q", value=1, create_parents=True), PathMissing),
+    (D, op("max", "/o/z", value=1), PathMissing),
+    (D, op("max", "/o/s", value=1), PatchConflict),
+    (D, op("min", "/o/t", value=0), PatchConflict),
+    (D, op("append_text", "/o/z", value="a"), PathMissing),
+    (D, op("append_text", "/o/n", value="a"), PatchConflict),
+    (D, op("append_text", "/o/s", value="ab", max_length=2), PatchConflict),
+    (D, op("append_text", "/o/z", value="ab", max_length=1, create_parents=True), PatchConflict),
+    (ABSENT, op("set", "/p", value=1), DocumentAbsent),
+    (ABSENT, op("max", "", value=1), DocumentAbsent),
+    (ABSENT, op("append_text", "", value="a"), DocumentAbsent),
     (D, add("/p/q", 1), PathMissing),
     (D, add("/o/s/q", 1, create_parents=True), PathMissing),
     (D, add("/l/5/q", 1, create_parents=True), PathMissing),
@@ -210,3 +250,27 @@ def test_the_work_of_a_patch_is_bounded():
     assert error.limit == "items_examined_max"
     assert error.operation > 50
     assert error.pointer == "/l"
+
+
+def test_a_stamp_is_of_the_commit_that_changes_something() -> None:
+    stamps = [
+        op("stamp", f"/by/{what}", value=what, create_parents=True)
+        for what in ("time", "revision", "author")
+    ]
+    after = content({"n": 1}, op("set", "/n", value=2), *stamps)
+    assert after == {
+        "n": 2,
+        "by": {"time": "2025-11-25T10:00:00.000000Z", "revision": 7, "author": "ada"},
+    }
+    assert run(after, op("set", "/n", value=2), *stamps).content is after
+
+
+def test_a_patch_that_is_part_of_no_commit_cannot_stamp() -> None:
+    patch = extended([op("set", "/n", value=2), op("stamp", "/t", value="time")])
+    with pytest.raises(PatchConflict, match="only a commit can stamp"):
+        apply_extended({}, patch, document_bytes=2)
+
+
+def test_a_text_that_grows_is_work_of_its_size() -> None:
+    appends = [op("append_text", "", value="x" * 100_000)] * 20
+    refused(LimitExceeded, "", *appends, limits=Limits(items_examined_max=50_000))

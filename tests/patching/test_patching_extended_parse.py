@@ -90,6 +90,18 @@ REFUSED = [
     (op("increment", value=None), "value", "/a"),
     (op("increment", value=float("inf")), "value", "/a"),
     (op("increment", create_parents=[]), "create_parents", "/a"),
+    (op("set"), "value", "/a"),
+    (op("set", value=1, create_parents="no"), "create_parents", "/a"),
+    (op("max"), "value", "/a"),
+    (op("max", value="a text"), "value", "/a"),
+    (op("min", value=True), "value", "/a"),
+    (op("append_text", value=1), "value", "/a"),
+    (op("append_text", value="x", once=1), "once", "/a"),
+    (op("append_text", value="x", max_length=0), "max_length", "/a"),
+    (op("append_text", value="x", max_length=True), "max_length", "/a"),
+    (op("append_text", value="x", max_length=None), "max_length", "/a"),
+    (op("stamp"), "value", "/a"),
+    (op("stamp", value="commit"), "value", "/a"),
     ({"op": "test", "value": 1}, "path", None),
     (op("test"), "value", "/a"),
     ({"op": "defined"}, "path", None),
@@ -154,11 +166,18 @@ PATCH = [
     op("pull", value={}),
     op("increment", value=2.5),
     op("increment", value=1, create_parents=True),
+    op("set", value={}, create_parents=True),
+    op("max", value=2.5, create_parents=True),
+    op("min", value=1),
+    op("append_text", value="x", once=True, max_length=3, create_parents=True),
+    op("append_text", value="x"),
     op("contains", value="x", ignore_case=True),
     op("matches", value="^x+"),
     op("in", value=[1, 2]),
     op("undefined"),
     op("not", apply=[op("less", "", value=1), op("and", "/b", apply=[op("defined", "/c")])]),
+    op("stamp", value="time", create_parents=True),
+    op("stamp", value="revision"),
 ]
 KEYED = {"/f": ["a", "b/c"], "/f/*/g": ["d"]}
 
@@ -172,6 +191,14 @@ def test_to_json_gives_what_was_parsed():
     assert pickle.loads(pickle.dumps(parsed)).to_json() == whole
     assert copy.deepcopy(parsed).to_json() == whole
     assert len(parsed) == len(list(parsed)) == len(PATCH)
+
+
+def test_only_stamps_follow_a_stamp():
+    stamp = op("stamp", value="time")
+    for after in (op("set", value=1), op("defined")):
+        with pytest.raises(InvalidPatch, match="only stamps may follow") as caught:
+            extended([op("add", value=1), stamp, stamp, after])
+        assert (caught.value.operation, caught.value.pointer) == (3, "/a")
 
 
 def test_members_an_operation_does_not_define_are_ignored():

@@ -3,7 +3,7 @@
 from random import Random
 from typing import get_args
 
-from extended_calls import extended, run, size
+from extended_calls import COMMIT, extended, run, size
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from patch_strategies import (
@@ -76,6 +76,7 @@ def address(random, state):
 
 
 CHANGES = ["add_to_set", "add_to_set", "pull", "pull", "increment"]
+CHANGES += ["set", "set", "max", "min", "append_text", "stamp"]
 PREDICATES = ["defined", "undefined", "type", "less"]
 
 
@@ -91,13 +92,17 @@ def extended_operation(random, state):
         name = random.choice(["move", "copy"])
         return {"op": name, "from": address(random, state), "path": path}
     made = {"op": name, "path": path}
-    if name in ("add_to_set", "pull", "add"):
+    if name in ("add_to_set", "pull", "add", "set"):
         made["value"] = value(random, state)
-    if name in ("increment", "less"):
+    if name == "append_text":
+        made |= {"value": random.choice(["x", "", "é"]), "once": random.random() < 0.5}
+    if name == "stamp":
+        made["value"] = random.choice(["time", "revision", "author"])
+    if name in ("increment", "less", "max", "min"):
         made["value"] = random.choice([1, -1, 0.5, 2**63])
     if name == "type":
         made["value"] = random.choice(["object", "array", "number", "undefined"])
-    if name in ("add", "add_to_set", "increment") and random.random() < 0.5:
+    if name in ("add", *CHANGES) and name != "pull" and random.random() < 0.5:
         made["create_parents"] = True
     if name == "remove" and path:
         made["if_exists"] = random.random() < 0.5
@@ -118,7 +123,8 @@ def wrapped(patch):
 
 
 def attempt(document, patch):
-    return apply_extended(document, parse_extended(wrapped(patch)), document_bytes=size(document))
+    patch = parse_extended(wrapped(patch))
+    return apply_extended(document, patch, document_bytes=size(document), commit=COMMIT)
 
 
 def outcome(call):
@@ -144,7 +150,7 @@ def extended_patches(draw, document, max_size=6):
             continue
         state = after
         patch.append(made)
-    return patch
+    return sorted(patch, key=lambda each: each["op"] == "stamp")  # only stamps follow stamps
 
 
 @st.composite
@@ -184,6 +190,43 @@ def test_set_operations_are_idempotent(array, value):
     pulled = run(added, {"op": "pull", "path": "", "value": value}).content
     assert not any(equal(item, value) for item in pulled)
     assert run(pulled, {"op": "pull", "path": "", "value": value}).content is pulled
+
+
+OF_ANY_ORDER = st.one_of(
+    st.builds(lambda value: {"op": "max", "path": "/high", "value": value}, st.integers(-9, 9)),
+    st.builds(lambda value: {"op": "min", "path": "/low", "value": value}, st.integers(-9, 9)),
+    st.builds(lambda value: {"op": "add_to_set", "path": "/tags", "value": value}, documents),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(OF_ANY_ORDER, max_size=8), st.data())
+def test_watermarks_and_additions_to_sets_mean_the_same_in_any_order_however_often(patch, data):
+    again = data.draw(st.permutations(patch + patch[: data.draw(st.integers(0, 8))]))
+    before = {"high": 0, "low": 0, "tags": []}
+    one, other = (run(before, *each).content for each in (patch, again))
+    assert (one["high"], one["low"]) == (other["high"], other["low"])
+    assert len(one["tags"]) == len(other["tags"])
+    assert all(any(equal(each, tag) for tag in other["tags"]) for each in one["tags"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(keyed_documents, st.data())
+def test_what_may_be_sent_twice_changes_nothing_the_second_time(document, data):
+    for random in data.draw(st.lists(randoms, min_size=1, max_size=6)):
+        made = extended_operation(random, document)
+        if made["op"] == "append_text":
+            made["once"] = True
+        if made["op"] not in ("set", "max", "min", "append_text", "pull"):
+            continue
+        if not made["path"]:  # the stamp would be in what is set
+            continue
+        stamp = {"op": "stamp", "path": "/by", "value": "author", "create_parents": True}
+        once = outcome(lambda: attempt(document, [made, stamp]))  # noqa: B023
+        event(f"{made['op']}: {type(once).__name__}")
+        if not isinstance(once, PatchError):
+            twice = outcome(lambda: attempt(once.content, [made, stamp]))  # noqa: B023
+            assert twice.content is once.content
 
 
 def shuffled(value, seed):
@@ -260,6 +303,10 @@ def test_footprints_of_single_operations():
     assert fp({"op": "add_to_set", "path": "/l", "value": "x"}) == (["/l"], ["/l"])
     assert fp({"op": "pull", "path": "/l", "value": "y"}) == (["/l"], ["/l"])
     assert fp({"op": "increment", "path": "/n"}) == (["/n"], ["/n"])
+    assert fp({"op": "max", "path": "/n", "value": 1}) == (["/n"], ["/n"])
+    assert fp({"op": "set", "path": "/l/0", "value": 1}) == (["/l/0"], ["/l/0"])
+    assert fp({"op": "set", "path": "/k/zz", "value": {}}) == (["/k", *keys], ["/k"])
+    assert fp({"op": "stamp", "path": "/t", "value": "time"}) == (["/t"], ["/t"])
     assert fp({"op": "remove", "path": "/z", "if_exists": True}) == (["/z"], ["/z"])
     assert fp({"op": "copy", "from": "/l/0", "path": "/l/0"}) == (["/l/0"], ["/l"])
     assert fp({"op": "move", "from": "/l/0", "path": "/l/0"}) == (["/l/0"], [])

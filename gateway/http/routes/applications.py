@@ -16,9 +16,9 @@ from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.headers import application_name
 from gateway.http.wire.members import refuse_member
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import Result, result_of
 from gateway.model import APPLICATIONS_KEY
+from patching.values import rfc3339
 
 _PRINCIPALS_MAX: Final = 20
 # A version is in a fence, which is read in at most so many digits.

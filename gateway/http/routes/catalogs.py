@@ -27,11 +27,11 @@ from gateway.http.wire.query import (
     parameters,
 )
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
-from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
 from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
+from patching.values import rfc3339
 
 
 class WholeCatalogRoutes(Routes):

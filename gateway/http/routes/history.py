@@ -20,12 +20,13 @@ from gateway.http.wire.query import (
     whole_number,
 )
 from gateway.http.wire.responses import Answer, body_answer, encode
-from gateway.http.wire.shapes import commit_shape, rfc3339
+from gateway.http.wire.shapes import commit_shape
 from gateway.model import CommitRecord, DocumentRecord, Verdict
 from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
 from gateway.read.visibility import Sight
 from patching import Json, diff
+from patching.values import rfc3339
 
 
 class HistoryRoutes(Routes):

@@ -16,8 +16,8 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.members import REVISION
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.shapes import rfc3339
 from gateway.model import PinRecord
+from patching.values import rfc3339
 
 _SECONDS: Final = whole(1, required=True)
 PIN_REQUEST: Final = strict(revision=REVISION, seconds=_SECONDS, note=text(255, load_default=""))

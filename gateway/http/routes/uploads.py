@@ -24,12 +24,12 @@ from gateway.http.wire.headers import catalog_name, percent_decoded, preferences
 from gateway.http.wire.members import attributes_asked
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.shapes import rfc3339
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
+from patching.values import rfc3339
 
 _RULE: Final = f"{CATALOG}/uploads"
 _ONE: Final = f"{_RULE}/<segment:upload>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from gateway.model import (
 from gateway.read.visibility import Life, Sight
 from patching import ABSENT, join_pointer
 from patching.owners import OwnersChange, Ownership, OwnerTree
+from patching.values import rfc3339
 
 
 def owner_shapes(owners: Iterable[Ownership]) -> list[dict[str, Any]]:
@@ -47,9 +47,6 @@ def owners_change_shape(change: OwnersChange) -> list[dict[str, Any]]:
 @interruptible
 def skipped_shape(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
     return [{"pointer": each.pointer, "owners": owner_shapes(each.owners)} for each in skipped]
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @interruptible
@@ -93,12 +90,6 @@ def commit_summary(commit: CommitRecord, key: str | None) -> dict[str, Any]:
         "message": commit.message,
         **done,
     }
-
-
-def rfc3339(time_us: int) -> str:
-    """In UTC with six digits: 2026-11-21T10:00:00.000000Z."""
-    moment = _EPOCH + timedelta(microseconds=time_us)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @interruptible
