@@ -1,8 +1,8 @@
 """The JSON Schemas of a catalog: compiling one, and checking a document against it. No I/O.
 
-A check is one call of C code, which nobody can interrupt, and references may double its work at each
-step. So it is bounded beforehand (``schema_work``). A validator in Python could give turns, but
-takes some hundred times as long, so that a large document would need more than a request may take.
+A check is one call of C code, which nobody can interrupt, and references may double its work at
+each step. So it is bounded beforehand (``schema_work``). A validator in Python could give turns,
+but takes some hundred times as long: a large document would need more than a request may take.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _UNITS_MAX = 10_000_000
 _UNITS_UNCOUNTED = 20_000
 # One step takes as long as to work through so many bytes of a document.
 UNIT_BYTES: Final = 2
-# Values that the errors of one document may hold together, some hundred bytes each; and the steps to
-# find them: the validator stops at the first one only where it isn't asked which.
+# Values that the errors of one document may hold together, some hundred bytes each; and the steps
+# to find them: the validator stops at the first one only where it isn't asked which.
 _TOLD_MAX = 200_000
 _TOLD_UNITS_MAX = 4_000_000
 _ERRORS_MAX = 20
