@@ -250,6 +250,15 @@ def many_rules(choices: Choices, catalog: str) -> Program:
     return Program(setup, [_json("POST", path, {"then": then})])
 
 
+def lines_of_rules(choices: Choices, catalog: str) -> Program:
+    """Small patches, each of which declares many lists."""
+    depth, lines = choices.number(10, 98), choices.number(100, 3_000)
+    rules = {"/*" * (level + 1): ["id"] for level in range(depth)}
+    patch: list[Json] = [{"op": "add", "path": "/a/b/c", "value": 1, "create_parents": True}]
+    one: Json = {"key": "k", "op": "patch", "patch": patch, "array_primary_keys": rules}
+    return Program([_json("PUT", _at(catalog, "/documents/k"), {})], _lines(catalog, [one] * lines))
+
+
 def long_lists(choices: Choices, catalog: str) -> Program:
     """Removals from a long list whose items go by key, in several patches of a transaction."""
     items, removals = choices.number(1_000, 100_000), choices.number(10, 140)
@@ -299,6 +308,7 @@ KNOWN: Final[dict[str, Callable[[Choices, str], Program]]] = {
         transactions_of_nested,
         large_answers,
         many_rules,
+        lines_of_rules,
         long_lists,
         large_numbers,
     )

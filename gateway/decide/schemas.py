@@ -1,6 +1,8 @@
 """The JSON Schemas of a catalog: compiling one, and checking a document against it. No I/O.
 
-A check never takes long: its work is bounded beforehand (``schema_work``).
+A check is one call of C code, which nobody can interrupt, and references may double its work at
+each step. So it is bounded beforehand (``schema_work``). A validator in Python could give turns,
+but takes some hundred times as long: a large document would need more than a request may take.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ _UNITS_MAX = 10_000_000
 _UNITS_UNCOUNTED = 20_000
 # One step takes as long as to work through so many bytes of a document.
 UNIT_BYTES: Final = 2
-# Values that the errors of one document may hold together, some hundred bytes each.
+# Values that the errors of one document may hold together, some hundred bytes each; and the steps
+# to find them: the validator stops at the first one only where it isn't asked which.
 _TOLD_MAX = 200_000
+_TOLD_UNITS_MAX = 4_000_000
 _ERRORS_MAX = 20
 _MESSAGE_CHARACTERS_MAX = 300
 _PATTERN_CHARACTERS_MAX = 1_000
@@ -77,9 +81,9 @@ class KeySchema:
         return units
 
     def _violations(self, content: Json, work: Work) -> list[dict[str, str]]:
-        """The first errors; none in detail where all together would hold too many values, for the
-        validator keeps all errors at once, each with its value."""
-        if work.told > _TOLD_MAX:
+        """The first errors; none in detail where all together would take too long, or hold too many
+        values, for the validator keeps all errors at once, each with its value."""
+        if work.told > _TOLD_MAX or work.units > _TOLD_UNITS_MAX:
             detail = (
                 "it breaks the schema; it is too large, or the schema too branched, to say where"
             )

@@ -280,9 +280,10 @@ def test_settings_that_were_accepted_before_hold_as_far_as_they_can_be_told() ->
         ({"items": {"allOf": [{"type": "string"}] * 200}}, [1] * 2_000),
         ({"allOf": [{"type": "object"}] * 50}, [[1] * 10] * 10_000),
         ({"items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}, [1] * 100_000),
+        ({"items": {"enum": [{"a": index} for index in range(100)]}}, [{"a": 200}] * 4_000),
     ],
 )
-def test_where_errors_would_hold_too_much_it_is_said_that_there_are_some(
+def test_where_errors_would_hold_or_take_too_much_it_is_said_that_there_are_some(
     schema: Any, value: Any
 ) -> None:
     settings = parse_settings({"schemas": {"*": schema}})

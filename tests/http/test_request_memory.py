@@ -13,7 +13,14 @@ from werkzeug.test import TestResponse
 
 from gateway.decide.edits import Put
 from gateway.http import create_app
-from gateway.limits import MIB, AdmissionLimits, MemoryLimits, ServiceLimits, WatchLimits
+from gateway.http.context import Context
+from gateway.limits import (
+    MIB,
+    AdmissionLimits,
+    MemoryLimits,
+    ServiceLimits,
+    WatchLimits,
+)
 from gateway.model import BareDocument, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -235,3 +242,34 @@ def test_a_feed_that_finds_no_room_ends_with_an_event() -> None:
     other.take(MIB * 20)
     assert b"overloaded" in b"".join(stream_of(gateway))
     other.close()
+
+
+def test_what_is_only_kept_can_be_dropped() -> None:
+    """Before somebody looks through all objects for cycles."""
+    gateway = gateway_with(MemoryStore())
+    for n in range(24):
+        gateway.write("c", f"k{n}", Put("x" * MIB, MIB + 2))
+    assert gateway.readings().cache.bytes > 20 * MIB
+    gateway.memory.drop_kept()
+    assert gateway.readings().cache.bytes <= 16 * MIB
+
+
+class Ended:
+    """What contexts have when the answer is made."""
+
+    def __init__(self) -> None:
+        self.decided: list[object] = []
+
+    def began(self, context: Context) -> None: ...
+
+    def ended(self, context: Context) -> None:
+        self.decided.append(context.decided)
+
+
+def test_what_was_decided_is_gone_while_its_answer_waits_to_be_sent() -> None:
+    seen = Ended()
+    app = create_app(gateway_with(MemoryStore()), observers=[seen])
+    catalog = Catalog(app.test_client(), "c")
+    assert catalog.put({"n": 1}).status_code == 201
+    assert catalog.patch({"op": "replace", "path": "/n", "value": 2}).status_code == 200
+    assert seen.decided == [None, None]

@@ -6,8 +6,9 @@ import json
 from random import Random
 
 import msgspec
+import pytest
 
-from patching import equal
+from patching import equal, values
 from patching.values import decoded, has_many_exponents
 
 
@@ -27,3 +28,18 @@ def test_what_has_many_exponents_is_decoded_to_the_same() -> None:
 def test_few_exponents_and_texts_that_look_like_some_are_no_reason() -> None:
     assert not has_many_exponents(b"[1e5,1E5]")
     assert not has_many_exponents(b'"' + b"see the tree " * 10_000 + b'"')
+
+
+def test_whoever_decodes_many_exponents_can_be_interrupted_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By Python, which looks for signals whenever a function of it is called."""
+    called = []
+
+    def counted(text: str) -> float:
+        called.append(text)
+        return float(text)
+
+    monkeypatch.setattr(values, "float_of", counted)
+    assert decoded(b"[" + b"1e300," * 5_000 + b"1]") == [1e300] * 5_000 + [1]
+    assert called == ["1e300"] * 5_000

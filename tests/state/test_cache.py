@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from msgspec.json import decode, encode
@@ -19,7 +20,7 @@ from gateway.model import (
     Verdict,
 )
 from gateway.runtime import ThreadRuntime
-from gateway.state.cache import Cache
+from gateway.state.cache import Cache, Weight, weight_of
 from patching import Json
 from tests.state.sleeping import Noted
 
@@ -226,3 +227,48 @@ def test_what_compaction_has_left_too_little_of_is_forgotten() -> None:
     )
     assert cache.view("c") is None
     assert cache.readings().bytes == 0
+
+
+def test_documents_are_weighed_outside_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take long, and everybody asks the cache."""
+    cache = cache_of()
+    locked: list[bool] = []
+
+    def weighed(*given: Any) -> Weight:
+        locked.append(cache._lock.locked())  # type: ignore[attr-defined]
+        return weight_of(*given)
+
+    monkeypatch.setattr("gateway.state.cache.weight_of", weighed)
+    cache.begin(Head("c", 1, 1, 1))
+    cache.learn("c", 1, {"k": document("k"), "absent": None})
+    move = HeadMove("c", 1, (commit("c", 2),), 1)
+    cache.replace(move, {"k": document("k", 20)})
+    assert locked == [False] * 3
+    seen = cache.view("c", ["k"])
+    assert seen is not None
+    assert seen.documents == {"k": document("k", 20)}
+
+
+def test_what_is_read_of_a_catalog_that_moved_on_meanwhile_is_not_kept() -> None:
+    cache = cache_of()
+    cache.begin(Head("c", 2, 1, 2))
+    cache.learn("c", 1, {"k": document("k")})
+    seen = cache.view("c", ["k"])
+    assert seen is not None
+    assert seen.documents == {}
+
+
+def test_it_shrinks_a_megabyte_at_a_time_by_what_was_not_used_for_longest() -> None:
+    cache = cache_of(64 * MIB)
+    cache.begin(Head("c", 1, 1, 1))
+    for n in range(8):
+        cache.learn("c", 1, {f"k{n}": document(f"k{n}", MIB)})
+    steps = 1
+    while not cache.shrink(2 * MIB):
+        steps += 1
+    assert steps >= 5
+    seen = cache.view("c", [f"k{n}" for n in range(8)])
+    assert seen is not None
+    assert "k7" in seen.documents
+    assert "k0" not in seen.documents
+    assert cache.shrink(0) or cache.shrink(0)

@@ -1,4 +1,5 @@
-"""A write-out is for no more than a call of the store can well be for, and less after a failure."""
+"""A write-out is for no more than a call of the store can well be for, and less after a failure. No
+failure ends a writer."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import pytest
 
 from gateway.decide.edits import KeyEdit
 from gateway.limits import ServiceLimits
+from gateway.meters import NoMeters
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.state import write_out
@@ -83,3 +85,25 @@ def test_what_fails_for_a_catalog_alone_is_tried_again_with_half_of_its_commits(
     assert store.sent[:3] == [8, 4, 2]
     assert [each.revision for each in store.commits({"c": (0, 9)})["c"]] == list(range(1, 9))
     assert findings(store, "c") == []
+
+
+class Broken(NoMeters):
+    """Fails once for each writer."""
+
+    def __init__(self) -> None:
+        self.failures_left = write_out._WRITERS
+
+    def written_out(self, seconds: float) -> None:
+        super().written_out(seconds)
+        if self.failures_left:
+            self.failures_left -= 1
+            raise ValueError("a defect")
+
+
+def test_a_writer_outlives_a_defect_behind_its_write_out() -> None:
+    meters = Broken()
+    gateway = gateway_on(MemoryStore(), meters=meters)
+    for n in range(write_out._WRITERS + 1):
+        gateway.write(f"c{n}", "k", put(n))
+        wait_until_written(gateway, f"c{n}")
+    assert meters.failures_left == 0

@@ -45,7 +45,7 @@ from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
 from gateway.memory import trees
 from patching import Json, Limits, join_pointer
-from patching.values import has_many_exponents, repeated_member
+from patching.values import float_of, has_many_exponents, repeated_member
 
 _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
@@ -284,7 +284,10 @@ def _decoded_leniently(raw: bytes) -> Json:
         raise RequestRefused("malformed_json", detail) from error
     try:
         value: Any = json.loads(
-            text, parse_int=_integer, parse_constant=lambda name: _refuse_constant(name, text)
+            text,
+            parse_int=_integer,
+            parse_float=float_of,
+            parse_constant=lambda name: _refuse_constant(name, text),
         )
     except json.JSONDecodeError as error:
         raise RequestRefused("malformed_json", f"the body is not JSON: {error}") from error

@@ -1,0 +1,78 @@
+"""Where the slice is over, others have their turn before the store computes for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from bson.raw_bson import RawBSONDocument
+from msgspec.structs import replace
+
+from gateway import cpu
+from gateway.memory import parsed_bytes
+from gateway.store.mongodb import MongoStore, connect, records
+from tests.patience import WAIT_MS
+from tests.store.contract_suite import commit, document, move
+
+LARGE = {"text": "x" * 100_000}
+Turns = Callable[[], int]
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """How many turns were given since it was asked for last; the slice is always over."""
+    given: list[None] = []
+    monkeypatch.setattr(cpu.slices, "is_over", True)
+    monkeypatch.setattr(cpu.slices, "give_turn", lambda: given.append(None))
+
+    def since() -> int:
+        count = len(given)
+        given.clear()
+        return count
+
+    return since
+
+
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    yield store
+    store.close()
+
+
+def test_before_each_call_of_the_database(store: MongoStore, turns: Turns) -> None:
+    store.heads(["c"])
+    turns()
+    store.heads(["c"])
+    assert turns() == 1
+    store.move_heads([move(commit(1))])
+    assert turns() == 1
+
+
+def test_before_each_large_document_that_is_written(store: MongoStore, turns: Turns) -> None:
+    large = [replace(document(5, key=f"k{n}", content=LARGE), size_bytes=100_011) for n in range(3)]
+    store.heads(["c"])
+    turns()
+    store.write_documents({"c": large})
+    assert turns() == 3 + 1
+    assert store.documents({"c": ["k1"]})["c", "k1"].content == LARGE
+
+
+def test_a_large_document_is_encoded_by_itself() -> None:
+    """One call of the driver encodes all of a bulk."""
+    large = replace(document(5, content=LARGE), size_bytes=100_011)
+    assert isinstance(records.document_update("c", large)["$max"]["state"], RawBSONDocument)
+    assert isinstance(records.document_record("c", large)["state"], RawBSONDocument)
+    assert isinstance(records.document_update("c", document(5))["$max"]["state"], dict)
+
+
+def test_before_each_large_commit_that_is_written(turns: Turns) -> None:
+    records.commit_record(commit(1, size_bytes=100_000))
+    assert turns() == 1
+    records.commit_record(commit(1, size_bytes=100))
+    assert turns() == 0
+
+
+def test_before_each_value_that_is_weighed(turns: Turns) -> None:
+    parsed_bytes(LARGE, LARGE)
+    assert turns() == 2
