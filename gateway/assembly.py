@@ -21,7 +21,7 @@ from gateway.limits import ServiceLimits, limits_of
 from gateway.metrics.prometheus import measured
 from gateway.observability import observability, package_version
 from gateway.runtime import ThreadRuntime
-from gateway.server.exchange import ServedApplication
+from gateway.server.exchange import ServedApp
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import GatewayService
@@ -33,7 +33,7 @@ from gateway.tokens.issued import Tokens
 _log = logging.getLogger(__name__)
 
 
-def create_application(settings: Settings) -> ServedApplication:
+def create_application(settings: Settings) -> ServedApp:
     """The application of one worker process; made after the server has forked.
 
     Connects in the background. ValueError where no MongoDB is chosen or its URI is malformed.

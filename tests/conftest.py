@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import runpy
 import sys
 import time
 import uuid
@@ -75,6 +76,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """A test that hangs fails with a stack trace; `--timeout` says otherwise."""
     if config.getoption("timeout", None) is None:
         config.option.timeout = TEST_S
+    if not hasattr(config, "workerinput"):  # not in the processes that share the tests
+        _make_docs_page()
+
+
+def _make_docs_page() -> None:
+    """The page at /docs, as `make` and an installation do, where its sources are newer."""
+    root = Path(__file__).parents[1]
+    page, maker = root / "gateway/docs_page/index.html", root / "docs/api_page/build.py"
+    made_from = (root / "openapi.yaml", *maker.parent.glob("*.*"))
+    newest = max(each.stat().st_mtime for each in made_from)
+    if not page.exists() or page.stat().st_mtime < newest:
+        runpy.run_path(str(maker), run_name="__main__")
 
 
 # What their tests share takes longer to start than the tests take: they go to one process.

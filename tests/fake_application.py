@@ -19,7 +19,7 @@ FOLDER: Final = "TESTED_FOLDER"
 
 
 class Fake(flask.Flask):
-    """A `gateway.server.exchange.ServedApplication` that has always room."""
+    """A `gateway.server.exchange.ServedApp` that has always room."""
 
     def __init__(self) -> None:
         super().__init__("fake")

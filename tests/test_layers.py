@@ -125,13 +125,13 @@ def test_the_commit_loop_is_handed_its_clock_and_its_luck() -> None:
             assert not used, path
 
 
-def test_the_server_knows_its_application_by_its_protocol_alone() -> None:
+def test_the_server_knows_its_app_by_its_protocol_alone() -> None:
     """Not by names in strings, which no type checker follows."""
     tree = ast.parse((ROOT / "gateway/server/exchange.py").read_text())
     (protocol,) = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and node.name == "ServedApplication"
+        if isinstance(node, ast.ClassDef) and node.name == "ServedApp"
     ]
     names = {each.name for each in protocol.body if isinstance(each, ast.FunctionDef)}
     names |= {"extensions", "holder", "memory"}

@@ -19,16 +19,16 @@ from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAb
 from gateway.decide.draft import Draft, Items
 from gateway.decide.edits import KeyEdit, kind_of
 from gateway.decide.guards import (
-    checked,
     compares_conflict,
     refuse_forbidden,
+    require_guards,
 )
 from gateway.decide.lists import is_pinned, require_held
 from gateway.decide.performing import RequestDrafts, perform_all
 from gateway.decide.ranges import Count, RangeAbsent, RangeEdit, RangeState
 from gateway.decide.recording import (
-    Recording,
-    recorded,
+    CommitTerms,
+    commit_of,
     refuse_oversized,
 )
 from gateway.decide.request import (
@@ -250,7 +250,7 @@ class Deciding(BatchState):
                 request.step, request.commit_id, request.by, records, self._term
             )
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
-        rebased_from = checked(request, self, self._settings, deleted=self.deleted)
+        rebased_from = require_guards(request, self, self._settings, deleted=self.deleted)
         failed = self._compared().failed(request.compare, self) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
@@ -353,8 +353,8 @@ class Deciding(BatchState):
             return self._unchanged(edits, succeeded, rebased_from, drafts)
         for key, draft in changed.items():
             self._require_fit(request, key, draft)
-        commit, after = recorded(
-            Recording(request, edits, drafts, attempt, succeeded, rebased_from),
+        commit, after = commit_of(
+            CommitTerms(request, edits, drafts, attempt, succeeded, rebased_from),
             self.revision + 1,
             self._next_time_us(),
             self.commits[-1].id if self.commits else self._view.last,

@@ -42,13 +42,13 @@ from patching.list_declarations import ListDeclarations
 _COMPARED_BYTES = 50
 
 
-def checked(
+def require_guards(
     request: Request, state: State, settings: CatalogSettings, *, deleted: bool
 ) -> str | None:
-    """The token that the request is rebased from, None where it needn't be.
+    """Raise what keeps the request from being done on ``state``, but for its compares: first what a
+    client is told first. ``deleted``: the catalog is.
 
-    Raises what keeps the request from being done on ``state``, but for its compares: what a client
-    is told of first goes first. ``deleted``: the catalog is.
+    Returns the token that the request is rebased from, None where it needn't be.
     """
     refuse_forbidden(request, state.document)
     revision = state.revision

@@ -302,7 +302,7 @@ class RequestDrafts:
 
     def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
         draft = self._with_owners(key, draft)
-        lists = self._lists.lists_of(key)
+        lists = self._lists_of(key)
         given = edit, draft, self._revision, self._limits.patch, lists
         after, skipped = self._tried(key, lambda: owning(*given))
         self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
@@ -311,7 +311,7 @@ class RequestDrafts:
     def _with_owners(self, key: str, draft: Draft) -> Draft:
         if draft.owners is None or draft.content is draft.owned:
             return draft
-        lists = self._lists.lists_of(key)
+        lists = self._lists_of(key)
         given = draft, self._author, self._revision, self._limits.patch, lists
         return self._tried(key, lambda: with_owners_taken_over(*given))
 

@@ -33,9 +33,11 @@ RECORD_BYTES = 660
 _CHANGE_BYTES = 180
 
 
-class Recording(NamedTuple):
-    """What is recorded: ``edits`` of the request, those whose compares held or, where it has not
-    ``succeeded``, those otherwise, as ``drafts`` have them."""
+class CommitTerms(NamedTuple):
+    """What a commit is made of: ``drafts`` have what the ``edits`` of the request come to.
+
+    These are those for which the compares held or, where it has not ``succeeded``, those otherwise.
+    """
 
     request: Request
     edits: Sequence[KeyEdit]
@@ -45,18 +47,18 @@ class Recording(NamedTuple):
     rebased_from: str | None
 
 
-def recorded(
-    of: Recording, revision: int, time_us: int, parent: str, limits: ServiceLimits
+def commit_of(
+    terms: CommitTerms, revision: int, time_us: int, parent: str, limits: ServiceLimits
 ) -> tuple[CommitRecord, dict[str, DocumentRecord]]:
     """The commit, and the documents that it leaves, by key.
 
     Raises AboveLimit where it takes more than the history holds of one.
     """
-    request, drafts = of.request, of.drafts
+    request, drafts = terms.request, terms.drafts
     stamp = Stamp(revision, time_us, request.commit_id)
     changed = drafts.changed()
     each = {
-        key: _recorded(drafts.found(key), key, draft, stamp, with_value=False)
+        key: _change_and_document(drafts.found(key), key, draft, stamp, with_value=False)
         for key, draft in changed.items()
     }
     commit = CommitRecord(
@@ -67,24 +69,24 @@ def recorded(
         author=request.author,
         message=request.message,
         idempotency=request.idempotency,
-        attempts=of.attempt,
+        attempts=terms.attempt,
         changes=tuple([change for change, _ in each.values()]),
-        succeeded=of.succeeded,
-        rebased_from=of.rebased_from,
+        succeeded=terms.succeeded,
+        rebased_from=terms.rebased_from,
         deletes_catalog=request.deletes_catalog,
         skipped=drafts.skipped,
         left_out=drafts.left_out,
         parent=parent,
     )
     after = [document for _, document in each.values()]
-    due = _values_due(request, of.edits, commit, after, limits)
+    due = _values_due(request, terms.edits, commit, after, limits)
     if due:
         each |= {
-            key: _recorded(drafts.found(key), key, changed[key], stamp, with_value=True)
+            key: _change_and_document(drafts.found(key), key, changed[key], stamp, with_value=True)
             for key in due
         }
         commit = replace(commit, changes=tuple([change for change, _ in each.values()]))
-    size_bytes = record_bytes(request, of.edits, commit)
+    size_bytes = record_bytes(request, terms.edits, commit)
     _refuse_heavy(size_bytes, limits.stored_bytes_max)
     commit = replace(commit, size_bytes=size_bytes)
     return commit, {key: document for key, (_, document) in each.items()}
@@ -98,7 +100,7 @@ class Stamp(msgspec.Struct, frozen=True):
     commit_id: str
 
 
-def _recorded(
+def _change_and_document(
     found: DocumentRecord | None, key: str, draft: Draft, stamp: Stamp, *, with_value: bool
 ) -> tuple[ChangeRecord, DocumentRecord]:
     """The change that the commit records for the ``draft`` of ``key``, where there was a document

@@ -107,7 +107,7 @@ class _Doors:
 class GatewayFlask(Flask):
     """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
 
-    It is a ``gateway.server.exchange.ServedApplication``.
+    It is a ``gateway.server.exchange.ServedApp``.
     """
 
     begin_stop: Callable[[], None]

@@ -30,7 +30,7 @@ from werkzeug.exceptions import BadRequest, ClientDisconnected
 from gateway.limits import ConnectionLimits
 from gateway.server.bodies import BodiesUnderWay
 from gateway.server.connection_limits import UntakenAnswers
-from gateway.server.exchange import Environ, ServedApplication
+from gateway.server.exchange import Environ, ServedApp
 from gateway.server.parsing import RequestBody
 
 # Any other refusal of the parser is 400 malformed_request.
@@ -139,7 +139,7 @@ class CheckedBodies:
     `limits` bound all bodies that this process receives at a time.
     """
 
-    def __init__(self, application: ServedApplication, limits: ConnectionLimits) -> None:
+    def __init__(self, application: ServedApp, limits: ConnectionLimits) -> None:
         self.application = application
         self._under_way = BodiesUnderWay(limits)
 

@@ -26,8 +26,8 @@ Environ = dict[str, Any]
 Wsgi = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
-class ServedApplication(Protocol):
-    """What the server serves: a WSGI application, and what it asks of it besides.
+class ServedApp(Protocol):
+    """The app as the server knows it: it speaks WSGI, and answers what the server asks besides.
 
     ``memory`` is what its requests share. The server makes room where that is short.
     """

@@ -30,7 +30,7 @@ from gateway.metrics import shared
 from gateway.server.announcement import Announcement
 from gateway.server.broken_requests import CheckedBodies
 from gateway.server.connection_limits import UntakenAnswers
-from gateway.server.exchange import ServedApplication
+from gateway.server.exchange import ServedApp
 from gateway.server.parsing import HEADER_BYTES_MAX
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
@@ -57,7 +57,7 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Prints one line when ready.
 
     `application` is `module:function`; each worker calls the function with the settings and gets an
-    `ServedApplication`. Requests under way at the signal are finished, for `graceful_timeout_s`; a
+    `ServedApp`. Requests under way at the signal are finished, for `graceful_timeout_s`; a
     second SIGINT ends them. The embedded MongoDB stops after the last worker. Raises `ServerError`
     where the address or MongoDB can't be had.
     """
@@ -202,7 +202,7 @@ class _Server(BaseApplication):
     def load(self) -> Any:
         module, _, function = self._application.partition(":")
         settings = self._settings
-        create: Callable[[Settings], ServedApplication] = getattr(import_module(module), function)
+        create: Callable[[Settings], ServedApp] = getattr(import_module(module), function)
         return CheckedBodies(create(settings), limits_of(settings).connections)
 
     def _place_worker(self, arbiter: Arbiter, worker: Any) -> None:

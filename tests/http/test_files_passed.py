@@ -3,6 +3,7 @@ often it goes from one to another."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
@@ -12,9 +13,11 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
+from werkzeug.test import TestResponse
 
 import gateway
 from gateway.http import create_app
+from gateway.http.wire.headers import APPLY, LINES
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService, ServiceLimits
 from gateway.state import write_out
@@ -85,30 +88,74 @@ class StandingStill(ThreadRuntime):
         return 0.0
 
 
-def test_a_write_passes_few_files_and_a_read_fewer(
-    follow: Follow, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """``pytest -s`` prints the way of a PATCH."""
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def catalog(
+    store: MemoryStore, follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Catalog]:
+    """With a document {"n": 0} at 1. Made while it is followed, so that its threads are, too."""
+    assert follow
     logging.disable(logging.INFO)  # an earlier test may have set up the log, as a service does
-    request.addfinalizer(lambda: logging.disable(logging.NOTSET))
     monkeypatch.setattr(write_out, "_LINGER_S", 0.0)  # the clock stands still
-    # Made here, so that its threads are watched too.
-    store = MemoryStore()
     made = GatewayService(store, StandingStill(), ServiceLimits())
     catalog = Catalog(create_app(made).test_client(), "c")
     catalog.put({"n": 0})
     wait_until(lambda: bool(store.last_written({"c": [1]})))
+    yield catalog
+    logging.disable(logging.NOTSET)
 
-    def patch() -> None:
-        catalog.patch({"op": "replace", "path": "/n", "value": 1})
+
+def patch(catalog: Catalog) -> TestResponse:
+    answer: TestResponse = catalog.patch({"op": "replace", "path": "/n", "value": 1})
+    return answer
+
+
+def apply(catalog: Catalog) -> TestResponse:
+    path = catalog.document("k")
+    return catalog.client.patch(
+        path, json={"n": 1}, query_string="conflict=force", content_type=APPLY
+    )
+
+
+def bulk_line(catalog: Catalog) -> TestResponse:
+    line = {"catalog": "c", "key": "k", "op": "merge", "value": {"n": 1}}
+    return catalog.client.post("/v1/bulk", data=json.dumps(line) + "\n", content_type=LINES[0])
+
+
+@pytest.mark.parametrize(
+    ("write", "files_max", "changes_max"),
+    [(patch, 37, 232), (apply, 43, 272), (bulk_line, 44, 300)],
+)
+def test_a_write_passes_few_files(
+    follow: Follow,
+    catalog: Catalog,
+    store: MemoryStore,
+    write: Callable[[Catalog], TestResponse],
+    files_max: int,
+    changes_max: int,
+) -> None:
+    """``pytest -s`` prints its way."""
+
+    def call() -> None:
+        assert write(catalog).status_code == 200
         wait_until(lambda: bool(store.last_written({"c": [2]})))
 
-    patched = follow(patch, here=False)
-    print(patched, f"{len(patched.files)} files, {patched.changes} changes of file", sep="\n\n")
+    trip = follow(call, here=False)
+    print(
+        trip,
+        f"{write.__name__}: {len(trip.files)} files, {trip.changes} changes of file",
+        sep="\n\n",
+    )
     # Those of threads, too.
-    assert {"gateway/commit/round.py", "gateway/state/write_out.py"} <= {*patched.files}
-    assert len(patched.files) <= 37, patched.files
-    assert patched.changes <= 230, str(patched)
-    # A read has no thread but its own; what the write left to others goes on meanwhile.
+    assert {"gateway/commit/round.py", "gateway/state/write_out.py"} <= {*trip.files}
+    assert len(trip.files) <= files_max, trip.files
+    assert trip.changes <= changes_max, str(trip)
+
+
+def test_a_read_passes_fewer(follow: Follow, catalog: Catalog) -> None:
     read = follow(catalog.get, here=True)
     assert len(read.files) <= 25, read.files

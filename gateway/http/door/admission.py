@@ -147,9 +147,6 @@ class _Seat:
             self._among.claim(holder, self._size)
         self._holder = holder
 
-    def is_among(self, kind: InFlight) -> bool:
-        return self._among is kind
-
     def leave(self) -> None:
         if self._size is not None:
             self._among.leave(self._holder, self._size)
@@ -177,13 +174,12 @@ class Admission:
             if environ["PATH_INFO"].startswith("/v1/"):
                 return self._fed(environ, start_response)
             return self._application(environ, start_response)
-        seat = _Seat(among)
+        context, seat = context_of(environ), _Seat(among)
         try:
-            self._admit(environ, among, seat)
+            self._admit(context, among, seat)
         except Full as full:
-            refused = problem_answer(_refusal(full), context_of(environ))
-            return refused(environ, start_response)
-        held = self._held(environ, seat)
+            return problem_answer(_refusal(full), context)(environ, start_response)
+        held = self._held(context, among, seat)
         try:
             held.answer = answer = self._application(environ, start_response)
             if held.account is not None and isinstance(answer, tuple):
@@ -193,16 +189,16 @@ class Admission:
             raise
         return held
 
-    def _held(self, environ: Environ, seat: _Seat) -> Held:
-        if seat.is_among(self._bulk):  # lines in large numbers, with bounds of their own
+    def _held(self, context: Context, among: InFlight, seat: _Seat) -> Held:
+        if among is self._bulk:  # lines in large numbers, with bounds of their own
             return Held(seat, None)
-        account = context_of(environ).account = self._memory.account()
+        account = context.account = self._memory.account()
         work_for(account)
         return Held(seat, account)
 
     def _fed(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """A feed, which has no seat here, and an account like any other."""
-        held = self._held(environ, _Seat(self._reads))
+        held = self._held(context_of(environ), self._reads, _Seat(self._reads))
         try:
             held.answer = self._application(environ, start_response)
         except BaseException:
@@ -210,12 +206,14 @@ class Admission:
             raise
         return held
 
-    def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
-        context_of(environ).seat = seat
-        if among is self._writes and _has_body(environ):
-            among.refuse_if_full(declared_bytes(environ) or 0)  # taken when the body is there
-        else:
-            seat.take(0)
+    def _admit(self, context: Context, among: InFlight, seat: _Seat) -> None:
+        context.seat = seat
+        if among is self._writes and context.method != "DELETE":
+            size = declared_bytes(context.environ)
+            if size != 0:  # it has a body, and takes its seat when that is there
+                among.refuse_if_full(size or 0)
+                return
+        seat.take(0)
 
     def _kind(self, environ: Environ) -> InFlight | None:
         """The requests among which this one counts; None if it isn't counted here."""
@@ -344,8 +342,3 @@ def _close_forgotten() -> None:
 def _is_feed(path: str) -> bool:
     # /v1/catalogs/{catalog}/changes: the path is still encoded, so that names hold no slash.
     return path.endswith("/changes") and path.count("/") == 4
-
-
-def _has_body(environ: Environ) -> bool:
-    """Whether the request has a body that will be read."""
-    return environ["REQUEST_METHOD"] != "DELETE" and declared_bytes(environ) != 0
