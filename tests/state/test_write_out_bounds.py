@@ -7,7 +7,7 @@ import pytest
 
 from gateway.decide.edits import KeyEdit
 from gateway.limits import ServiceLimits
-from gateway.meters import NoMeters
+from gateway.meters import Meters
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.state import write_out
@@ -87,7 +87,7 @@ def test_what_fails_for_a_catalog_alone_is_tried_again_with_half_of_its_commits(
     assert findings(store, "c") == []
 
 
-class Broken(NoMeters):
+class Broken(Meters):
     """Fails once for each writer."""
 
     def __init__(self) -> None:
