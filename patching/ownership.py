@@ -190,11 +190,16 @@ def taken_over(
 def require_fit(owners: OwnerTree | None, content: Document, lists: Lists, limits: Limits) -> None:
     """LimitExceeded where the owners of a document would be too many if these were its lists: what
     is in a list is whose the array was. For a document that comes where there are others."""
-    if owners is None or not lists:
-        return
+    if owners is not None and lists:
+        refuse_many(owners, fitted(owners, content, lists), limits, plain=True)
+
+
+def fitted(owners: OwnerTree | None, content: Document, lists: Lists) -> OwnerTree | None:
+    """`owners` as the rules for lists have it by now: what is in a new list is whose the array was,
+    and an array that is none any more is theirs who owned something in it."""
     work = _Work(owners, Ownership("", 0), "refuse", frozenset())
     work.start(content, lists)
-    refuse_many(owners, work.fitted_owners, limits, plain=True)
+    return work.fitted_owners
 
 
 class _Work:

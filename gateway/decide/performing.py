@@ -49,7 +49,7 @@ from gateway.decide.edits import (
 from gateway.decide.guards import require_editable, require_readable
 from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
-from gateway.decide.reverting import Revert, reverted
+from gateway.decide.reverting import Revert, Undoing, reverted
 from gateway.errors import (
     ChangedSince,
     CommitError,
@@ -285,12 +285,11 @@ class RequestDrafts:
 
     def _reverted(self, key: str, draft: Draft, edit: Revert) -> Draft:
         found = self._document_of(key)
-        revision = 0 if found is None else found.revision
-        try:
-            limits, lists = self._limits.patch, self._lists.lists_of(key)
-            after, disputed, skipped = reverted(edit, key, draft, revision, limits, lists)
-        except PatchError as error:
-            raise self._refusal_for(key, error) from error
+        last = 0 if found is None else found.revision
+        lists = self._lists.lists_of(key)
+        terms = Undoing(self._author, self._revision, last, self._limits.patch, lists)
+        settled = self._with_owners(key, draft)
+        after, disputed, skipped = self._tried(key, lambda: reverted(edit, key, settled, terms))
         if after.attributes is not None:
             self._checked(key, after.attributes)
         self._disputed += disputed

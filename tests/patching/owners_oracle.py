@@ -170,3 +170,34 @@ def written(owned, before, after, author, revision, lists=no_lists):
             left = [each for each in above if not is_empty(now[each], each, lists)]
             found |= {each: {me: revision} for each in left}
     return found
+
+
+def restored(base, target, now, after, author, revision, kept=(), lists=no_lists):
+    """The owners after a revert; each of `base`, `target` and `now` is (document, owners)."""
+    was, there, left = (
+        {} if each is GONE else leaves(each, (), lists) for each in (target[0], now[0], after)
+    )
+    since = {
+        tokens: {name: at for name, at in names.items() if base[1].get(tokens, {}).get(name) != at}
+        for tokens, names in now[1].items()
+    }
+    since = {tokens: names for tokens, names in since.items() if names}
+    plain, of_those_since = (
+        written(owned, now[0], after, author, revision, lists) for owned in (now[1], since)
+    )
+    found = {}
+    for tokens, value in left.items():
+        mine = plain.get(tokens, {})
+        if tokens in was and same(was[tokens], value) and not forced(tokens, kept):
+            then, wanted, held = (each[1].get(tokens, {}) for each in (base, target, now))
+            if tokens in there and same(there[tokens], value):
+                undone = {name: at for name, at in then.items() if wanted.get(name) != at}
+                mine = {name: at for name, at in held.items() if undone.get(name) != at}
+                for name, at in wanted.items():
+                    if then.get(name) != at:
+                        mine.setdefault(name, at)
+            else:
+                mine = wanted or of_those_since.get(tokens, {})
+        if mine:
+            found[tokens] = dict(mine)
+    return found

@@ -145,3 +145,9 @@ def revert_what_was_read(edit: Any, key: str, draft: Draft, *given: Any) -> Any:
 def dispute_nothing(*given: Any) -> Any:
     after, _, skipped = reverted(*given)
     return after, [], skipped
+
+
+def give_nothing_back(edit: Any, key: str, draft: Draft, *given: Any) -> Any:
+    """As if a revert were a plain write."""
+    after, *others = reverted(edit, key, draft, *given)
+    return replace(after, owners=draft.owners, owned=draft.content), *others

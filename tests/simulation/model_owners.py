@@ -6,7 +6,7 @@ come to is told by the oracle of the patch library's tests, which shares no code
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,24 @@ def written(
     owners = fitted(owners, before, lists)
     at = rules(sound(lists, before, after))
     found: Owners = oracle.written(owners, before, after, author, revision, at)
+    return found
+
+
+def restored(
+    base: Any,
+    target: Any,
+    now: Any,
+    after: Any,
+    author: str,
+    revision: int,
+    kept: Collection[Tokens],
+    lists: Lists,
+) -> Owners:
+    """After a revert by ``author``, which made ``after`` of ``now``; ``base``, ``target`` and
+    ``now`` are (content, attributes, owners)."""
+    states = [(each[0], fitted(each[2], each[0], lists)) for each in (base, target, now)]
+    at = rules(sound(lists, *(each[0] for each in states), after))
+    found: Owners = oracle.restored(*states, after, author, revision, kept, at)
     return found
 
 

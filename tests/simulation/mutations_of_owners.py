@@ -87,4 +87,10 @@ OWNING: Mapping[str, Mutation] = {
         (performing, "reverted", breakages.dispute_nothing),
         adjust=reverting,
     ),
+    "reverts-give-back": mutation(
+        "a change that is undone gives back what it took over",
+        "owners untrue-commit untrue-no-op",
+        (performing, "reverted", breakages.give_nothing_back),
+        adjust=reverting,
+    ),
 }
