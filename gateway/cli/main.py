@@ -41,9 +41,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "Send what a manager wants of documents, and have it own that.",
     ),
     "owners": CommandEntry(
-        f"{_HERE}.apply",
+        f"{_HERE}.owner_commands",
         "owners",
-        "List who owns what of a document, and since which revision.",
+        "List who owns what of a document, and give fields back.",
     ),
     "diff": CommandEntry(f"{_HERE}.diff", "diff", "Show the differences between two revisions."),
     "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),

@@ -261,6 +261,9 @@ def _remove_contradictions(case: Case[Any]) -> None:
         del case.headers[one_of(_ENTITY_TAGS, seed)]
     if "revision" in case.query and "at" in case.query:
         del case.query[one_of(("revision", "at"), case.query["at"])]
+    if "pointer" in case.query:
+        case.query.pop("manager", None)
+        case.query.pop("prune", None)
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)

@@ -150,6 +150,29 @@ def released(document, owned, manager, lists=no_lists):
     return built(flat, lists), owned
 
 
+def given_back(owned, places, author):
+    """The owners after `author`, None: an admin, gave back what it owns by plain writes; None where
+    that is refused."""
+    found, refused = {}, set(places)
+    others = {}
+    for tokens, names in owned.items():
+        plain = {name for name, by_write in names if by_write}
+        mine = plain if author is None else plain & {author}
+        meant = [each for each in places if tokens[: len(each)] == each]
+        left = dict(names)
+        if meant:
+            left = {n: at for n, at in names.items() if not (n[1] and n[0] in mine)}
+            if mine:
+                refused -= set(meant)
+            for each in meant:
+                others.setdefault(each, set()).update(plain - mine)
+        if left:
+            found[tokens] = left
+    if any(others.get(each) for each in refused):
+        return None
+    return found
+
+
 def written(owned, before, after, author, revision, lists=no_lists):
     """The owners after a plain write."""
     me = (author, True)

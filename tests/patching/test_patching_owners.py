@@ -36,7 +36,7 @@ from patching import (
 )
 from patching.errors import ListViolation
 from patching.owners import Ownership, OwnerTree, change_between, changed_owners
-from patching.ownership import OwnedByOthers, apply_wanted, let_go, taken_over
+from patching.ownership import OwnedByOthers, apply_wanted, give_back, let_go, taken_over
 from patching.part_digests import owned_digest, owned_digests, part_digest
 from patching.restoring import Owned, restored
 from tests.cases import cases
@@ -100,6 +100,8 @@ class World:
             self.write(random)
         elif self.owners is not None:
             self.let_go(random.choice(MANAGERS))
+        if self.owners is not None and random.random() < 0.2:
+            self.give_back(random)
         self.check(before)
         if self.content is not ABSENT:
             for manager in MANAGERS:
@@ -244,10 +246,39 @@ class World:
 
     def let_go(self, manager: str) -> None:
         expected, owned = oracle.released(self.content, self.owned, manager, self.plain_lists)
+        by_writes = any((manager, True) in names for names in self.owned.values())
+        if by_writes and manager not in self.owners.managers():
+            with pytest.raises(OwnedByOthers):
+                let_go(self.content, self.owners, manager, lists=self.lists)
+            return
         done = let_go(self.content, self.owners, manager, lists=self.lists)
         assert equal(self.ordered(done.content), self.ordered(expected))
         assert flat(done.owners) == owned
         self.content, self.owners = done.content, done.owners
+
+    def give_back(self, random: Random) -> None:
+        author = random.choice([*MANAGERS, None])
+        places = random.sample([*self.owned, (), ("a",)], random.choice([1, 1, 2]))
+        expected = oracle.given_back(self.owned, places, author)
+        try:
+            done = give_back(
+                self.content,
+                self.owners,
+                list(map(join_pointer, places)),
+                author=author,
+                lists=self.lists,
+            )
+        except OwnedByOthers as error:
+            done, refusal = None, error
+        if done is None:
+            assert expected is None
+            assert all(owner.plain for each in refusal.contested for owner in each.owners)
+            return
+        assert done.content is self.content
+        assert flat(done.owners) == expected
+        if expected == self.owned:
+            assert done.owners is self.owners
+        self.owners = done.owners
 
     def check(self, content_before) -> None:
         there = {}

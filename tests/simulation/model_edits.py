@@ -10,7 +10,17 @@ from typing import Any
 from .asks import SETTINGS, Action
 from .gone import GONE
 from .model_lists import NO_LISTS, Lists, wrong
-from .model_owners import NOBODY, Owners, Place, applied, fitted, released, restored, written
+from .model_owners import (
+    NOBODY,
+    Owners,
+    Place,
+    applied,
+    fitted,
+    given_back,
+    released,
+    restored,
+    written,
+)
 from .model_patches import Misfit, merged, operated, operated_by_key
 from .model_reverts import undone
 
@@ -97,7 +107,7 @@ class Drafts:
             self._replace(action.value, {})
         elif action.deed == "replace-range":
             self._replace(*action.value)
-        elif action.deed in ("apply", "let-go"):
+        elif action.deed in ("apply", "let-go", "give-back"):
             self._own(action)
         elif action.deed == "undo":
             self._undo(action)
@@ -134,6 +144,9 @@ class Drafts:
             if content is None:
                 raise RefusedEdit("patch_does_not_fit", places)
             self.skipped |= places
+        elif action.deed == "give-back":
+            after = given_back(fitted(owners, content, self._lists), action.value)
+            owners = owners if after == fitted(owners, content, self._lists) else after
         elif any((action.value[0], False) in names for names in owners.values()):
             manager, prune = action.value
             owners = fitted(owners, content, self._lists)

@@ -62,6 +62,13 @@ def released(content: Any, owners: Owners, manager: str, lists: Lists) -> tuple[
     return ordered(after, content, lists=lists), owned
 
 
+def given_back(owners: Owners, places: Collection[Tokens]) -> Owners:
+    """After an admin gave back what plain writes own at and below ``places``. Owners as
+    ``fitted``."""
+    found: Owners = oracle.given_back(owners, places, None)
+    return found
+
+
 def written(
     owners: Owners, before: Any, after: Any, author: str, revision: int, lists: Lists
 ) -> Owners:

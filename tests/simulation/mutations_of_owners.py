@@ -75,6 +75,12 @@ OWNING: Mapping[str, Mutation] = {
         (performing, "owning", breakages.own_since_now),
         adjust=owning,
     ),
+    "give-back-own": mutation(
+        "giving back takes nothing from managers",
+        "owners untrue-commit untrue-no-op",
+        (performing, "given_back", breakages.give_all_back),
+        adjust=owning,
+    ),
     "reverts-on-now": mutation(
         "a revert is done to the document as it is, whatever it read",
         "untrue-commit",

@@ -8,6 +8,7 @@ Of each commit of one edit, from the documents before and after it:
 - what goes by letting go is what the manager alone owned, all of that and nothing else;
 - a plain write leaves the owners of what it doesn't change; what it changes of theirs is its
   author's; and what nobody owned stays nobody's;
+- who gives back changes no value, and takes only plain writes' ownership of what is named;
 - what a revert gives back was owned so before, with the value that it has then.
 
 An empty object is left out of some of it: it ends by itself where there are members. Items of lists
@@ -16,7 +17,7 @@ are told apart by their keys, which stay as long as anything else is left of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +102,8 @@ def _disrespectful(ask: Ask, before: Owned | None, after: Owned) -> Iterator[str
     elif action.deed == "let-go":
         yield from _of_manager(action.value[0], before, after)
         yield from _let_go(action.value[0], before, after)
+    elif action.deed == "give-back":
+        yield from _of_giver(action.value, before, after)
     elif action.deed in ("put", "patch", "edit", "merge"):
         yield from _of_plain(ask.label, before, after)
 
@@ -151,6 +154,16 @@ def _pruned(ledger: Ledger, ask: Ask, before: Owned) -> Iterator[Violation]:
     if not (prune and alone and before.owners.keys() == before.leaves.keys()):
         detail = f"{ledger.catalog} {ask.label}: {before} is gone"
         yield Violation("owners", detail)
+
+
+def _of_giver(places: Collection[Tokens], before: Owned, after: Owned) -> Iterator[str]:
+    if before.leaves != after.leaves:
+        yield f"{before.leaves} was given back, and is {after.leaves}"
+    for tokens, names in before.owners.items():
+        is_named = any(tokens[: len(each)] == each for each in places)
+        left = {name: since for name, since in names.items() if not (is_named and name[1])}
+        if left != after.owners.get(tokens, {}):
+            yield f"{tokens} was owned by {names}, and is by {after.owners.get(tokens)}"
 
 
 def _of_plain(author: str, before: Owned, after: Owned) -> Iterator[str]:

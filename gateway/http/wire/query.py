@@ -166,7 +166,10 @@ APPLY_PARAMETERS: Final = _schema(
     force=fields.List(fields.String()),
 )
 LET_GO_PARAMETERS: Final = _schema(
-    **WRITE_PARAMETERS.fields, manager=_MANAGER, prune=_Parsed(_switch, load_default=False)
+    **WRITE_PARAMETERS.fields,
+    manager=_MANAGER,
+    prune=_Parsed(_switch, load_default=False),
+    pointer=fields.List(fields.String()),
 )
 # A page of commits above revision ``after``, of one document if ``key`` is given.
 # Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.
@@ -179,6 +182,15 @@ COMMITS_PARAMETERS: Final = _schema(
     since=_Parsed(timestamp_us, load_default=None),
     until=_Parsed(timestamp_us, load_default=None),
     newest_first=_Parsed(_switch, load_default=False),
+)
+# What was taken over from manager ``lost_by``; of the commit below ``before`` the keys behind
+# ``after_key``.
+LOSSES_PARAMETERS: Final = _schema(
+    lost_by=_Parsed(_manager, required=True, error_messages={"required": "it is missing"}),
+    after=_AFTER,
+    before=_Parsed(partial(whole_number, minimum=1), load_default=None),
+    after_key=_TEXT,
+    limit=_LIMIT,
 )
 # A page of what two revisions have otherwise, of keys above ``after``.
 DIFFERENCES_PARAMETERS: Final = _schema(**_SPAN, prefix=_TEXT, after=_TEXT, limit=_LIMIT)
