@@ -83,7 +83,7 @@ class Part:
         if if_none_match is not None:
             headers["If-None-Match"] = tag_list(if_none_match)
         path = self._catalog_path + self._rest(key)
-        answer = self._calls.get(path, time_query(revision, at), headers, timeout_s)
+        answer = self._calls.get(path, time_query(revision, at), headers, timeout_s, brief=True)
         if answer.status != 304:
             return parse_document(key, answer)
         if isinstance(if_none_match, Document):
@@ -282,6 +282,7 @@ class Part:
             if_match=if_match,
             if_absent=if_absent,
             rebase=rebase,
+            brief=True,
         )
         return parse_written(key, answer)
 
@@ -354,6 +355,7 @@ class Owning:
             if_absent=if_absent,
             rebase=rebase,
             query=[*_named(manager), *query],
+            brief=True,
         )
         return parse_written(key, answer)
 
@@ -362,7 +364,7 @@ class Owning:
     ) -> tuple[LeafOwners, ...]:
         """The document's leaves that have owners, by pointer; as it is, or as it was. NotFound."""
         path = f"{self._catalog_path}/owners/{segment(key)}"
-        content = self._calls.get(path, time_query(revision, at)).json()
+        content = self._calls.get(path, time_query(revision, at), brief=True).json()
         with expecting("list of owners"):
             return msgspec.convert(content["owners"], tuple[LeafOwners, ...])
 
@@ -408,6 +410,7 @@ class Owning:
             terms,
             if_match=if_match,
             query=query,
+            brief=True,
         )
         return parse_written(key, answer)
 

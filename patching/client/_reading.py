@@ -287,7 +287,7 @@ class ExportStream(Closable):
         try:
             yield from ijson.kvitems(self._response, "metadata", use_float=True)
         except (ijson.JSONError, HTTPError, OSError) as error:
-            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from error
+            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from None
         finally:
             self.close()
 
