@@ -31,7 +31,7 @@ class Side:
 @click.argument("key", type=KEY, required=False)
 @click.argument("first", metavar="[REV1|@FILE]", required=False)
 @click.argument("second", metavar="[REV2]", required=False)
-@click.option("--patch", "as_patch", is_flag=True, help="Print a patch, for `gateway patch`.")
+@click.option("--patch", "as_patch", is_flag=True, help="Print a patch, for gateway patch.")
 @click.option("--attributes", is_flag=True, help="Compare the document's attributes instead.")
 @click.option(
     "--from",

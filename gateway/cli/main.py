@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import get_completion_class
 
+from gateway.access.principal import subject_prefix
 from gateway.cli.token_commands import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import REMOVED, SettingRow, flag_of
@@ -100,7 +101,7 @@ class LazyGroup(OneLineGroup):
 
 def _flag(row: SettingRow) -> Callable[..., Any]:
     """The setting's flag; the table, not click, parses its text."""
-    text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+    text = row.help_in_terminal
     if isinstance(row.make_default(), bool):
         names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
         return click.option(names, row.name, default=None, help=text)
@@ -224,15 +225,19 @@ main.add_command(token)
 def settings_listing(resolved: Resolved) -> str:
     """One line for each setting: name, effective value without secrets, source."""
     rows = [
-        (
-            row.name,
-            row.show(getattr(resolved.settings, row.name)) or "-",
-            resolved.sources[row.name],
-        )
+        (row.name, _effective(resolved.settings, row), resolved.sources[row.name])
         for row in SETTINGS
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {at}\n" for name, value, at in rows)
+
+
+def _effective(settings: Settings, row: SettingRow) -> str:
+    """What holds, also where it follows from other settings; - where there is none."""
+    if row.name == "jwt_subject_prefix":
+        prefix = subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix)
+        return "-" if prefix is None else prefix or '""'
+    return row.show(getattr(settings, row.name)) or "-"
 
 
 def settings_markdown() -> str:

@@ -29,7 +29,7 @@ class _ShowFirst(click.Group):
 def owners() -> None:
     """List who owns what of a document, and give fields back.
 
-    Without the name of a command, it is `show`: gateway owners CATALOG KEY.
+    Without the name of a command, it is show: gateway owners CATALOG KEY.
     """
 
 

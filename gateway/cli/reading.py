@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.command import ReadCommand, Session
+from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
 from patching.client import Catalog, Commit, Document, Gone, NotFound
 
@@ -104,7 +104,7 @@ _CHANGES_SHOWN: Final = 3
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as `watch` does.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as watch does.")
 @click.pass_obj
 def log(
     session: Session,
@@ -129,7 +129,8 @@ def log(
     commits: Iterable[Commit] = islice(_commits(session, of, after, key), limit)
     if last is not None:
         commits = deque(commits, maxlen=last)
-    _tell(session, commits)
+    if not _tell(session, commits) and key is not None:
+        _require_ever(of, key)
 
 
 @click.command("watch", cls=ReadCommand)
@@ -154,7 +155,7 @@ def watch(
     """Print commits as they are made.
 
     Each commit comes once and in order, as a line: a JSON object, or text for people on a terminal.
-    After an outage of the gateway, `watch` continues from its place. It ends when interrupted, when
+    After an outage of the gateway, watch continues from its place. It ends when interrupted, when
     its output is closed, or when its next commits were compacted away.
     """
     of = session.gateway.catalog(catalog)
@@ -180,9 +181,28 @@ def _follow(
         _tell(session, islice(feed, limit))
 
 
-def _tell(session: Session, commits: Iterable[Commit]) -> None:
+def _tell(session: Session, commits: Iterable[Commit]) -> int:
+    """How many there were."""
+    count = 0
     for commit in commits:
         session.output.record(commit, commit_line(commit))
+        count += 1
+    return count
+
+
+def _require_ever(of: Catalog, key: str) -> None:
+    """Raise Missing where no document ever was under the key, as far as history is kept."""
+    if of.several([key]).documents[key] is not None:
+        return
+    oldest = 0
+    try:
+        found = next(iter(of.commits(key=key, page_size=1)), None)
+    except Gone as error:
+        oldest = int(error.problem["oldest_revision"])
+        found = next(iter(of.commits(after=oldest, key=key, page_size=1)), None)
+    if found is None:
+        since = f" after revision {oldest}, where history begins" if oldest else ""
+        raise Missing(f"there never was a document {key!r} in {of.name!r}{since}")
 
 
 def _commits(session: Session, of: Catalog, after: int | None, key: str | None) -> Iterator[Commit]:

@@ -213,6 +213,12 @@ def test_a_token_can_have_a_time_to_live(served: Served) -> None:
     assert made.exit_code == 0
     assert "expires 20" in made.stderr
     assert made.stdout.count("\n") == 1
+    assert (
+        served.command(
+            "create", "--name", "d", "--grant", "read:*", "--expires-in", "20s"
+        ).exit_code
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,7 +305,7 @@ def test_a_client_needs_a_certificate_and_a_token_beside_it(
     guarded: Served, authority: Authority
 ) -> None:
     connection = guarded.connection(authority.sign("client"))
-    assert livez(connection) == b'{"status":"alive"}'
+    assert livez(connection) == b'{"status":"alive"}\n'
     connection.request("GET", "/v1/catalogs")
     assert connection.getresponse().status == 401
     connection.close()

@@ -100,3 +100,18 @@ def test_the_tables_at_the_top_list_all_commands() -> None:
     top = DOCS.read_text(encoding="utf-8").split("\n## ")[0]
     listed = re.findall(r"(?m)^\| \[`gateway (\w+)`\]\(#gateway-(\w+)\) \|", top)
     assert {name for name, anchor in listed if name == anchor} == set(commands())
+
+
+def helps(command: click.Command) -> str:
+    """All that is told of it in a terminal, with the commands of a group."""
+    texts = [command.help or "", command.get_short_help_str(1000)]
+    texts += [getattr(each, "help", None) or "" for each in command.params]
+    if isinstance(command, click.Group):
+        texts += [helps(each) for each in command.commands.values()]
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_help_is_text_for_a_terminal(name: str) -> None:
+    """No Markdown."""
+    assert "`" not in helps(commands()[name])
