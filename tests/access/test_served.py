@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.cli.liveness import is_alive
 from gateway.cli.main import main
 from gateway.server import ServerError, run
 from gateway.settings import Settings
@@ -309,6 +310,20 @@ def test_a_client_needs_a_certificate_and_a_token_beside_it(
     connection.request("GET", "/v1/catalogs")
     assert connection.getresponse().status == 401
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["served", "guarded"])
+def test_the_check_of_the_image_follows_the_address_and_tls(
+    kind: str, request: pytest.FixtureRequest, authority: Authority
+) -> None:
+    port = request.getfixturevalue(kind).gateway.port
+    tls = {"tls_certificate": authority.certificate, "tls_key": authority.certificate}
+    if kind == "guarded":
+        tls["tls_client_ca"] = authority.certificate
+    for host in ("127.0.0.1", "0.0.0.0"):
+        assert is_alive(Settings(bind=Address(host, port), **tls))
+    assert not is_alive(Settings(bind=Address("127.0.0.1", port)))  # it speaks TLS
+    assert not is_alive(Settings(bind=Address("127.0.0.1", 9), **tls))
 
 
 def test_without_a_certificate_of_the_authority_nobody_is_heard(
