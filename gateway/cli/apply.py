@@ -77,7 +77,7 @@ def apply(
         raise click.UsageError("--prefix and --prune are of many documents: give --file")
     run = _Run(session, catalog, {"manager": manager}, message=message, dry_run=dry_run)
     if path is not None:
-        entries = list(_entries(path, prefix))
+        entries = list(entries_of(path, prefix))
     else:
         entries = [ImportEntry(str(key), msgspec.Raw(msgspec.json.encode(wanted)))]
     run.apply(entries, conflict)
@@ -88,7 +88,7 @@ def apply(
     return run.report()
 
 
-def _entries(path: str, prefix: str) -> Iterator[ImportEntry]:
+def entries_of(path: str, prefix: str) -> Iterator[ImportEntry]:
     """Raises ImportFileError, and UsageError where there is no such file."""
     if path == "-" or not Path(path).is_dir():
         yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)

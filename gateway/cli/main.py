@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "put": CommandEntry(f"{_HERE}.writing", "put", "Create or replace a document."),
     "patch": CommandEntry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
     "delete": CommandEntry(f"{_HERE}.writing", "delete", "Delete a document."),
+    "edit": CommandEntry(f"{_HERE}.editing", "edit", "Change a document in an editor."),
     "apply": CommandEntry(
         f"{_HERE}.apply",
         "apply",
@@ -46,7 +47,16 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "owners",
         "List who owns what of a document, and give fields back.",
     ),
-    "diff": CommandEntry(f"{_HERE}.diff", "diff", "Show the differences between two revisions."),
+    "diff": CommandEntry(
+        f"{_HERE}.diff",
+        "diff",
+        "Show the differences between two revisions, or to files.",
+    ),
+    "explain": CommandEntry(
+        f"{_HERE}.schema_fields",
+        "explain",
+        "List the fields of a document by the schemas of its catalog.",
+    ),
     "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
     "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
     "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),

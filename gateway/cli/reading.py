@@ -24,6 +24,7 @@ from patching.client import Catalog, Commit, Document, Gone, NotFound
     "--with-token", is_flag=True, help="Print an object with the document, its token and revision."
 )
 @click.option("--prefix", help="List only names that begin with this.")
+@click.option("--contains", help="List only keys that contain this text, in upper or lower case.")
 @click.option("--values", is_flag=True, help="List documents and attributes along with the keys.")
 @click.pass_obj
 def get(
@@ -35,6 +36,7 @@ def get(
     attributes: bool,
     with_token: bool,
     prefix: str | None,
+    contains: str | None,
     values: bool,
 ) -> None:
     """Read a document, or list keys, or catalogs.
@@ -46,17 +48,21 @@ def get(
     require_one_time(revision, at)
     if key is None and (attributes or with_token):
         raise click.UsageError("--attributes and --with-token are of one document: give its KEY")
-    if key is not None and (prefix is not None or values):
-        raise click.UsageError("--prefix and --values are of a list: leave KEY out")
+    if key is not None and (prefix is not None or contains is not None or values):
+        raise click.UsageError("--prefix, --contains and --values are of a list: leave KEY out")
     if catalog is None:
-        if revision is not None or at is not None or values:
-            raise click.UsageError("--revision, --at and --values are of documents: give a CATALOG")
+        if revision is not None or at is not None or values or contains is not None:
+            raise click.UsageError(
+                "--revision, --at, --contains and --values are of documents: give a CATALOG"
+            )
         for head in session.gateway.catalogs(prefix=prefix or ""):
             shape = {"catalog": head.name, "revision": head.revision, "floor": head.floor}
             session.output.record({**shape, "time": head.time}, head.name)
     elif key is None:
         listing = session.gateway.catalog(catalog)
-        for document in listing.documents(prefix=prefix or "", revision=revision, at=at):
+        for document in listing.documents(
+            prefix=prefix or "", contains=contains or "", revision=revision, at=at
+        ):
             _list(session, document, values)
     else:
         document = session.part(catalog, attributes).get(key, revision=revision, at=at)

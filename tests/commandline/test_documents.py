@@ -128,6 +128,17 @@ def test_deleting(run: Commands, catalog: str) -> None:
     run("delete", catalog, "k")
 
 
+def test_keys_are_listed_that_contain_a_text(run: Commands, catalog: str) -> None:
+    for key in ("tables/orders", "views/Orders", "top"):
+        put(run, catalog, key, {"n": key})
+    found = run("get", catalog, "--contains", "orders").lines()
+    assert [each["key"] for each in found] == ["tables/orders", "views/Orders"]
+    values = run("get", catalog, "--contains", "ORD", "--prefix", "v", "--values").lines()
+    assert [each["value"] for each in values] == [{"n": "views/Orders"}]
+    run("get", catalog, "top", "--contains", "x", code=2)
+    run("get", "--contains", "x", code=2)
+
+
 def test_the_log_of_a_key_that_never_was_is_an_error(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", 1)
     put(run, catalog, "gone", 1)

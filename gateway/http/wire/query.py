@@ -71,9 +71,9 @@ def _conflict(text: str) -> str:
     return text
 
 
-def _digest(text: str) -> str:
-    if text != "digest":
-        raise ValueError("it must be 'digest', or be left out")
+def _selected(text: str) -> str:
+    if text not in ("digest", "key"):
+        raise ValueError("it must be 'digest' or 'key', or be left out")
     return text
 
 
@@ -123,16 +123,16 @@ READ_PARAMETERS: Final = _schema(**_READ)
 DOCUMENT_PARAMETERS: Final = _schema(**_READ_AS_OF)
 # A whole catalog, or the part of it whose keys begin with ``prefix``.
 EXPORT_PARAMETERS: Final = _schema(**_READ_AS_OF, prefix=_TEXT)
-# A page of documents with keys above ``after``, or those under the ``key`` parameters; or their
-# digests, of which a page has more; of those, the ones whose keys contain a text, or as folders.
-# With a ``manager``, the digests of its parts.
+# A page of documents with keys above ``after``, of those whose keys contain a text, or those under
+# the ``key`` parameters; or their digests, or their keys alone, of which a page has more, also as
+# folders. With a ``manager``, the digests of its parts.
 DOCUMENTS_PARAMETERS: Final = _schema(
     **_READ_AS_OF,
     prefix=_TEXT,
     after=_TEXT,
     limit=_Parsed(partial(whole_number, minimum=1, maximum=10_000), load_default=100),
     key=fields.List(fields.String(), load_default=None),
-    select=_Parsed(_digest, load_default=None),
+    select=_Parsed(_selected, load_default=None),
     manager=_Parsed(_manager, load_default=None),
     contains=_TEXT,
     delimiter=_TEXT,
