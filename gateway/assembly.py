@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from gateway.access.principal import subject_prefix
 from gateway.access.token_buckets import PrincipalLimits, Rate
 from gateway.commit.messages import ByMessages, message_handler
 from gateway.http import create_app
@@ -87,16 +88,10 @@ def authenticate(settings: Settings, store: TokenStore) -> Authenticate | None:
             audience=settings.jwt_audience or "",
             algorithms=settings.jwt_algorithms,
             grants_claim=settings.jwt_grants_claim,
-            prefix=_subject_prefix(settings),
+            prefix=subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix) or "",
         )
         verifiers.append(WebTokens(KeySet(fetch_from(settings.jwt_jwks_url)), trust))
     return BearerTokens(*verifiers)
-
-
-def _subject_prefix(settings: Settings) -> str:
-    if settings.jwt_subject_prefix is None:
-        return f"{settings.jwt_issuer}#"
-    return "" if settings.jwt_subject_prefix == "-" else settings.jwt_subject_prefix
 
 
 def _collect_less_often() -> None:

@@ -27,6 +27,7 @@ from gateway.read.differences import DifferenceReads
 from gateway.read.digests import DigestListing
 from gateway.read.history import EVERY, HistoryPage, HistoryReads, RevisionAt, TellCommits, Which
 from gateway.read.listing import Listing
+from gateway.read.losses import LossReads
 from gateway.read.partitions import PartitionPlanner
 from gateway.read.reverts import RevertReads
 from gateway.read.visibility import AclLookup
@@ -185,6 +186,11 @@ class GatewayService:
                 self._history.document_at_revision(catalog, key, revision), revision
             )
         )
+
+    @property
+    def losses(self) -> LossReads:
+        """What was taken over from managers."""
+        return LossReads(self._history, self._documents)
 
     def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
         """Which revision it was at that time; errors: ``HistoryReads.revision_at``."""

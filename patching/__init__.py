@@ -17,9 +17,10 @@ A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))
 package is not needed otherwise.
 
 What fewer programs need is in submodules: `ownership` gives a document what a *manager* wants of
-it, who then owns that, `owners` say who owns which leaf, and `part_digests` tell whether applying
-again would change anything; `footprints` are what a patch reads and writes; `list_declarations` and
-`list_rules` are the lists of a whole catalog; `merging` tells where a three-way merge is disputed.
+it, who then owns that, `restoring` gives leaves back when a change is undone, `owners` say who owns
+which leaf, and `part_digests` tell whether applying again would change anything; `footprints` are
+what a patch reads and writes; `list_declarations` and `list_rules` are the lists of a whole
+catalog; `merging` tells where a three-way merge is disputed.
 `values`, `pointers`, `operations`, `extended`, `errors` and `canonical_json` are what all of it is
 made of.
 

@@ -190,6 +190,12 @@ def tree_of(leaves: Iterable[tuple[Tokens, int]]) -> Tree:
     return root
 
 
+def tokens_of(tree: Tree) -> Iterator[Tokens]:
+    """Of each leaf, from the root."""
+    for tokens, _ in _leaves(tree):
+        yield tokens
+
+
 def places_of(tree: Tree) -> Iterator[int]:
     for _, place in _leaves(tree):
         yield place

@@ -29,20 +29,22 @@ The rules:
 
 A plain write knows no managers. It is told from the document before and after it: an owned leaf
 that it changed is its author's alone, marked as plain. So are the leaves of a container in the
-place of an owned leaf, and a leaf in the place of a container with owned leaves. An owned leaf that
-it removed is nobody's, and what nobody owned stays nobody's.
+place of an owned leaf, and a leaf in the place of a container with owned leaves. An owned leaf
+that it removed is nobody's, and what nobody owned stays nobody's. Whoever took a leaf over so can
+give it back (`give_back`): it keeps its value and loses that owner, so that the next apply may
+change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
 from patching._containers import Rules, changed, kind, members, owned_leaves, with_key, within
 from patching.errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
 from patching.list_rules import NO_LISTS, Lists
-from patching.owners import Ownership, OwnerTree, Set, Tree, canonical, places_of
+from patching.owners import Ownership, OwnerTree, Set, Tree, canonical, owners_of, places_of
 from patching.pointers import Tokens, is_within, join_pointer, split_pointer
 from patching.values import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal
 
@@ -65,17 +67,19 @@ class Contested:
 
 
 class OwnedByOthers(PatchConflict):
-    """What a manager wants differs from what others own: nothing was changed. At least one."""
+    """What a manager wants, or somebody gives up, is others': nothing was changed. At least one.
+
+    `hint`: what to do about it, if that isn't clear."""
 
     code = "owned_by_others"
 
-    def __init__(self, contested: tuple[Contested, ...]) -> None:
+    def __init__(self, contested: tuple[Contested, ...], hint: str = "") -> None:
         first = contested[0]
         owner = first.owners[0]
         how = "a plain write" if owner.plain else "an apply"
         more = f", and {len(contested) - 1} more" if len(contested) > 1 else ""
         super().__init__(
-            f"owned by {owner.manager!r} since revision {owner.since}, by {how}{more}",
+            f"owned by {owner.manager!r} since revision {owner.since}, by {how}{more}{hint}",
             pointer=first.pointer,
         )
         self.contested = contested
@@ -149,14 +153,68 @@ def let_go(
     """What becomes of `document` when `manager` wants nothing of it any more.
 
     Like applying {}, but that an emptied document isn't owned, and that nothing changes where the
-    manager owns nothing."""
+    manager owns nothing. OwnedByOthers where it owns nothing, but plain writes of the same name own
+    something: these aren't let go of, but given back."""
     if manager not in owners.managers():
+        by_writes = _plainly_owned(document, owners, lists, lambda name: name == manager)
+        if by_writes:
+            raise OwnedByOthers(tuple(by_writes), "; to give it back, name its pointer")
         return ApplyResult(document, owners)
     work = _Work(owners, Ownership(manager, 0), "refuse", frozenset())
     tree, content = work.released(work.start(document, lists), ABSENT, document, lists)
     if content is ABSENT and document is not ABSENT:
         content = {}
     return ApplyResult(content, work.owners(tree))
+
+
+def give_back(
+    document: Document,
+    owners: OwnerTree,
+    pointers: Iterable[str],
+    *,
+    author: str | None,
+    lists: Lists = NO_LISTS,
+) -> ApplyResult:
+    """`document`, of which `author` owns nothing by plain writes any more at and below `pointers`;
+    None: nobody does.
+
+    No value changes, and what applies own stays theirs. A leaf without another owner is nobody's:
+    the next apply may change it. OwnedByOthers for pointers where plain writes of others own
+    something, and none of the author's; nothing changes where none owns anything. InvalidPatch
+    where a pointer is none."""
+    places = frozenset(map(split_pointer, pointers))
+    found = fitted(owners, document, lists) or owners
+    after: dict[Tokens, Set] = {}
+    given: set[Tokens] = set()
+    for tokens, by in found.leaves():
+        after[tokens] = by
+        if is_within(tokens, places):
+            left = [each for each in by if not (each.plain and author in (None, each.manager))]
+            if len(left) < len(by):
+                after[tokens] = tuple(left)
+                given.update(tokens[:length] for length in range(len(tokens) + 1))
+    if author is not None and not places <= given:
+        plain = _plainly_owned(document, found, lists, lambda name: name != author)
+        left_over = places - given
+        others = [each for each in plain if is_within(split_pointer(each.pointer), left_over)]
+        if others:
+            raise OwnedByOthers(tuple(others), "; they or an admin can give it back")
+    return ApplyResult(document, owners_of(after) if given else owners)
+
+
+def _plainly_owned(
+    document: Document, owners: OwnerTree, lists: Lists, is_meant: Callable[[str], bool]
+) -> list[Contested]:
+    """The leaves that plain writes of such authors own."""
+    owners = fitted(owners, document, lists) or owners
+    if document is ABSENT:
+        return []
+    found = []
+    for tokens, place, value in owned_leaves(owners.of, document, lists):
+        by = tuple([each for each in owners.by[place] if each.plain and is_meant(each.manager)])
+        if by:
+            found.append(Contested(join_pointer(tokens), by, value, ABSENT, join_pointer(tokens)))
+    return found
 
 
 def taken_over(
@@ -190,11 +248,16 @@ def taken_over(
 def require_fit(owners: OwnerTree | None, content: Document, lists: Lists, limits: Limits) -> None:
     """LimitExceeded where the owners of a document would be too many if these were its lists: what
     is in a list is whose the array was. For a document that comes where there are others."""
-    if owners is None or not lists:
-        return
+    if owners is not None and lists:
+        refuse_many(owners, fitted(owners, content, lists), limits, plain=True)
+
+
+def fitted(owners: OwnerTree | None, content: Document, lists: Lists) -> OwnerTree | None:
+    """`owners` as the rules for lists have it by now: what is in a new list is whose the array was,
+    and an array that is none any more is theirs who owned something in it."""
     work = _Work(owners, Ownership("", 0), "refuse", frozenset())
     work.start(content, lists)
-    refuse_many(owners, work.fitted_owners, limits, plain=True)
+    return work.fitted_owners
 
 
 class _Work:

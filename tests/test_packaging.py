@@ -203,13 +203,14 @@ def test_the_command_is_installed() -> None:
 def test_the_image_runs_the_gateway_as_an_unprivileged_user() -> None:
     steps = instructions()
     assert [value for name, value in steps if name == "FROM"][1:], "built in a stage of its own"
-    assert dict(steps)["ENTRYPOINT"] == '["gateway", "serve"]'
+    assert dict(steps)["ENTRYPOINT"] == '["gateway"]'  # so that it runs all its commands
+    assert dict(steps)["CMD"] == '["serve"]'
     user = dict(steps)["USER"]
     assert user.isdecimal()
     assert user != "0"
     order = [name for name, _ in steps]
     assert order.index("USER") < order.index("ENTRYPOINT")
-    assert "/livez" in dict(steps)["HEALTHCHECK"]
+    assert "gateway.cli.liveness" in dict(steps)["HEALTHCHECK"]
     assert "mongod" not in " ".join(value for _, value in steps)
 
 

@@ -381,7 +381,10 @@ class TestEmbedded:
         self.mongod(embedded).kill()
         code, out, err = embedded.ended()
         assert (code, out) == (1, "")
-        assert err.splitlines()[-1].startswith("gateway: the embedded MongoDB ended")
+        # Where the other lines are JSON, the last one is.
+        last = json.loads(err.splitlines()[-1])
+        assert last["event"].startswith("the embedded MongoDB ended")
+        assert last["level"] == "critical"
 
 
 def test_a_full_disk_is_named_where_the_embedded_mongodb_can_not_go_on(

@@ -168,6 +168,25 @@ def test_a_variable_can_name_a_file_that_holds_the_value(
         resolve({})
 
 
+def test_the_effective_value_of_what_is_derived_is_shown() -> None:
+    """It was - where the prefix follows from the issuer, and where there is none."""
+
+    def shown(**flags: str) -> str:
+        lines = settings_listing(resolve(flags)).splitlines()
+        (line,) = (each for each in lines if each.startswith("jwt_subject_prefix "))
+        return line.split()[1]
+
+    issuer = {
+        "jwt_issuer": "https://issuer.example",
+        "jwt_audience": "gateway",
+        "jwt_jwks_url": "https://issuer.example/keys",
+    }
+    assert shown() == "-"
+    assert shown(**issuer) == "https://issuer.example#"
+    assert shown(**issuer, jwt_subject_prefix="-") == '""'
+    assert shown(**issuer, jwt_subject_prefix="sso:") == "sso:"
+
+
 def test_credentials_are_never_shown() -> None:
     resolved = resolve({"mongodb_uri": URI})
     listing = settings_listing(resolved)

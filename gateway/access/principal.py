@@ -140,3 +140,11 @@ def grant_text(grant: Grant) -> str:
 def _is_storable(text: str) -> bool:
     """Whether ``text`` can be the name of a catalog: UTF-8 has no lone surrogates."""
     return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def subject_prefix(issuer: str | None, setting: str | None) -> str | None:
+    """The text before a JWT's subject in its principal's name, by the setting `jwt_subject_prefix`:
+    what follows from the issuer if that is None, and none if it is "-". None: no issuer."""
+    if setting is None:
+        return None if issuer is None else f"{issuer}#"
+    return "" if setting == "-" else setting

@@ -1,4 +1,4 @@
-"""`gateway apply`: what a manager wants of documents; and `gateway owners`."""
+"""`gateway apply`: what a manager wants of documents."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from gateway.cli import exit_codes
-from gateway.cli.command import ClientCommand, ReadCommand, Session
+from gateway.cli.command import ClientCommand, Session
 from gateway.cli.exit_codes import explained
 from gateway.cli.importing import ImportEntry, format_of, read_entries, read_value
-from gateway.cli.names import CATALOG, KEY, require_one_time, time_options
+from gateway.cli.names import CATALOG, JSON, KEY
 from gateway.cli.output import error_line
 from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
 from patching.ownership import CONFLICTS
@@ -23,11 +23,12 @@ _TOLD_MAX = 20
 
 @click.command("apply", cls=ClientCommand)
 @click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY, required=False)
+@click.argument("wanted", type=JSON, required=False)
 @click.option(
     "-f",
     "--file",
     "path",
-    required=True,
     help="An export, lines with key and value (.ndjson, or - for standard input), or a folder:"
     " each .json file in it is what is wanted of the document that its path names.",
 )
@@ -51,7 +52,9 @@ _TOLD_MAX = 20
 def apply(
     session: Session,
     catalog: str,
-    path: str,
+    key: str | None,
+    wanted: Any,
+    path: str | None,
     manager: str,
     conflict: str,
     prefix: str,
@@ -61,12 +64,23 @@ def apply(
 ) -> int:
     """Send what a manager wants of documents, and have it own that.
 
+    Of one document: WANTED is a JSON object, @FILE, or - for standard input. Of many: give --file.
+
     What it wanted before and wants no longer goes, unless others own it. A document in which others
     own what is wanted otherwise is left alone and named, and the exit code is 4, unless --conflict
     says skip or force. Repeating an apply changes nothing.
     """
+    one = key is not None and wanted is not None
+    if one == (path is not None) or (key is not None) != (wanted is not None):
+        raise click.UsageError("give KEY and WANTED for one document, or --file for many")
+    if one and (prefix or prune):
+        raise click.UsageError("--prefix and --prune are of many documents: give --file")
     run = _Run(session, catalog, {"manager": manager}, message=message, dry_run=dry_run)
-    run.apply(list(_entries(path, prefix)), conflict)
+    if path is not None:
+        entries = list(entries_of(path, prefix))
+    else:
+        entries = [ImportEntry(str(key), msgspec.Raw(msgspec.json.encode(wanted)))]
+    run.apply(entries, conflict)
     if prune and not run.failed:
         run.prune(prefix)
     elif prune:
@@ -74,26 +88,7 @@ def apply(
     return run.report()
 
 
-@click.command("owners", cls=ReadCommand)
-@click.argument("catalog", type=CATALOG)
-@click.argument("key", type=KEY)
-@time_options
-@click.pass_obj
-def owners(session: Session, catalog: str, key: str, revision: int | None, at: str | None) -> None:
-    """List who owns what of a document, and since which revision.
-
-    One JSON object per leaf, or a line on a terminal.
-    """
-    require_one_time(revision, at)
-    for leaf in session.gateway.catalog(catalog).owners(key, revision=revision, at=at):
-        named = [
-            f"{each.manager}{' (plain)' * each.plain} since {each.since}" for each in leaf.owners
-        ]
-        shape = msgspec.to_builtins(leaf)
-        session.output.record(shape, f"{leaf.pointer or '(all)'}  {', '.join(named)}")
-
-
-def _entries(path: str, prefix: str) -> Iterator[ImportEntry]:
+def entries_of(path: str, prefix: str) -> Iterator[ImportEntry]:
     """Raises ImportFileError, and UsageError where there is no such file."""
     if path == "-" or not Path(path).is_dir():
         yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
@@ -103,6 +98,12 @@ def _entries(path: str, prefix: str) -> Iterator[ImportEntry]:
         key = file.relative_to(folder).as_posix().removesuffix(".json")
         if key.startswith(prefix):
             yield ImportEntry(key, read_value(file))
+
+
+def _owner(shape: dict[str, Any]) -> str:
+    """Who took a field over, how, and since when."""
+    how = "by a plain write" if shape["plain"] else "by an apply"
+    return f"{shape['manager']!r}, {how}, since revision {shape['since']}"
 
 
 class _Run:
@@ -148,7 +149,7 @@ class _Run:
             self.counts["changed" if answer.changed else "unchanged"] += 1
             for leaf in content.get("skipped", ()):
                 self.counts["skipped"] += 1
-                owners = ", ".join(each["manager"] for each in leaf["owners"])
+                owners = ", ".join(map(_owner, leaf["owners"]))
                 key = answer.line.subject["key"]
                 self._tell("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
 
+from gateway.cli.apply import entries_of
 from gateway.cli.command import Missing, ReadCommand, Session
+from gateway.cli.importing import ImportEntry
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
 from gateway.cli.output import operations, printable, readable
 from patching import ABSENT, NO_LISTS, Document, apply
-from patching.client import NotFound
+from patching.client import Catalog, NotFound
+from patching.client import Document as Read
 from patching.client.results import Difference
 
 
@@ -31,7 +34,7 @@ class Side:
 @click.argument("key", type=KEY, required=False)
 @click.argument("first", metavar="[REV1|@FILE]", required=False)
 @click.argument("second", metavar="[REV2]", required=False)
-@click.option("--patch", "as_patch", is_flag=True, help="Print a patch, for `gateway patch`.")
+@click.option("--patch", "as_patch", is_flag=True, help="Print a patch, for gateway patch.")
 @click.option("--attributes", is_flag=True, help="Compare the document's attributes instead.")
 @click.option(
     "--from",
@@ -43,7 +46,19 @@ class Side:
 @click.option(
     "--to", "after", type=REVISION, metavar="REV2", help="With --from: up to this one, not to now."
 )
-@click.option("--prefix", default="", help="With --from: only keys that begin with this.")
+@click.option("--prefix", default="", help="Without KEY: only keys that begin with this.")
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    help="Without KEY: compare all documents with those of this folder, export, or lines (.ndjson,"
+    " or - for standard input); the exit code is 1 if any differs.",
+)
+@click.option(
+    "--manager",
+    metavar="NAME",
+    help="With --file: what an apply by this manager would change.",
+)
 @click.pass_obj
 def diff(
     session: Session,
@@ -56,23 +71,32 @@ def diff(
     before: int | None,
     after: int | None,
     prefix: str,
-) -> None:
-    """Show the differences between two revisions.
+    path: str | None,
+    manager: str | None,
+) -> int | None:
+    """Show the differences between two revisions, or to files.
 
     Compares a document at REV1 with REV2, or with now; without either, shows its last change. With
     @FILE (or -), shows the change that would make the document equal to that file. Prints nothing
     if both sides are equal, or [] with --patch. An absent document counts as empty.
 
     Without KEY, --from compares all documents, and --patch prints a line of JSON for each that
-    differs.
+    differs. With --file, all documents are compared with files: those that are only in one of the
+    two differ, too. With --manager they don't, and neither does what others own or wrote.
     """
-
+    if path is not None:
+        if key is not None or before is not None or after is not None or attributes:
+            raise click.UsageError("--file is of all documents as they are: no KEY, --from, --to")
+        drift = Drift(session, catalog, path, prefix, manager, as_patch)
+        return 1 if drift.tell() else 0
+    if manager is not None:
+        raise click.UsageError("--manager goes with --file")
     if key is None:
         if before is None or attributes:
             raise click.UsageError("without KEY, give --from, which --attributes doesn't go with")
         whole = Whole(session, catalog, before, after, prefix)
         whole.tell_patches() if as_patch else whole.tell()
-        return
+        return None
     if before is not None or after is not None or prefix:
         raise click.UsageError("--from, --to and --prefix are of all documents: no KEY")
     of = Subject(session, catalog, key, attributes)
@@ -81,8 +105,9 @@ def diff(
         raise Missing(f"there is no document {key!r} ({old.name}, {new.name})")
     if as_patch:
         session.output.value(_patch(of, old, new))
-        return
+        return None
     _tell(session, f"{catalog}/{key}", old, new)
+    return None
 
 
 def _patch(of: Subject, old: Side, new: Side) -> Any:
@@ -196,3 +221,71 @@ class Whole:
             new = apply(old, list(patch))
         after = "now" if self.after is None else f"revision {self.after}"
         return Side(f"revision {self.before}", old), Side(after, new)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What differs between files and the documents of a catalog as they are; with a ``manager``,
+    what an apply of the files would change."""
+
+    session: Session
+    catalog: str
+    path: str
+    prefix: str
+    manager: str | None
+    as_patch: bool
+
+    def tell(self) -> int:
+        """Print the differences; how many documents differ."""
+        entries = {each.key: each for each in entries_of(self.path, self.prefix)}
+        count = 0
+        for key, old, new in self._sides(entries):
+            changes = operations(old.value, new.value)
+            if not changes:
+                continue
+            count += 1
+            if self.as_patch:
+                self.session.output.line(msgspec.json.encode({"key": key, "patch": changes}))
+            else:
+                _tell(self.session, f"{self.catalog}/{key}", old, new)
+        self.session.output.message(f"{count} of {len(entries)} documents differ")
+        return count
+
+    def _sides(self, entries: Mapping[str, ImportEntry]) -> Iterator[tuple[str, Side, Side]]:
+        of = self.session.gateway.catalog(self.catalog)
+        wanted = {key: msgspec.json.decode(each.value) for key, each in entries.items()}
+        for keys in _chunks(list(entries)):
+            there = _several(of, keys)
+            for key in keys:
+                document = there.get(key)
+                now = Side("now", ABSENT if document is None else document.value)
+                yield key, now, Side(self.path, self._after(of, key, now.value, wanted[key]))
+        if self.manager is None:
+            for document in _documents(of, self.prefix):
+                if document.key not in entries:
+                    yield document.key, Side("now", document.value), Side(self.path, ABSENT)
+
+    def _after(self, of: Catalog, key: str, now: Document, wanted: Any) -> Document:
+        """The document as the file has it, or as an apply of it would leave it."""
+        if self.manager is None:
+            return cast(Document, wanted)
+        done = of.apply(key, wanted, manager=self.manager, conflict="skip", dry_run=True)
+        if not done.changes:
+            return now
+        return apply(now, list(done.changes[0]["patch"]))
+
+
+def _chunks(keys: list[str]) -> Iterator[list[str]]:
+    return (keys[start : start + 100] for start in range(0, len(keys), 100))
+
+
+def _several(of: Catalog, keys: list[str]) -> Mapping[str, Read | None]:
+    """None, or nothing: there is no document, or no catalog."""
+    with suppress(NotFound):
+        return of.several(keys).documents
+    return {}
+
+
+def _documents(of: Catalog, prefix: str) -> Iterator[Read]:
+    with suppress(NotFound):
+        yield from of.documents(prefix=prefix)

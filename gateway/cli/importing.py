@@ -197,7 +197,7 @@ def import_(
 ) -> int:
     """Write the documents of an export.
 
-    FILE is an output of `gateway export`, or - for standard input. An existing document with
+    FILE is an output of gateway export, or - for standard input. An existing document with
     another content is a conflict: it is left alone and named, and the exit code is 4, unless
     --replace or --if-absent is given. Repeating an import changes nothing, so repeat one that broke
     off. FILE is read once before anything is written.

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import get_completion_class
 
+from gateway.access.principal import subject_prefix
 from gateway.cli.token_commands import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import REMOVED, SettingRow, flag_of
@@ -35,17 +36,27 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "put": CommandEntry(f"{_HERE}.writing", "put", "Create or replace a document."),
     "patch": CommandEntry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
     "delete": CommandEntry(f"{_HERE}.writing", "delete", "Delete a document."),
+    "edit": CommandEntry(f"{_HERE}.editing", "edit", "Change a document in an editor."),
     "apply": CommandEntry(
         f"{_HERE}.apply",
         "apply",
         "Send what a manager wants of documents, and have it own that.",
     ),
     "owners": CommandEntry(
-        f"{_HERE}.apply",
+        f"{_HERE}.owner_commands",
         "owners",
-        "List who owns what of a document, and since which revision.",
+        "List who owns what of a document, and give fields back.",
     ),
-    "diff": CommandEntry(f"{_HERE}.diff", "diff", "Show the differences between two revisions."),
+    "diff": CommandEntry(
+        f"{_HERE}.diff",
+        "diff",
+        "Show the differences between two revisions, or to files.",
+    ),
+    "explain": CommandEntry(
+        f"{_HERE}.schema_fields",
+        "explain",
+        "List the fields of a document by the schemas of its catalog.",
+    ),
     "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
     "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
     "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
@@ -100,7 +111,7 @@ class LazyGroup(OneLineGroup):
 
 def _flag(row: SettingRow) -> Callable[..., Any]:
     """The setting's flag; the table, not click, parses its text."""
-    text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+    text = row.help_in_terminal
     if isinstance(row.make_default(), bool):
         names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
         return click.option(names, row.name, default=None, help=text)
@@ -224,15 +235,19 @@ main.add_command(token)
 def settings_listing(resolved: Resolved) -> str:
     """One line for each setting: name, effective value without secrets, source."""
     rows = [
-        (
-            row.name,
-            row.show(getattr(resolved.settings, row.name)) or "-",
-            resolved.sources[row.name],
-        )
+        (row.name, _effective(resolved.settings, row), resolved.sources[row.name])
         for row in SETTINGS
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {at}\n" for name, value, at in rows)
+
+
+def _effective(settings: Settings, row: SettingRow) -> str:
+    """What holds, also where it follows from other settings; - where there is none."""
+    if row.name == "jwt_subject_prefix":
+        prefix = subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix)
+        return "-" if prefix is None else prefix or '""'
+    return row.show(getattr(settings, row.name)) or "-"
 
 
 def settings_markdown() -> str:

@@ -121,10 +121,7 @@ def complete_keys(ctx: click.Context, incomplete: str) -> list[str]:
         return []
     return _names(
         ctx,
-        lambda gateway: (
-            each.key
-            for each in gateway.catalog(catalog).documents(prefix=incomplete, page_size=_NAMES_MAX)
-        ),
+        lambda gateway: gateway.catalog(catalog).keys(prefix=incomplete, page_size=_NAMES_MAX),
     )
 
 

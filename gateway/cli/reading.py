@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.command import ReadCommand, Session
+from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
 from patching.client import Catalog, Commit, Document, Gone, NotFound
 
@@ -24,6 +24,7 @@ from patching.client import Catalog, Commit, Document, Gone, NotFound
     "--with-token", is_flag=True, help="Print an object with the document, its token and revision."
 )
 @click.option("--prefix", help="List only names that begin with this.")
+@click.option("--contains", help="List only keys that contain this text, in upper or lower case.")
 @click.option("--values", is_flag=True, help="List documents and attributes along with the keys.")
 @click.pass_obj
 def get(
@@ -35,6 +36,7 @@ def get(
     attributes: bool,
     with_token: bool,
     prefix: str | None,
+    contains: str | None,
     values: bool,
 ) -> None:
     """Read a document, or list keys, or catalogs.
@@ -46,17 +48,21 @@ def get(
     require_one_time(revision, at)
     if key is None and (attributes or with_token):
         raise click.UsageError("--attributes and --with-token are of one document: give its KEY")
-    if key is not None and (prefix is not None or values):
-        raise click.UsageError("--prefix and --values are of a list: leave KEY out")
+    if key is not None and (prefix is not None or contains is not None or values):
+        raise click.UsageError("--prefix, --contains and --values are of a list: leave KEY out")
     if catalog is None:
-        if revision is not None or at is not None or values:
-            raise click.UsageError("--revision, --at and --values are of documents: give a CATALOG")
+        if revision is not None or at is not None or values or contains is not None:
+            raise click.UsageError(
+                "--revision, --at, --contains and --values are of documents: give a CATALOG"
+            )
         for head in session.gateway.catalogs(prefix=prefix or ""):
             shape = {"catalog": head.name, "revision": head.revision, "floor": head.floor}
             session.output.record({**shape, "time": head.time}, head.name)
     elif key is None:
         listing = session.gateway.catalog(catalog)
-        for document in listing.documents(prefix=prefix or "", revision=revision, at=at):
+        for document in listing.documents(
+            prefix=prefix or "", contains=contains or "", revision=revision, at=at
+        ):
             _list(session, document, values)
     else:
         document = session.part(catalog, attributes).get(key, revision=revision, at=at)
@@ -104,7 +110,7 @@ _CHANGES_SHOWN: Final = 3
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as `watch` does.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as watch does.")
 @click.pass_obj
 def log(
     session: Session,
@@ -129,7 +135,8 @@ def log(
     commits: Iterable[Commit] = islice(_commits(session, of, after, key), limit)
     if last is not None:
         commits = deque(commits, maxlen=last)
-    _tell(session, commits)
+    if not _tell(session, commits) and key is not None:
+        _require_ever(of, key)
 
 
 @click.command("watch", cls=ReadCommand)
@@ -154,7 +161,7 @@ def watch(
     """Print commits as they are made.
 
     Each commit comes once and in order, as a line: a JSON object, or text for people on a terminal.
-    After an outage of the gateway, `watch` continues from its place. It ends when interrupted, when
+    After an outage of the gateway, watch continues from its place. It ends when interrupted, when
     its output is closed, or when its next commits were compacted away.
     """
     of = session.gateway.catalog(catalog)
@@ -180,9 +187,28 @@ def _follow(
         _tell(session, islice(feed, limit))
 
 
-def _tell(session: Session, commits: Iterable[Commit]) -> None:
+def _tell(session: Session, commits: Iterable[Commit]) -> int:
+    """How many there were."""
+    count = 0
     for commit in commits:
         session.output.record(commit, commit_line(commit))
+        count += 1
+    return count
+
+
+def _require_ever(of: Catalog, key: str) -> None:
+    """Raise Missing where no document ever was under the key, as far as history is kept."""
+    if of.several([key]).documents[key] is not None:
+        return
+    oldest = 0
+    try:
+        found = next(iter(of.commits(key=key, page_size=1)), None)
+    except Gone as error:
+        oldest = int(error.problem["oldest_revision"])
+        found = next(iter(of.commits(after=oldest, key=key, page_size=1)), None)
+    if found is None:
+        since = f" after revision {oldest}, where history begins" if oldest else ""
+        raise Missing(f"there never was a document {key!r} in {of.name!r}{since}")
 
 
 def _commits(session: Session, of: Catalog, after: int | None, key: str | None) -> Iterator[Commit]:

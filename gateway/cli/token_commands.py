@@ -29,15 +29,15 @@ else:
     _Kind = click.ParamType  # generic for those who check types, and since click 8.5 alone
 
 _SETTINGS: Final = ("mongodb_uri", "database", "embedded", "data_dir", "store_timeout_ms")
-_UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400}
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DAYS_MAX: Final = 36_500
 
 
 def _flag(row: SettingRow) -> Callable[..., Any]:
     if row.name == "embedded":
-        text = "Use the MongoDB of `gateway serve --embedded`; the service must not run."
+        text = "Use the MongoDB of gateway serve --embedded; the service must not run."
         return click.option("--embedded/--no-embedded", row.name, default=None, help=text)
-    text = f"{row.help}. Default: {row.default_shown.strip('`')}."
+    text = row.help_in_terminal
     return click.option(row.flag, row.name, metavar=row.kind.metavar, help=text)
 
 
@@ -59,9 +59,9 @@ class _LifetimeType(_Kind):
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        found = re.fullmatch(r"([1-9][0-9]{0,8})([mhd])", str(value))
+        found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", str(value))
         if found is None:
-            self.fail("it is a number with m, h or d: 30m, 12h, 90d", param, ctx)
+            self.fail("it is a number with s, m, h or d: 20s, 30m, 12h, 90d", param, ctx)
         seconds = int(found[1]) * _UNITS_S[found[2]]
         if seconds > _DAYS_MAX * 86_400:
             self.fail(f"at most {_DAYS_MAX}d; without it, the token doesn't expire", param, ctx)
@@ -88,7 +88,7 @@ def token() -> None:
     "--expires-in",
     "lifetime_s",
     type=_LifetimeType(),
-    help="Lifetime, such as 90d, 12h or 30m. Default: unlimited.",
+    help="Lifetime, such as 90d, 12h, 30m or 20s. Default: unlimited.",
 )
 @_database_flags
 def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags: Any) -> None:
@@ -134,7 +134,7 @@ def show(**flags: Any) -> None:
 @click.argument("token_id", metavar="ID")
 @_database_flags
 def revoke(token_id: str, **flags: Any) -> None:
-    """Revoke the token with this ID, which `list` shows; it stops working within five seconds."""
+    """Revoke the token with this ID, which list shows; it stops working within five seconds."""
     with _tokens(flags) as tokens:
         revoked = tokens.revoke(token_id)
     if revoked is None:

@@ -110,7 +110,7 @@ def put(
     with writing(write):
         part = session.part(catalog, attributes)
         written = part.put(key, value, if_match=if_match, if_absent=if_absent, **write)
-    _answer(session, catalog, written)
+    answer(session, catalog, written)
 
 
 @click.command("patch", cls=ClientCommand)
@@ -170,7 +170,7 @@ def patch(
                 array_primary_keys=primary_keys,
                 **write,
             )
-    _answer(session, catalog, written)
+    answer(session, catalog, written)
 
 
 @click.command("delete", cls=ClientCommand)
@@ -187,7 +187,7 @@ def delete(session: Session, /, catalog: str, key: str, if_match: str | None, **
     write = terms(**given)
     with writing(write):
         written = session.gateway.catalog(catalog).delete(key, if_match=if_match, **write)
-    _answer(session, catalog, written)
+    answer(session, catalog, written)
 
 
 def _operations(given: Any) -> tuple[list[Any], Any]:
@@ -207,7 +207,7 @@ def _operations(given: Any) -> tuple[list[Any], Any]:
     )
 
 
-def _answer(session: Session, catalog: str, written: Written) -> None:
+def answer(session: Session, catalog: str, written: Written) -> None:
     session.output.answer({"catalog": catalog, **asdict(written)})
 
 

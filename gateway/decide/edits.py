@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.decide.compares import Compare
-from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeEdit, RangeReplacement
 from gateway.decide.reverting import Revert
 from gateway.model import Attributes
@@ -43,7 +43,7 @@ class Delete(msgspec.Struct, frozen=True):
     """Leave a tombstone; of an absent document: nothing to do."""
 
 
-ContentEdit = Put | ApplyPatch | Merge | ApplyWanted | LetGo | Delete
+ContentEdit = Put | ApplyPatch | Merge | ApplyWanted | LetGo | GiveBack | Delete
 
 
 class EditAttributes(msgspec.Struct, frozen=True):
@@ -110,6 +110,7 @@ EDIT_KINDS: Final[Mapping[type, EditKind]] = {
     Merge: EditKind(is_rebased=True, is_weighed=True),
     ApplyWanted: EditKind(is_rebased=True, is_weighed=True),
     LetGo: EditKind(is_weighed=True),
+    GiveBack: EditKind(is_weighed=True),
     Delete: EditKind(reads=False, sees=False),
     EditAttributes: EditKind(),  # or as what it does to them
     MoveKey: EditKind(),

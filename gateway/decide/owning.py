@@ -41,6 +41,26 @@ class LetGo(msgspec.Struct, frozen=True):
     prune: bool = False
 
 
+class GiveBack(msgspec.Struct, frozen=True):
+    """The author owns nothing by plain writes any more at and below ``pointers``; an admin: nobody
+    does. No value changes.
+
+    Of an absent document, or where plain writes own nothing: nothing to do.
+    """
+
+    pointers: tuple[str, ...]
+
+
+def given_back(edit: GiveBack, draft: Draft, author: str | None, lists: Lists) -> Draft:
+    """A settled draft after ``edit`` by ``author``, None: an admin. Raises patching.PatchError."""
+    if draft.owners is None:
+        return draft
+    after = patching.ownership.give_back(
+        draft.content, draft.owners, edit.pointers, author=author, lists=lists
+    )
+    return replace(draft, owners=after.owners, action=draft.action or "patch")
+
+
 def owning(
     edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
 ) -> tuple[Draft, tuple[Contested, ...]]:

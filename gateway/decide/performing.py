@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import patching
 import patching.ownership
-from gateway.access import Principal
+from gateway.access import Principal, Role
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, State, compared_keys
@@ -47,9 +47,16 @@ from gateway.decide.edits import (
     Touch,
 )
 from gateway.decide.guards import require_editable, require_readable
-from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
+from gateway.decide.owning import (
+    ApplyWanted,
+    GiveBack,
+    LetGo,
+    given_back,
+    owning,
+    with_owners_taken_over,
+)
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
-from gateway.decide.reverting import Revert, reverted
+from gateway.decide.reverting import Revert, Undoing, reverted
 from gateway.errors import (
     ChangedSince,
     CommitError,
@@ -288,12 +295,11 @@ class RequestDrafts:
 
     def _reverted(self, key: str, draft: Draft, edit: Revert) -> Draft:
         found = self._document_of(key)
-        revision = 0 if found is None else found.revision
-        try:
-            limits, lists = self._limits.patch, self._lists.lists_of(key)
-            after, disputed, skipped = reverted(edit, key, draft, revision, limits, lists)
-        except PatchError as error:
-            raise self._refusal_for(key, error) from error
+        last = 0 if found is None else found.revision
+        lists = self._lists.lists_of(key)
+        terms = Undoing(self._author, self._revision, last, self._limits.patch, lists)
+        settled = self._with_owners(key, draft)
+        after, disputed, skipped = self._tried(key, lambda: reverted(edit, key, settled, terms))
         if after.attributes is not None:
             self._checked(key, after.attributes)
         self._disputed += disputed
@@ -307,6 +313,11 @@ class RequestDrafts:
         after, skipped = self._tried(key, lambda: owning(*given))
         self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
         return after
+
+    def _given_back(self, key: str, draft: Draft, edit: GiveBack) -> Draft:
+        draft, lists = self._with_owners(key, draft), self._lists.lists_of(key)
+        author = None if self._by.may(Role.ADMIN, self._catalog) else self._author
+        return self._tried(key, lambda: given_back(edit, draft, author, lists))
 
     def _with_owners(self, key: str, draft: Draft) -> Draft:
         if draft.owners is None or draft.content is draft.owned:
@@ -413,6 +424,7 @@ EDITED: Final[Mapping[type, Callable[[RequestDrafts, str, Draft, Any], Draft]]] 
     Merge: RequestDrafts._with_patch,
     ApplyWanted: RequestDrafts._owning,
     LetGo: RequestDrafts._owning,
+    GiveBack: RequestDrafts._given_back,
     Delete: lambda *_: DELETED,
     EditAttributes: RequestDrafts._with_attributes,
     Revert: RequestDrafts._reverted,

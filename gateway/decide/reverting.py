@@ -5,6 +5,8 @@ document as the changes left it, to a *target*, as it was before them, is done t
 is now. A place that was changed since and is wanted otherwise is disputed. A document that is to go
 as a whole, or to come back, is one place; but what was changed since in one that is to go is named
 place by place. In all of them items of lists go by key.
+
+The owners of leaves go back with their values (``patching.restoring``). They are never disputed.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from msgspec.structs import replace
 import patching
 import patching.ownership
 import patching.pointers
+import patching.restoring
 from gateway.conflict import Disputed
 from gateway.decide.draft import DELETED, Draft, patched, size_bound
 from gateway.model import Attributes, DocumentRecord, Skipped
 from patching import ABSENT, NO_LISTS, Json, LimitExceeded, Limits, Lists
 from patching.merging import Dispute
+from patching.owners import OwnerTree
 from patching.values import Absent
 
 # Members and items that are compared to name the places of a document that is to go.
@@ -62,48 +66,92 @@ class Revert(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    """Of a document's two parts; both are ABSENT where there is none."""
+    """Of a document's two parts, which are ABSENT where there is none, and the content's owners."""
 
     content: Json | Absent
     attributes: Json | Absent
+    owners: OwnerTree | None = None
+
+    @property
+    def owned(self) -> patching.restoring.Owned:
+        return patching.restoring.Owned(self.content, self.owners)
+
+
+class Undoing(msgspec.Struct, frozen=True):
+    """The terms of a revert that the request and its catalog give.
+
+    It is by ``author``, to be committed at ``revision``; ``last`` is the revision of the document's
+    last change. The items of its ``lists`` are told apart by their keys.
+    """
+
+    author: str
+    revision: int
+    last: int
+    limits: Limits
+    lists: Lists
 
 
 def reverted(
-    edit: Revert, key: str, draft: Draft, revision: int, limits: Limits, lists: Lists
+    edit: Revert, key: str, draft: Draft, terms: Undoing
 ) -> tuple[Draft, list[Disputed], tuple[Skipped, ...]]:
-    """What ``edit`` leaves of the draft of ``key``, the places that are disputed where that refuses
-    the edit, and those that it skips.
+    """What ``edit`` leaves of the settled draft of ``key``, the places that are disputed where that
+    refuses the edit, and those that it skips.
 
-    ``revision`` is that of the document's last change. The items of its ``lists`` are told apart by
-    their keys. Raises patching.LimitExceeded.
+    Raises patching.LimitExceeded.
     """
-    now = _state_of(draft.content, draft.attributes)
+    now = _state_of(draft)
     forced = Forced(("",), ("",)) if edit.conflict == "force" else edit.forced
     disputed: list[Disputed] = []
     size_bytes = draft.size_bytes
     for undo in edit.undos:
-        before, after = (
-            _State(ABSENT, ABSENT) if each is None else _state_of(each.content, each.attributes)
-            for each in (undo.base, undo.target)
-        )
-        merged, places = _merged(before, after, now, lists, forced)
+        before, after = map(_state_of, (undo.base, undo.target))
+        merged, places = _merged(before, after, now, terms.lists, forced)
+        merged = _with_owners(before, after, now, merged, places, terms)
         if merged.content is not now.content:
             size_bytes += undo.target.size_bytes if undo.target is not None else 0
         now = merged
         disputed += [
-            Disputed(key, of_attributes, each.pointer, revision, each.now, each.wanted)
+            Disputed(key, of_attributes, each.pointer, terms.last, each.now, each.wanted)
             for of_attributes, each in places
             if not each.forced
         ]
     skipped: tuple[Skipped, ...] = ()
     if edit.conflict == "skip":
         skipped = tuple(Skipped(key, each.pointer, (), each.of_attributes) for each in disputed)
-    draft = _drafted(draft, now, size_bytes, limits)
+    draft = _drafted(draft, now, size_bytes, terms.limits)
     return draft, disputed if edit.conflict == "refuse" else [], skipped
 
 
-def _state_of(content: Json | Absent, attributes: Attributes | None) -> _State:
-    return _State(content, ABSENT if content is ABSENT else cast(Json, attributes or {}))
+def _state_of(each: DocumentRecord | Draft | None) -> _State:
+    if each is None or each.content is ABSENT:
+        return _State(ABSENT, ABSENT)
+    return _State(each.content, cast(Json, each.attributes or {}), each.owners)
+
+
+def _with_owners(
+    base: _State,
+    target: _State,
+    now: _State,
+    merged: _State,
+    places: list[tuple[bool, Dispute]],
+    terms: Undoing,
+) -> _State:
+    """``merged`` with the owners of its content; the ``places`` are disputed."""
+    kept = [each.pointer for of_attributes, each in places if not (of_attributes or each.forced)]
+    if ABSENT in (base.content, target.content, now.content) and places:
+        kept = [""]
+    owners = patching.restoring.restored(
+        base.owned,
+        target.owned,
+        now.owned,
+        merged.content,
+        author=terms.author,
+        revision=terms.revision,
+        kept=kept,
+        lists=terms.lists,
+        limits=terms.limits,
+    )
+    return replace(merged, owners=owners)
 
 
 def _merged(
@@ -181,14 +229,17 @@ def _drafted(draft: Draft, after: _State, size_bytes: int, limits: Limits) -> Dr
     if content is ABSENT:
         return draft if draft.content is ABSENT else DELETED
     attributes = cast(Attributes | None, after.attributes or None)
+    owning = replace(draft, owners=after.owners, owned=content)
     changes = patching.diff(draft.content, content)
     if not changes:
-        return replace(draft, attributes=attributes, action=draft.action or "attributes")
+        gave_back = after.owners != draft.owners
+        action = draft.action or ("patch" if gave_back else "attributes")
+        return replace(owning, attributes=attributes, action=action, owned=draft.content)
     size_bytes = size_bound(size_bytes, content, limits)
     if size_bytes > limits.result_bytes_max:
         raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size_bytes)
     if draft.content is ABSENT:
         return replace(
-            draft, content=content, attributes=attributes, size_bytes=size_bytes, action="put"
+            owning, content=content, attributes=attributes, size_bytes=size_bytes, action="put"
         )
-    return replace(patched(draft, content, size_bytes, changes), attributes=attributes)
+    return replace(patched(owning, content, size_bytes, changes), attributes=attributes)

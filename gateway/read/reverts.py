@@ -24,6 +24,7 @@ from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
 from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
+from patching.owners import OwnerTree
 from patching.ownership import OnConflict
 
 _PAGE = 500
@@ -113,7 +114,7 @@ class RevertReads:
     ) -> Iterator[Undo]:
         target, base = self._differences.states(span, key, current)
         target, base = living(target), living(base)
-        if not same_state(base, target):
+        if not (same_state(base, target) and _owners_of(base) == _owners_of(target)):
             yield Undo(base, target)
 
     def _runs(self, catalog: str, key: str, newest_first: Sequence[int]) -> Iterator[Undo]:
@@ -187,6 +188,10 @@ class _Undos:
             raise RevertForbidden(
                 f"it would undo changes of documents that {sight.principal.name!r} may not read"
             )
+
+
+def _owners_of(document: DocumentRecord | None) -> OwnerTree | None:
+    return None if document is None else document.owners
 
 
 def _keys(commits: Sequence[CommitRecord]) -> list[list[str]]:

@@ -7,6 +7,7 @@ or connected before would block the whole worker.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import shutil
@@ -36,6 +37,8 @@ from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from gateway.store.embedded import EmbeddedMongod, MongodError
 
+_log = logging.getLogger(__name__)
+
 APPLICATION = "gateway.assembly:create_application"
 # WiredTiger ends mongod where a checkpoint finds no room.
 _DISK_FULL_MIB = 64
@@ -59,7 +62,8 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     `application` is `module:function`; each worker calls the function with the settings and gets an
     `ServedApp`. Requests under way at the signal are finished, for `graceful_timeout_s`; a
     second SIGINT ends them. The embedded MongoDB stops after the last worker. Raises `ServerError`
-    where the address or MongoDB can't be had.
+    where the address or MongoDB can't be had, or ended; of a MongoDB that ended while it served, a
+    log in JSON tells instead, and the exit code is 1.
     """
     audit = settings.audit_log and settings.access  # without access control there is one principal
     configure(settings.log_format, settings.log_level, audit=audit)
@@ -70,10 +74,14 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
         with _mongodb(settings) as (reachable, mongodb_lost):
             code = _run_gunicorn(reachable, application, Announcement(settings))
             if mongodb_lost():
-                raise ServerError(
+                detail = (
                     f"the embedded MongoDB ended{_full_disk(settings)}; see its log in"
                     f" {settings.data_dir}"
                 )
+                if settings.log_format != "json":
+                    raise ServerError(detail)
+                _log.critical(detail)  # as all lines before it
+                return 1
             return code
     except MongodError as error:
         raise ServerError(f"{error}{_full_disk(settings)}") from error

@@ -509,6 +509,11 @@ class SettingRow:
         return flag_of(self.name)
 
     @property
+    def help_in_terminal(self) -> str:
+        """Its help and default, without Markdown."""
+        return f"{self.help}. Default: {self.default_shown}.".replace("`", "")
+
+    @property
     def variable(self) -> str:
         return variable_of(self.name)
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import urllib3
 
-from patching.client._retry import Retry, may_pass
+from patching.client._retry import Retry, Tries, may_pass
 from patching.client.errors import Problem, RequestError
 from patching.client.terms import (
     CheckedTerms,
@@ -31,8 +31,9 @@ from patching.client.terms import (
 )
 from patching.client.transport import HttpAnswer, Query, Transport, segment
 
-# A write that is sent is waited for so much longer: breaking it off leaves its outcome unknown.
-_ANSWER_GRACE_S: Final = 2.0
+# The answer of a write is waited for so much longer than the gateway tries: breaking it off leaves
+# its outcome unknown.
+_ANSWER_GRACE_S: Final = 0.5
 _OUTCOME_TIMEOUT_S: Final = 5.0
 # Refusals of the request itself, in any state of the gateway.
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
@@ -47,7 +48,8 @@ class Call:
     ``reads``: it changes nothing. ``repeatable``: it may be sent again also where nobody knows what
     became of it. ``outcome_path``: where to ask that. ``prefer``: preferences beside ``wait``,
     which is sent if ``waits``: ``wait_s``, or less where the deadline is nearer.
-    ``once``: what the gateway decides of it is decided for all times that it is sent.
+    ``once``: what the gateway decides of it is decided for all times that it is sent. ``brief``: it
+    is about one document, so its answer comes soon: see ``Retry.answer_s``.
     """
 
     method: str
@@ -62,6 +64,7 @@ class Call:
     waits: bool = False
     wait_s: int | None = None
     once: bool = False
+    brief: bool = False
 
 
 class CallSender:
@@ -78,10 +81,18 @@ class CallSender:
         query: Query = (),
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
+        *,
+        brief: bool = False,
     ) -> HttpAnswer:
         """Read. RequestError."""
         call = Call(
-            method="GET", path=path, query=query, headers=headers or {}, reads=True, repeatable=True
+            method="GET",
+            path=path,
+            query=query,
+            headers=headers or {},
+            reads=True,
+            repeatable=True,
+            brief=brief,
         )
         return self.send(call, timeout_s)
 
@@ -93,13 +104,14 @@ class CallSender:
     def send(self, call: Call, timeout_s: float | None = None) -> HttpAnswer:
         """The answer. Raises RequestError: the refusal, or the last of several failures.
 
-        Nothing is sent after the deadline; a write that was sent before is waited for 2 s longer.
+        Nothing is sent, and no answer waited for, after the deadline.
         """
         tries = self.retry.tries(self.timeout_s if timeout_s is None else timeout_s)
         is_unknown = False
         while True:
             try:
-                return self._send_once(call, tries.left_s)
+                answer_s = tries.answer_s if call.brief and call.repeatable else math.inf
+                return self._send_once(call, tries.left_s, answer_s)
             except RequestError as error:
                 lost = error.applied != "no" and not call.reads
                 is_unknown = is_unknown or lost
@@ -107,7 +119,7 @@ class CallSender:
                 if tries.again(error, passes and (call.repeatable or not lost)):
                     continue
                 error.sends = tries.failures
-                answer = self._first_answer(call) if is_unknown and passes else None
+                answer = self._first_answer(call, tries) if is_unknown and passes else None
                 if answer is not None:
                     return answer
                 _settle(error, call, is_unknown)
@@ -127,11 +139,12 @@ class CallSender:
         rebase: bool = False,
         once: bool = True,
         query: Query = (),
+        brief: bool = False,
     ) -> HttpAnswer:
         """Write ``rest`` of the catalog, under the caller's idempotency key or one that is made.
         ``once``: whether the key stands for a refusal, too. ``query``: parameters beside the
-        terms'. ValueError for what can't be asked;
-        RequestError."""
+        terms'. ``brief``: as of `Call`. ValueError for what can't be asked; RequestError, which has
+        the key."""
         terms = CheckedTerms(**given)
         headers = {**terms.headers, **condition_headers(if_match, if_absent)}
         if body is not None:
@@ -154,15 +167,22 @@ class CallSender:
             waits=True,
             wait_s=terms.wait_s,
             once=once and key is not None,
+            brief=brief,
         )
-        return self.send(call, terms.timeout_s)
+        try:
+            return self.send(call, terms.timeout_s)
+        except RequestError as error:
+            error.idempotency_key = key
+            raise
 
-    def _send_once(self, call: Call, left_s: float) -> HttpAnswer:
-        left_s = max(left_s, 0.1)
+    def _send_once(self, call: Call, left_s: float, answer_s: float = math.inf) -> HttpAnswer:
         headers = dict(call.headers)
         prefer = list(call.prefer)
         if call.waits:
-            wait_s = max(1, math.floor(left_s))
+            answer_s = max(answer_s, call.wait_s or 0) + _ANSWER_GRACE_S
+        timeout_s = max(min(left_s, answer_s), 0.1)
+        if call.waits:
+            wait_s = max(1, math.floor(timeout_s - _ANSWER_GRACE_S))
             prefer.append(f"wait={wait_s if call.wait_s is None else min(wait_s, call.wait_s)}")
         if prefer:
             headers["Prefer"] = ", ".join(prefer)
@@ -172,19 +192,21 @@ class CallSender:
             query=call.query,
             body=call.body,
             headers=headers,
-            read_timeout_s=left_s if call.reads else left_s + _ANSWER_GRACE_S,
+            read_timeout_s=timeout_s,
         )
 
-    def _first_answer(self, call: Call) -> HttpAnswer | None:
+    def _first_answer(self, call: Call, tries: Tries) -> HttpAnswer | None:
         """The answer that got lost, where there is a commit under the call's idempotency key.
 
         Then sending it once more tells it, and can't do anything else.
         """
-        if call.outcome_path is None:
+        if call.outcome_path is None or tries.left_s <= 0:
             return None
         with suppress(RequestError):
-            self.transport.request("GET", call.outcome_path, read_timeout_s=_OUTCOME_TIMEOUT_S)
-            return self._send_once(call, _OUTCOME_TIMEOUT_S)
+            left_s = min(tries.left_s, _OUTCOME_TIMEOUT_S)
+            self.transport.request("GET", call.outcome_path, read_timeout_s=left_s)
+            if tries.left_s > 0:
+                return self._send_once(call, min(tries.left_s, _OUTCOME_TIMEOUT_S))
         return None
 
 

@@ -5,7 +5,7 @@ what a manager wants of a document, and who owns what of it."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
@@ -21,6 +21,7 @@ from patching.client.results import (
     Document,
     LeafOwners,
     Owner,
+    Takeover,
     Updated,
     Written,
     expecting,
@@ -82,7 +83,7 @@ class Part:
         if if_none_match is not None:
             headers["If-None-Match"] = tag_list(if_none_match)
         path = self._catalog_path + self._rest(key)
-        answer = self._calls.get(path, time_query(revision, at), headers, timeout_s)
+        answer = self._calls.get(path, time_query(revision, at), headers, timeout_s, brief=True)
         if answer.status != 304:
             return parse_document(key, answer)
         if isinstance(if_none_match, Document):
@@ -281,6 +282,7 @@ class Part:
             if_match=if_match,
             if_absent=if_absent,
             rebase=rebase,
+            brief=True,
         )
         return parse_written(key, answer)
 
@@ -353,6 +355,7 @@ class Owning:
             if_absent=if_absent,
             rebase=rebase,
             query=[*_named(manager), *query],
+            brief=True,
         )
         return parse_written(key, answer)
 
@@ -361,7 +364,7 @@ class Owning:
     ) -> tuple[LeafOwners, ...]:
         """The document's leaves that have owners, by pointer; as it is, or as it was. NotFound."""
         path = f"{self._catalog_path}/owners/{segment(key)}"
-        content = self._calls.get(path, time_query(revision, at)).json()
+        content = self._calls.get(path, time_query(revision, at), brief=True).json()
         with expecting("list of owners"):
             return msgspec.convert(content["owners"], tuple[LeafOwners, ...])
 
@@ -377,6 +380,29 @@ class Owning:
         """``manager`` owns nothing of the document any more, and what nobody else owns is removed.
         ``prune``: a document of which nothing is left because of that is deleted."""
         query = [*_named(manager), *([("prune", "true")] if prune else [])]
+        return self._disown(key, query, if_match, terms)
+
+    def give_back(
+        self,
+        key: str,
+        *pointers: str,
+        if_match: Tokens | None = None,
+        **terms: Unpack[WriteTerms],
+    ) -> Written:
+        """Give back what plain writes of one's own took over at and below ``pointers``, an admin:
+        also what others' did. No value changes, and the next apply may change the fields. Conflict
+        where plain writes of others alone own something there, whom `contested` tells."""
+        if not pointers:
+            raise ValueError("give the pointers of what is given back; '' is the whole document")
+        return self._disown(key, [("pointer", each) for each in pointers], if_match, terms)
+
+    def _disown(
+        self,
+        key: str,
+        query: list[tuple[str, str | int]],
+        if_match: Tokens | None,
+        terms: WriteTerms,
+    ) -> Written:
         answer = self._calls.write(
             "DELETE",
             self._catalog_path,
@@ -384,8 +410,23 @@ class Owning:
             terms,
             if_match=if_match,
             query=query,
+            brief=True,
         )
         return parse_written(key, answer)
+
+    def lost_by(self, manager: str, *, after: int = 0, page_size: int = 100) -> Iterator[Takeover]:
+        """The fields that ``manager`` owned until others took them over, above revision ``after``,
+        as far as history goes back; the newest first. A field that it owns again, or that nobody
+        owns, isn't among them."""
+        query: list[tuple[str, str | int]] = [("lost_by", manager), ("limit", page_size)]
+        more: list[tuple[str, str | int]] | None = []
+        while more is not None:
+            path = f"{self._catalog_path}/owners"
+            content = self._calls.get(path, [*query, ("after", after), *more]).json()
+            with expecting("page of losses"):
+                page = msgspec.convert(content["losses"], tuple[Takeover, ...])
+                more = None if content["next"] is None else list(content["next"].items())
+            yield from page
 
 
 def contested(error: Problem) -> tuple[ContestedLeaf, ...]:

@@ -145,7 +145,8 @@ class Catalog(Owning, Readable, Reverting):
 
     ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;
     ``attributes`` has the same methods for the attributes beside them, under the same tokens.
-    ``apply``, ``owners`` and ``let_go`` are about managers, who own what they send.
+    ``apply``, ``owners``, ``let_go``, ``give_back`` and ``lost_by`` are about managers, who own
+    what they send.
     ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
 
     Every write takes the keywords of `WriteTerms`. Every method raises RequestError; a refusal is

@@ -50,26 +50,45 @@ class Readable(Part):
         self,
         *,
         prefix: str = "",
+        contains: str = "",
         revision: int | None = None,
         at: datetime | str | None = None,
         page_size: int = 200,
     ) -> Iterator[Document]:
-        """All documents whose keys begin with ``prefix``, by key, as the catalog has them at one
-        revision: that of the first page, or ``revision`` or ``at``. Read page by page.
+        """All documents whose keys begin with ``prefix`` and contain the text ``contains``, in
+        upper or lower case, by key, as the catalog has them at one revision: that of the first
+        page, or ``revision`` or ``at``. Read page by page.
 
         Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
         """
-        limit: list[tuple[str, str | int]] = [("limit", page_size)]
-        for shape, told_at in self._pages(limit, prefix, time_query(revision, at)):
+        always: list[tuple[str, str | int]] = [("limit", page_size), *_containing(contains)]
+        for shape, told_at in self._pages(always, prefix, time_query(revision, at)):
             with expecting("page of documents"):
                 document = parse_listed(shape, told_at)
             if document is not None:
                 yield document
 
+    def keys(
+        self,
+        *,
+        prefix: str = "",
+        contains: str = "",
+        revision: int | None = None,
+        at: datetime | str | None = None,
+        page_size: int = 10_000,
+    ) -> Iterator[str]:
+        """Like `documents`, but only their keys."""
+        always: list[tuple[str, str | int]] = [("select", "key"), ("limit", page_size)]
+        always += _containing(contains)
+        for shape, _ in self._pages(always, prefix, time_query(revision, at)):
+            with expecting("page of keys"):
+                yield shape["key"]
+
     def digests(
         self,
         *,
         prefix: str = "",
+        contains: str = "",
         revision: int | None = None,
         at: datetime | str | None = None,
         manager: str | None = None,
@@ -82,6 +101,7 @@ class Readable(Part):
         the `patching.part_digests.part_digest` of what it wants, applying this again would change
         nothing."""
         always: list[tuple[str, str | int]] = [("select", "digest"), ("limit", page_size)]
+        always += _containing(contains)
         if manager is not None:
             always.append(("manager", manager))
         for shape, told_at in self._pages(always, prefix, time_query(revision, at)):
@@ -287,9 +307,13 @@ class ExportStream(Closable):
         try:
             yield from ijson.kvitems(self._response, "metadata", use_float=True)
         except (ijson.JSONError, HTTPError, OSError) as error:
-            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from error
+            raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from None
         finally:
             self.close()
 
     def close(self) -> None:
         self._response.close()
+
+
+def _containing(text: str) -> list[tuple[str, str | int]]:
+    return [("contains", text)] if text else []

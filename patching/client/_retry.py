@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 import warnings
@@ -36,6 +37,10 @@ class Retry:
     Where the gateway said how long to stay away, that comes on top. ``luck`` gives numbers from 0
     to 1.
 
+    ``answer_s``: how long the first try of a request on one document waits for its answer, if it
+    may be sent again; each further try waits twice as long, and none beyond the deadline. So an
+    answer that is lost on the way costs as much, and not the whole time. None: up to the deadline.
+
     ``make_keys``: a write that comes without an idempotency key is given one, so that it can be
     sent again when its answer got lost. Without a key it is sent again only where it is certain
     that it was not applied.
@@ -50,6 +55,7 @@ class Retry:
     luck: Callable[[], float] = random.random
     _: KW_ONLY
     retries_max: int | None = 19
+    answer_s: float | None = 1.0
     make_keys: bool = True
     on_retry: Callable[[RetryDetails], object] | None = None
     clock: Callable[[], float] = time.monotonic
@@ -66,6 +72,8 @@ class Retry:
             raise ValueError("retries_max is at least 0")
         if not 0 <= self.first_s <= self.longest_s:
             raise ValueError("first_s is from 0 to longest_s")
+        if self.answer_s is not None and self.answer_s <= 0:
+            raise ValueError("answer_s is more than 0")
 
     def pause_s(self, failures: int, error: BaseException | None = None) -> float:
         """After so many ``failures`` in a row (1 or more), the last being ``error``."""
@@ -100,6 +108,16 @@ class Tries:
     def left_s(self) -> float:
         """How long until the deadline; below 0 where it has passed."""
         return self._deadline - self._retry.clock()
+
+    @property
+    def answer_s(self) -> float:
+        """How long the next try of a request on one document waits for its answer; infinite for the
+        last try."""
+        retry = self._retry
+        is_last = retry.retries_max is not None and self.failures >= retry.retries_max
+        if retry.answer_s is None or is_last:
+            return math.inf
+        return retry.answer_s * 2.0 ** min(self.failures, 60)
 
     def again(
         self, error: RequestError, passes: bool | None = None, *, pauses: bool = True

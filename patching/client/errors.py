@@ -57,8 +57,9 @@ class RequestError(ClientError):
     ``code`` is stable and for programs, ``detail`` for people. ``applied`` is ``"no"`` (certainly
     not) or ``"unknown"``; of a request that only reads it says nothing. ``retryable``: the very
     same request may succeed later. ``retry_after_s``: not before that, where the gateway said.
-    ``sends``: how often it was sent. A refusal is ``applied="unknown"`` where an answer to the same
-    request got lost before, and that one may still be under way.
+    ``sends``: how often it was sent. ``idempotency_key``: the one that it was sent under, if any:
+    sent again under it, it is done once. A refusal is ``applied="unknown"`` where an answer to the
+    same request got lost before, and that one may still be under way.
     """
 
     code: str = "request_error"
@@ -72,6 +73,7 @@ class RequestError(ClientError):
         self.retryable = retryable
         self.retry_after_s = retry_after_s
         self.sends = 1
+        self.idempotency_key: str | None = None
 
 
 class Unreachable(RequestError):

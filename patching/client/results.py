@@ -67,6 +67,19 @@ class LeafOwners:
 
 
 @dataclass(frozen=True, slots=True)
+class Takeover:
+    """A commit that took ``fields`` of document ``key`` over from a manager; each has the owners of
+    now."""
+
+    key: str
+    revision: int
+    time: Moment
+    author: str
+    message: str | None
+    fields: tuple[LeafOwners, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OwnershipChange:
     """The pointers of the leaves that a manager, or (``plain``) an author, gained and lost."""
 

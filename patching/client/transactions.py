@@ -156,6 +156,10 @@ class Branch:
         action: dict[str, Any] = {"action": "let_go", "key": key, "prune": prune}
         return self._add(action if manager is None else {**action, "manager": manager})
 
+    def give_back(self, key: str, *pointers: str) -> Self:
+        """As `Catalog.give_back`."""
+        return self._add({"action": "give_back", "key": key, "pointers": list(pointers)})
+
     def delete(self, key: str) -> Self:
         return self._add({"action": "delete", "key": key})
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -77,7 +78,8 @@ class Transport(Closable):
     commas between, of gateways over one database: where the one in use can't be connected to, the
     request goes to the next, and after a request that broke off, the following ones do. ``token``
     goes out as a bearer token; a callable is asked for each request, so that it can be renewed.
-    ``read_timeout_s`` is for each read of an answer, and ``request`` can be given another.
+    ``read_timeout_s`` is for each read of an answer; ``request`` can be given another, which is for
+    the connection, too.
     ``ca_file`` has the certificates to trust instead of the system's; ``certificate_file`` and
     ``key_file`` are the client's own, for a gateway that asks for them. Redirects aren't followed:
     they are UnexpectedAnswer, and the token goes nowhere else.
@@ -153,7 +155,8 @@ class Transport(Closable):
         try:
             answer = HttpAnswer(response.status, response.headers, response.read())
         except (HTTPError, OSError) as error:
-            raise _unreachable(method, path, error) from error
+            # Its own traceback is the one to read; urllib3's are its context.
+            raise _unreachable(method, path, error) from None
         finally:
             response.close()
         raise self._refusal(method, answer)
@@ -172,13 +175,11 @@ class Transport(Closable):
         if query:
             path += "?" + urlencode(query, quote_via=quote, safe="")
         sent = self._sent_headers() | dict(headers)
-        timeout = urllib3.Timeout(
-            connect=self._connect_timeout_s,
-            read=self._read_timeout_s if read_timeout_s is None else read_timeout_s,
-        )
+        deadline = None if read_timeout_s is None else time.monotonic() + read_timeout_s
         left = len(self._bases)
         while True:
             at, left = self._at, left - 1
+            timeout = self._timeout(deadline)
             url = f"{self._bases[at]}{path}"
             try:
                 return self._connections.pool.request(
@@ -194,7 +195,13 @@ class Transport(Closable):
             except (HTTPError, OSError) as error:
                 self._at = (at + 1) % len(self._bases)
                 if not left or not isinstance(error, _UNSENT):
-                    raise _unreachable(method, url, error) from error
+                    raise _unreachable(method, url, error) from None
+
+    def _timeout(self, deadline: float | None) -> urllib3.Timeout:
+        if deadline is None:
+            return urllib3.Timeout(connect=self._connect_timeout_s, read=self._read_timeout_s)
+        left_s = max(deadline - time.monotonic(), 0.05)
+        return urllib3.Timeout(connect=min(self._connect_timeout_s, left_s), read=left_s)
 
     def close(self) -> None:
         """Requests under way in other threads end with Unreachable, and so do later ones."""

@@ -40,6 +40,7 @@ READS: Final[dict[str, list[str]]] = {
         *("/owners/k", "/owners/k?revision=3", "/owners/gone?revision=6"),
         "/owners/reused?revision=8",
     ],
+    "list_losses": ["/owners?lost_by=nightly"],
     "read_catalog": [""],
     "list_documents": [
         *("/documents", "/documents?revision=4", "/documents?revision=8", "/documents?prefix=k"),

@@ -60,6 +60,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ("attributes_options", "OPTIONS"): Call("{c}/attributes/k"),
     ("read_owners", "GET"): Call("{c}/owners/k"),
     ("let_go", "DELETE"): Call("{c}/owners/k"),
+    ("list_losses", "GET"): Call("{c}/owners?lost_by=x"),
     ("read_principal", "GET"): Call("/v1/principal"),
     ("list_catalogs", "GET"): Call("/v1/catalogs"),
     ("read_catalog", "GET"): Call("{c}"),

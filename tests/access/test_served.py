@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.cli.liveness import is_alive
 from gateway.cli.main import main
 from gateway.server import ServerError, run
 from gateway.settings import Settings
@@ -213,6 +214,12 @@ def test_a_token_can_have_a_time_to_live(served: Served) -> None:
     assert made.exit_code == 0
     assert "expires 20" in made.stderr
     assert made.stdout.count("\n") == 1
+    assert (
+        served.command(
+            "create", "--name", "d", "--grant", "read:*", "--expires-in", "20s"
+        ).exit_code
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,10 +306,24 @@ def test_a_client_needs_a_certificate_and_a_token_beside_it(
     guarded: Served, authority: Authority
 ) -> None:
     connection = guarded.connection(authority.sign("client"))
-    assert livez(connection) == b'{"status":"alive"}'
+    assert livez(connection) == b'{"status":"alive"}\n'
     connection.request("GET", "/v1/catalogs")
     assert connection.getresponse().status == 401
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["served", "guarded"])
+def test_the_check_of_the_image_follows_the_address_and_tls(
+    kind: str, request: pytest.FixtureRequest, authority: Authority
+) -> None:
+    port = request.getfixturevalue(kind).gateway.port
+    tls = {"tls_certificate": authority.certificate, "tls_key": authority.certificate}
+    if kind == "guarded":
+        tls["tls_client_ca"] = authority.certificate
+    for host in ("127.0.0.1", "0.0.0.0"):
+        assert is_alive(Settings(bind=Address(host, port), **tls))
+    assert not is_alive(Settings(bind=Address("127.0.0.1", port)))  # it speaks TLS
+    assert not is_alive(Settings(bind=Address("127.0.0.1", 9), **tls))
 
 
 def test_without_a_certificate_of_the_authority_nobody_is_heard(

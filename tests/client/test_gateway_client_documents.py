@@ -153,3 +153,13 @@ def test_attributes_lie_beside_and_share_the_token(catalog: Catalog) -> None:
     assert (catalog.get("k").value, catalog.get("k").etag) == (1, updated.etag)
     with pytest.raises(PreconditionFailed):
         catalog.put("k", 2, if_match=seen)
+
+
+def test_documents_are_found_by_a_part_of_their_keys(catalog: Catalog) -> None:
+    for key in ("tables/a", "tables/b", "Views/Tab"):
+        catalog.put(key, key)
+    assert list(catalog.keys(page_size=2)) == ["Views/Tab", "tables/a", "tables/b"]
+    assert list(catalog.keys(contains="TAB", prefix="t")) == ["tables/a", "tables/b"]
+    found = [each.value for each in catalog.documents(contains="s/t", page_size=1)]
+    assert found == ["Views/Tab"]
+    assert [each.key for each in catalog.digests(contains="/b")] == ["tables/b"]

@@ -51,6 +51,31 @@ def test_letting_go_prunes_what_nobody_owns(catalog: Catalog) -> None:
         catalog.apply("k", {}, rebase=True)
 
 
+def test_what_was_taken_over_is_told_and_given_back(catalog: Catalog) -> None:
+    for key in ("k", "l"):
+        catalog.apply(key, {"rows": 1, "n": 1}, manager="nightly")
+        catalog.merge(key, {"rows": 2}, message="by hand")
+    told = list(catalog.lost_by("nightly", page_size=1))
+    assert [(each.key, each.revision, each.message) for each in told] == [
+        ("l", 4, "by hand"),
+        ("k", 2, "by hand"),
+    ]
+    assert told[1].fields == (LeafOwners("/rows", (Owner(told[1].author, 2, True),)),)
+    assert [each.key for each in catalog.lost_by("nightly", after=2)] == ["l"]
+    with pytest.raises(Conflict) as raised:
+        catalog.let_go("k", manager=told[0].author)
+    assert [each.pointer for each in contested(raised.value)] == ["/rows"]
+    assert catalog.give_back("k", "/rows").changed
+    assert not catalog.give_back("k", "/rows", "/n").changed
+    transaction = catalog.transaction()
+    transaction.then.give_back("l", "")
+    transaction.run()
+    assert list(catalog.lost_by("nightly")) == []
+    assert catalog.apply("k", {"rows": 3, "n": 1}, manager="nightly").changed
+    with pytest.raises(ValueError, match="pointers"):
+        catalog.give_back("k")
+
+
 def test_a_transaction_and_bulk_lines_apply(connected: Gateway, catalog: Catalog) -> None:
     transaction = catalog.transaction()
     transaction.then.apply("k", {"x": 1}, manager="a").apply("l", {"x": 1}, conflict="skip")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from patching.client import (
     Follower,
     Gateway,
     NotAuthorized,
+    NotFound,
     OutcomeUnknown,
     PreconditionFailed,
     Problem,
@@ -24,7 +26,9 @@ from patching.client import (
     RetryDetails,
     Unreachable,
 )
+from patching.client._calls import CallSender
 from patching.client.errors import BadRequest, Unavailable
+from patching.client.transport import HttpAnswer, Transport
 from tests.client.fake_documents import (
     AWAY,
     BUSY,
@@ -187,9 +191,96 @@ def test_the_gateway_is_told_the_deadline(fake: FakeDocuments) -> None:
     catalog = with_retry(fake, first_s=2, longest_s=2)
     fake.unsent.extend([AWAY, AWAY])
     catalog.put("k", 2, timeout_s=10)
-    assert [headers["Prefer"] for headers in writes(fake)] == ["wait=10", "wait=8", "wait=6"]
+    assert [headers["Prefer"] for headers in writes(fake)] == ["wait=1", "wait=2", "wait=4"]
     catalog.put("k", 3, timeout_s=10, wait_s=4)
     assert writes(fake)[-1]["Prefer"] == "wait=4"
+    catalog = with_retry(fake, first_s=2, longest_s=2, answer_s=None)
+    fake.unsent.extend([AWAY, AWAY])
+    catalog.put("k", 4, timeout_s=10)
+    told = [headers["Prefer"] for headers in writes(fake)[-3:]]
+    assert told == ["wait=9", "wait=7", "wait=5"]  # it answers before it is given up
+
+
+class Silent:
+    """A transport whose answers never come; each costs all the time that it may on the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timeouts: list[float] = []
+
+    def request(self, method: str, path: str, *, read_timeout_s: float, **_: Any) -> HttpAnswer:
+        self.now += read_timeout_s
+        self.timeouts.append(read_timeout_s)
+        raise Unreachable(f"{method} {path}: timed out", applied="unknown")
+
+    def calls(self, **options: Any) -> CallSender:
+        retry = Retry(first_s=0, luck=lambda: 0.0, clock=lambda: self.now, **options)
+        return CallSender(cast(Transport, self), retry, 30.0)
+
+
+@pytest.mark.parametrize("timeout_s", [0.5, 3.0, 30.0])
+@pytest.mark.parametrize("answer_s", [1.0, None])
+def test_a_call_takes_no_longer_than_it_may(timeout_s: float, answer_s: float | None) -> None:
+    """It took 2 s longer for the answer, and then 10 s to ask what had become of it."""
+    silent = Silent()
+    calls = silent.calls(answer_s=answer_s)
+    with pytest.raises(Unreachable) as raised:
+        calls.write("PUT", "/v1/catalogs/c", "/documents/k", {"timeout_s": timeout_s}, brief=True)
+    assert raised.value.applied == "unknown"
+    assert silent.now <= timeout_s + 0.1
+    with pytest.raises(Unreachable):
+        calls.get("/v1/catalogs/c/documents/k", timeout_s=timeout_s, brief=True)
+    assert silent.now <= 2 * (timeout_s + 0.1)
+
+
+def test_each_try_waits_for_a_part_of_the_time_alone() -> None:
+    silent = Silent()
+    with pytest.raises(Unreachable):
+        silent.calls().get("/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
+    assert silent.timeouts == [1.0, 2.0, 4.0, 3.0]
+    silent = Silent()
+    with pytest.raises(Unreachable):
+        silent.calls(retries_max=1).get("/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
+    assert silent.timeouts == [1.0, 9.0]
+    silent = Silent()
+    with pytest.raises(Unreachable):  # what may take long, and what may not be sent again
+        silent.calls().get("/v1/catalogs/c/commits", timeout_s=10)
+    assert silent.timeouts == [10.0]
+
+
+def test_a_swallowed_answer_costs_one_try(fake: FakeDocuments) -> None:
+    release = threading.Event()
+    with Gateway(fake.url, timeout_s=WAIT_S, retry=Retry(answer_s=0.2)) as gateway:
+        catalog = gateway.catalog("c")
+        fake.unsent.append(lambda: release.wait(WAIT_S))
+        assert catalog.get("k").value is not None
+        fake.unsent.append(lambda: release.wait(WAIT_S))
+        assert catalog.put("k", 2).changed
+    release.set()
+
+
+def test_the_error_has_the_idempotency_key(fake: FakeDocuments) -> None:
+    catalog = with_retry(fake, retries_max=1)
+    fake.unsent.extend([lose, lose])
+    with pytest.raises(Unreachable) as raised:
+        catalog.put("k", 2)
+    assert raised.value.idempotency_key == writes(fake)[-1]["Idempotency-Key"]
+    fake.unsent.append(refuse(409, "test_failed"))
+    with pytest.raises(Conflict) as refused:
+        catalog.put("k", 2, idempotency_key="mine")
+    assert refused.value.idempotency_key == "mine"
+    with pytest.raises(NotFound) as read:
+        catalog.get("absent")
+    assert read.value.idempotency_key is None
+
+
+def test_a_failed_connection_is_one_traceback(fake: FakeDocuments) -> None:
+    catalog = with_retry(fake, retries_max=0)
+    fake.unsent.extend([lose])
+    with pytest.raises(Unreachable) as raised:
+        catalog.get("k")
+    shown = "".join(traceback.format_exception(raised.value))
+    assert shown.count("Traceback") == 1
 
 
 def test_an_answer_that_does_not_come_ends_at_the_deadline(fake: FakeDocuments) -> None:

@@ -40,6 +40,12 @@ def options(command: click.Command) -> set[str]:
     }
 
 
+def is_over_http(command: click.Command) -> bool:
+    if isinstance(command, click.Group):
+        return any(isinstance(each, ClientCommand) for each in command.commands.values())
+    return isinstance(command, ClientCommand)
+
+
 def common() -> set[str]:
     return options(ClientCommand("any"))
 
@@ -62,7 +68,7 @@ def test_every_option_is_documented_and_every_documented_one_exists(name: str) -
     command = commands()[name]
     section = documented(SECTIONS[f"gateway {name}"])
     own = options(command) - OF_ALL
-    if isinstance(command, ClientCommand):
+    if is_over_http(command):
         assert own >= common()
         own -= common()
         assert own <= section
@@ -94,3 +100,18 @@ def test_the_tables_at_the_top_list_all_commands() -> None:
     top = DOCS.read_text(encoding="utf-8").split("\n## ")[0]
     listed = re.findall(r"(?m)^\| \[`gateway (\w+)`\]\(#gateway-(\w+)\) \|", top)
     assert {name for name, anchor in listed if name == anchor} == set(commands())
+
+
+def helps(command: click.Command) -> str:
+    """All that is told of it in a terminal, with the commands of a group."""
+    texts = [command.help or "", command.get_short_help_str(1000)]
+    texts += [getattr(each, "help", None) or "" for each in command.params]
+    if isinstance(command, click.Group):
+        texts += [helps(each) for each in command.commands.values()]
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_help_is_text_for_a_terminal(name: str) -> None:
+    """No Markdown."""
+    assert "`" not in helps(commands()[name])

@@ -128,6 +128,28 @@ def test_deleting(run: Commands, catalog: str) -> None:
     run("delete", catalog, "k")
 
 
+def test_keys_are_listed_that_contain_a_text(run: Commands, catalog: str) -> None:
+    for key in ("tables/orders", "views/Orders", "top"):
+        put(run, catalog, key, {"n": key})
+    found = run("get", catalog, "--contains", "orders").lines()
+    assert [each["key"] for each in found] == ["tables/orders", "views/Orders"]
+    values = run("get", catalog, "--contains", "ORD", "--prefix", "v", "--values").lines()
+    assert [each["value"] for each in values] == [{"n": "views/Orders"}]
+    run("get", catalog, "top", "--contains", "x", code=2)
+    run("get", "--contains", "x", code=2)
+
+
+def test_the_log_of_a_key_that_never_was_is_an_error(run: Commands, catalog: str) -> None:
+    put(run, catalog, "k", 1)
+    put(run, catalog, "gone", 1)
+    run("delete", catalog, "gone")
+    told = run("log", catalog, "typo", code=3)
+    assert "there never was a document 'typo'" in told.error()
+    run("log", catalog, "typo", "--last", "1", code=3)
+    assert len(run("log", catalog, "gone").lines()) == 2
+    assert run("log", catalog, "k", "--after", "3").lines() == []
+
+
 def test_the_past_can_be_read_until_it_is_compacted(run: Commands, catalog: str) -> None:
     for value in (1, 2, 3):
         put(run, catalog, "k", value)

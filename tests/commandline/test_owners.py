@@ -46,7 +46,7 @@ def test_a_conflict_is_named_and_the_others_are_applied(run: Commands, catalog: 
     assert (failed.json()["changed"], failed.json()["refused"]) == (1, 1)
     skipped = run("apply", catalog, "-f", "-", "--manager", "b", "--conflict", "skip", stdin=lines)
     assert skipped.json()["skipped"] == 1
-    assert "'k': /x is left to a" in skipped.stderr
+    assert "'k': /x is left to 'a', by an apply, since revision 1" in skipped.stderr
     run("apply", catalog, "-f", "-", "--manager", "b", "--conflict", "force", stdin=lines)
     assert run("get", catalog, "k").json() == {"x": 2}
 
@@ -65,3 +65,39 @@ def test_what_cant_be_read_is_refused(run: Commands, catalog: str, tmp_path: Pat
     failed = run("apply", catalog, "-f", str(tmp_path), "--manager", "a", code=1)
     assert "k.json" in failed.stderr
     run("apply", catalog, "-f", str(tmp_path / "absent"), "--manager", "a", code=2)
+
+
+def test_one_document_is_applied_as_it_is_written(run: Commands, catalog: str) -> None:
+    told = run("apply", catalog, "k", '{"rows": 1}', "--manager", "nightly").json()
+    assert (told["read"], told["changed"]) == (1, 1)
+    assert run("get", catalog, "k").json() == {"rows": 1}
+    run("apply", catalog, "k", "-", "--manager", "nightly", stdin='{"rows": 2}')
+    assert run("get", catalog, "k").json() == {"rows": 2}
+    for wrong in (("k",), (), ("k", "{}", "-f", "-"), ("k", "{}", "--prune"), ("k", "[1]x")):
+        run("apply", catalog, *wrong, "--manager", "nightly", code=2)
+    run("apply", catalog, "k", "[1]", "--manager", "nightly", code=1)
+
+
+def test_a_field_that_was_taken_over_is_found_and_given_back(run: Commands, catalog: str) -> None:
+    """Undone or given back: the manager's next apply succeeds."""
+    applied = ("apply", catalog, "k", '{"rows": 1, "n": 1}', "--manager", "nightly")
+    run(*applied)
+    run("patch", catalog, "k", '[{"op": "replace", "path": "/rows", "value": 2}]', "-m", "by hand")
+    skipped = run(*applied, "--conflict", "skip")
+    assert "/rows is left to 'anonymous', by a plain write, since revision 2" in skipped.stderr
+    (lost,) = run("owners", "lost", catalog, "nightly").lines()
+    assert (lost["key"], lost["revision"], lost["message"]) == ("k", 2, "by hand")
+    shown = run("owners", "lost", catalog, "nightly", "--output", "pretty").stdout
+    assert shown.split()[-4:] == ["/rows", "anonymous", "(plain)", "since", "2"][-4:]
+    dry = run("owners", "give-back", catalog, "k", "/rows", "--dry-run").json()
+    assert (dry["dry_run"], dry["changed"]) == (True, True)
+    assert run("owners", "give-back", catalog, "k", "/rows").json()["changed"] is True
+    assert run("owners", "lost", catalog, "nightly").lines() == []
+    run(*applied)
+    assert run("get", catalog, "k").json() == {"rows": 1, "n": 1}
+    run("patch", catalog, "k", '{"rows": 3}', "--merge")
+    revision = run("log", catalog, "--last", "1").lines()[0]["revision"]
+    run("revert", catalog, str(revision))
+    assert run("owners", "show", catalog, "k").lines()[1]["owners"][0]["manager"] == "nightly"
+    run(*applied)
+    run("owners", "give-back", catalog, "k", code=2)

@@ -22,7 +22,7 @@ from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.compares import Compare, Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Edit, KeyEdit
-from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
 from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged, Unknown
 from gateway.decide.reverting import Forced, Revert, Undo
@@ -67,6 +67,7 @@ EDITS: tuple[Edit, ...] = (
     edits.Merge({"a": None}, 10),
     ApplyWanted({"a": 1}, 7, "nightly", "skip", ("/a",)),
     LetGo("nightly", prune=True),
+    GiveBack(("/a",)),
     edits.Delete(),
     edits.EditAttributes(edits.Put({"x": 1}, 7)),
     edits.MoveKey("other"),

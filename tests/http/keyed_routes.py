@@ -139,6 +139,7 @@ _EXTENDED = Ask("PATCH", "/documents/k", {"patch": [SET_1]}, EXTENDED)
 _APPLY_LINE = line(op="apply", value={"n": 1}, manager="m", conflict="force")
 _LET_GO = Ask("DELETE", "/owners/k?manager=m")
 _LET_GO_LINE = line(op="let_go", manager="m")
+_GIVE_BACK_LINE = line(op="give_back", pointers=["/n"])
 _DELETE_CATALOG = Ask("DELETE")
 _TOUCH = Ask("POST", "/touch")
 _REVERT_2 = Ask("POST", "/reverts", {"revisions": [2]})
@@ -279,6 +280,13 @@ CASES: Final = (
         (World((apply(1),), _LET_GO_LINE, (apply(2),)),),
         (World((put(1),), _LET_GO_LINE, (apply(2),)),),
         (World((apply(1),), later(_LET_GO_LINE), (apply(2),)),),
+    ),
+    Case(
+        "run_bulk",
+        "give_back",
+        (World((apply(1), put(2)), _GIVE_BACK_LINE, (apply(3), put(4))),),
+        (World((put(1),), _GIVE_BACK_LINE, (apply(2), put(3))),),
+        (World((apply(1), put(2)), later(_GIVE_BACK_LINE), (put(3),)),),
     ),
     Case(
         "run_bulk",

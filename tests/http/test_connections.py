@@ -122,7 +122,7 @@ def test_answers_that_nobody_takes_are_bounded_together(
             eventually(lambda: held(gateway) == room, PATIENCE_S)
             # Who takes what was asked for is not concerned.
             for _ in range(3):
-                assert server.send("GET", path).body == value
+                assert server.send("GET", path).body == value + b"\n"
 
 
 def test_who_takes_nothing_makes_room_for_others_where_all_connections_are_used(
@@ -260,7 +260,7 @@ def test_a_body_in_small_chunks_is_taken(gateway: RunningGateway) -> None:
         client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b'"alive"' in read_on(client)
     found = Server(gateway.port).send("GET", "/v1/catalogs/c/documents/small")
-    assert found.body.decode() == value
+    assert found.body.decode() == value + "\n"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_any_json_value_is_a_document(catalog: Catalog, value: object) -> None:
 def test_get_answers_the_document_itself(catalog: Catalog) -> None:
     written = catalog.put({"a": 1})
     answer = catalog.get()
-    assert answer.data == b'{"a":1}'
+    assert answer.data == b'{"a":1}\n'
     assert answer.headers["ETag"] == written.headers["ETag"]
     assert answer.headers["Last-Modified"] == written.headers["Last-Modified"]
     assert answer.headers["Catalog-Revision"] == "1"

@@ -193,3 +193,16 @@ def test_a_malformed_operation_is_named(
     assert (content["operation"], content["pointer"]) == (0, "/n")
     assert f"'{member}'" in content["detail"]
     assert schema.get().get_json() == SCHEMA
+
+
+def test_operations_without_the_object_are_answered_with_what_to_send(catalog: Catalog) -> None:
+    catalog.put({"n": 1})
+    operations = [{"op": "increment", "path": "/n", "value": 1}]
+    told = problem(send(catalog, operations), 400, "invalid_patch")
+    assert told["detail"].endswith('; send {"patch": [{"op":"increment","path":"/n","value":1}]}')
+    sent = json.loads(told["detail"].partition("; send ")[2])
+    assert send(catalog, sent).status_code == 200
+    assert catalog.get().get_json() == {"n": 2}
+    long = [{"op": "increment", "path": "/n", "value": 1}] * 50
+    told = problem(send(catalog, long), 400, "invalid_patch")
+    assert told["detail"].endswith('; send {"patch": […]}')

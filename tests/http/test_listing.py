@@ -213,10 +213,61 @@ def test_keys_are_found_by_a_part_of_them_and_as_folders(catalog: Catalog) -> No
     assert (keys(inside), inside.get_json()["folders"]) == (["tables/b"], [])
     more = page(catalog, f"?select=digest&delimiter=/&prefix=tables/&after={quote('tables/b')}")
     assert (keys(more), more.get_json()["folders"]) == ([], ["tables/x/"])
-    for wrong in ("contains=a", "delimiter=/", "select=digest&key=top&contains=a"):
+    for wrong in ("key=top&contains=a", "delimiter=/", "select=digest&key=top&contains=a"):
         problem(page(catalog, f"?{wrong}"), 400, "invalid_parameter")
     both = problem(page(catalog, "?select=digest&contains=a&delimiter=/"), 400, "invalid_parameter")
     assert both["parameter"] == "delimiter"
+
+
+def test_keys_alone_are_listed(catalog: Catalog) -> None:
+    for key in ("tables/b", "tables/x/c", "top"):
+        catalog.put(1, key)
+    listed = page(catalog, "?select=key").get_json()["documents"]
+    assert [each["key"] for each in listed] == ["tables/b", "tables/x/c", "top"]
+    assert all(each.keys() == {"key", "etag", "revision"} for each in listed)
+    assert page(catalog, "?select=key&delimiter=/").get_json()["folders"] == ["tables/"]
+    assert keys(page(catalog, "?select=key&contains=T&limit=10000")) == [
+        "tables/b", "tables/x/c", "top",
+    ]  # fmt: skip
+    assert page(catalog, "?select=key&key=top&key=none").get_json()["documents"] == [
+        {"key": "top", "etag": listed[2]["etag"], "revision": 3},
+        {"key": "none", "etag": None},
+    ]
+    problem(page(catalog, "?select=key&manager=nightly"), 400, "invalid_parameter")
+    problem(page(catalog, "?select=keys"), 400, "invalid_parameter")
+
+
+def test_documents_are_found_by_a_part_of_their_keys(catalog: Catalog) -> None:
+    for number, key in enumerate(("Tables/a", "tables/b", "tables/x/c", "top")):
+        catalog.put({"n": number}, key)
+    found = page(catalog, "?contains=ABLES/").get_json()
+    assert [each["value"] for each in found["documents"]] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert found["next"] is None
+    first = page(catalog, "?contains=ables/&limit=1").get_json()
+    assert ([each["key"] for each in first["documents"]], first["next"]) == (
+        ["Tables/a"],
+        {"after": "Tables/a", "revision": 4},
+    )
+    catalog.put({"n": 9}, "Tables/a")
+    then = page(catalog, "?contains=ables/&revision=4&prefix=T").get_json()
+    assert [each["value"] for each in then["documents"]] == [{"n": 0}]
+
+
+def test_large_documents_that_are_found_by_a_part_of_their_keys_fill_several_pages(
+    catalog: Catalog,
+) -> None:
+    for number in range(9):
+        catalog.put("x" * 3_000_000, f"large/{number}")
+    found, query, pages = [], "?contains=ARGE", 0
+    while True:
+        told = page(catalog, query).get_json()
+        found += [each["key"] for each in told["documents"]]
+        pages += 1
+        if told["next"] is None:
+            break
+        query = f"?contains=ARGE&after={quote(told['next']['after'])}"
+    assert found == [f"large/{number}" for number in range(9)]
+    assert pages > 1
 
 
 def test_digests_are_those_of_the_revision_that_is_asked_for(catalog: Catalog) -> None:

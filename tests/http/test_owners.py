@@ -198,6 +198,126 @@ def test_letting_go_keeps_an_emptied_document_unless_it_is_pruned(owned: Owned) 
     assert (owned.content(), owned.owners()) == ({}, {})
 
 
+def take_over(owned: Owned, author: str = "anonymous", **members: Any) -> None:
+    content = json.dumps(members)
+    answer = owned.catalog.client.patch(
+        owned.catalog.document("k"),
+        data=content,
+        content_type="application/merge-patch+json",
+        headers={"Commit-Author": author},
+    )
+    assert answer.status_code == 200
+
+
+def test_a_field_is_given_back(owned: Owned) -> None:
+    """It keeps its value, and the manager's next apply may change it."""
+    owned.apply({"rows": 1, "by": {"team": "x"}}, "nightly")
+    take_over(owned, rows=2, by={"team": "y"})
+    shown = owned.let_go("?pointer=/rows&dry_run=true").get_json()["changes"][0]
+    assert (shown["patch"], shown["owners"]) == (
+        [],
+        [{"manager": "anonymous", "plain": True, "gained": [], "lost": ["/rows"]}],
+    )
+    assert owned.let_go("?pointer=/rows").get_json()["changed"] is True
+    assert owned.owners() == {"/by/team": [("anonymous", 2, True)]}
+    assert owned.content() == {"rows": 2, "by": {"team": "y"}}
+    problem(owned.apply({"rows": 5, "by": {"team": "x"}}, "nightly"), 409, "owned_by_others")
+    assert owned.let_go("?pointer=/by&pointer=/rows").status_code == 200
+    assert owned.apply({"rows": 5, "by": {"team": "x"}}, "nightly").status_code == 200
+    assert owned.content() == {"rows": 5, "by": {"team": "x"}}
+    again = owned.let_go("?pointer=/rows")  # as it is the manager's
+    assert (again.status_code, again.get_json()["changed"]) == (200, False)
+
+
+def test_what_applies_own_stays_theirs_when_it_is_given_back(owned: Owned) -> None:
+    owned.apply({"rows": 1}, "nightly")
+    take_over(owned, rows=2)
+    owned.apply({"rows": 2}, "b")
+    owned.let_go("?pointer=")
+    assert owned.owners() == {"/rows": [("b", 3, False)]}
+
+
+def test_letting_go_of_what_is_owned_plainly_says_how_to_give_it_back(owned: Owned) -> None:
+    """It answered that all was well, and released nothing."""
+    owned.apply({"rows": 1, "n": 1}, "nightly")
+    take_over(owned, rows=2)
+    failed = problem(owned.let_go("?manager=anonymous"), 409, "owned_by_others")
+    assert [each["pointer"] for each in failed["contested"]] == ["/rows"]
+    assert "pointer" in failed["detail"]
+    assert owned.let_go("?manager=nobody").get_json()["changed"] is False
+    assert owned.let_go("?manager=nightly").get_json()["changed"] is True
+    assert (owned.content(), owned.owners()) == ({"rows": 2}, {"/rows": [("anonymous", 2, True)]})
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("pointer=rows", "pointer"),
+        ("pointer=/rows&manager=nightly", "manager"),
+        ("pointer=/rows&prune=true", "prune"),
+    ],
+)
+def test_what_is_given_back_is_named_by_pointers(owned: Owned, query: str, parameter: str) -> None:
+    owned.apply({"rows": 1}, "nightly")
+    failed = problem(owned.let_go(f"?{query}"), 400, "invalid_parameter")
+    assert failed["parameter"] == parameter
+
+
+def losses(owned: Owned, query: str = "") -> Any:
+    answer = owned.catalog.client.get(f"{owned.catalog.path}/owners?lost_by=nightly{query}")
+    assert answer.status_code == 200, answer.get_json()
+    return answer.get_json()
+
+
+def lost(page: Any) -> list[tuple[str, int, list[str]]]:
+    return [
+        (each["key"], each["revision"], [one["pointer"] for one in each["fields"]])
+        for each in page["losses"]
+    ]
+
+
+def test_a_manager_is_told_all_that_it_lost(owned: Owned) -> None:
+    owned.apply({"rows": 1, "note": "x", "by": {"team": "x"}, "own": 1}, "nightly")
+    take_over(owned, "ann", rows=2)
+    take_over(owned, "bob", note="y", by=None)
+    owned.apply({"own": 2}, "b", "conflict=force")
+    page = losses(owned)
+    assert lost(page) == [("k", 4, ["/own"]), ("k", 3, ["/note"]), ("k", 2, ["/rows"])]
+    assert page["losses"][-1]["author"] == "ann"
+    owner = {"manager": "ann", "since": 2, "plain": True}
+    assert page["losses"][-1]["fields"] == [{"pointer": "/rows", "owners": [owner]}]
+    assert (page["manager"], page["next"]) == ("nightly", None)
+    owned.let_go("?pointer=/rows")
+    owned.apply({"own": 2}, "nightly", "conflict=skip")  # it lets go of what it had besides
+    assert lost(losses(owned)) == [("k", 3, ["/note"])]
+    assert lost(losses(owned, "&after=3")) == []
+    owned.catalog.delete()
+    assert lost(losses(owned)) == []
+
+
+def test_losses_are_paged_also_within_a_commit(owned: Owned) -> None:
+    applies = [
+        {"action": "apply", "key": key, "value": {"n": 1}, "manager": "nightly"} for key in "cab"
+    ]
+    transact(owned, *applies)
+    transact(owned, *({"action": "merge", "key": key, "value": {"n": 2}} for key in "cab"))
+    transact(owned, {"action": "merge", "key": "a", "value": {"n": 3}})
+    owned.apply({"x": 1}, "nightly")
+    take_over(owned, x=2)
+    found, query = [], "&limit=1"
+    while True:
+        page = losses(owned, query)
+        found += lost(page)
+        if page["next"] is None:
+            break
+        query = "&limit=1" + "".join(f"&{name}={to}" for name, to in page["next"].items())
+    assert [(key, revision) for key, revision, _ in found] == [
+        ("k", 5), ("a", 2), ("b", 2), ("c", 2),
+    ]  # fmt: skip
+    bare = owned.catalog.client.get(f"{owned.catalog.path}/owners")
+    assert problem(bare, 400, "invalid_parameter")["parameter"] == "lost_by"
+
+
 def test_conditions_hold_for_applies_and_for_letting_go(owned: Owned) -> None:
     token = owned.apply({"x": 1}, "a").headers["ETag"]
     owned.apply({"x": 2}, "a")
@@ -310,6 +430,18 @@ def test_a_transaction_applies_and_lets_go(owned: Owned) -> None:
     assert owned.content() == {"n": 1}
 
 
+def test_a_transaction_gives_back(owned: Owned) -> None:
+    owned.apply({"tier": 1}, "a")
+    take_over(owned, tier=2)
+    answer = transact(
+        owned,
+        {"action": "give_back", "key": "k", "pointers": ["/tier"]},
+        {"action": "apply", "key": "k", "value": {"tier": 1}, "manager": "a"},
+    ).get_json()
+    assert [each["action"] for each in answer["results"]] == ["give_back", "apply"]
+    assert owned.owners() == {"/tier": [("a", 3, False)]}
+
+
 def test_a_transaction_is_refused_whole_for_what_others_own(owned: Owned) -> None:
     owned.apply({"tier": 1}, "a")
     failed = problem(
@@ -368,6 +500,22 @@ def test_a_bulk_line_applies_and_lets_go(owned: Owned) -> None:
     assert fourth["changed"] is True
     assert (fifth["status"], fifth["problem"]["pointer"]) == (400, "/force/0")
     assert owned.content() == {"y": 1}
+
+
+def test_a_bulk_line_gives_back(owned: Owned) -> None:
+    owned.apply({"x": 1}, "a")
+    take_over(owned, x=2)
+    first, second = bulk(
+        owned,
+        {"op": "give_back", "pointers": ["/x"], "idempotency_key": "k"},
+        {"op": "give_back"},
+    )
+    assert (first["changed"], second["problem"]["code"]) == (True, "invalid_body")
+    assert owned.owners() == {}
+    again = owned.let_go("?pointer=/x", Idempotency_Key="k")
+    assert again.headers["Idempotency-Replayed"] == "true"
+    other = owned.let_go("?pointer=/y", Idempotency_Key="k")
+    problem(other, 422, "idempotency_key_reused")
 
 
 def test_a_line_and_the_route_are_one_request_under_a_key(owned: Owned) -> None:

@@ -284,6 +284,114 @@ class TestBack:
         assert (value(catalog), read["settings"]) == (1, {"retention": {"commits": 10}})
 
 
+def owned_apply(catalog: Catalog, wanted: Any, manager: str, query: str = "") -> TestResponse:
+    return catalog.client.patch(
+        f"{catalog.document('k')}?manager={manager}{query}",
+        json=wanted,
+        content_type="application/vnd.metadata.apply+json",
+    )
+
+
+def owners(catalog: Catalog, key: str = "k", query: str = "") -> dict[str, list[Any]]:
+    told = catalog.client.get(f"{catalog.path}/owners/{key}{query}").get_json()
+    return {
+        each["pointer"]: [(by["manager"], by["since"], by["plain"]) for by in each["owners"]]
+        for each in told["owners"]
+    }
+
+
+class TestOwners:
+    """What a change took over is given back with it."""
+
+    def test_a_takeover_that_is_undone_gives_the_field_back(self, catalog: Catalog) -> None:
+        owned_apply(catalog, {"rows": 1}, "nightly")
+        catalog.patch({"op": "replace", "path": "/rows", "value": 2})
+        assert owners(catalog) == {"/rows": [("anonymous", 2, True)]}
+        shown = revert(catalog, 2, dry_run=True)["changes"][0]
+        done = revert(catalog, 2)["changes"][0]
+        assert shown["owners"] == done["owners"] == [
+            {"manager": "anonymous", "plain": True, "gained": [], "lost": ["/rows"]},
+            {"manager": "nightly", "plain": False, "gained": ["/rows"], "lost": []},
+        ]  # fmt: skip
+        assert (value(catalog), owners(catalog)) == (
+            {"rows": 1},
+            {"/rows": [("nightly", 1, False)]},
+        )
+        assert owned_apply(catalog, {"rows": 7}, "nightly").status_code == 200
+        assert value(catalog) == {"rows": 7}
+
+    def test_also_under_the_same_value(self, catalog: Catalog) -> None:
+        """Whoever set the value back by hand has not given the field back."""
+        owned_apply(catalog, {"rows": 1}, "nightly")
+        catalog.merge({"rows": 2})
+        catalog.merge({"rows": 1})
+        back = revert(catalog, 2)
+        assert (back["changed"], back["changes"][0]["patch"]) == (True, [])
+        assert owners(catalog) == {"/rows": [("nightly", 1, False)]}
+        assert revert(catalog, to=3)["changed"] is True
+        assert owners(catalog) == {"/rows": [("anonymous", 2, True)]}
+
+    def test_a_deleted_document_comes_back_with_its_owners(self, catalog: Catalog) -> None:
+        owned_apply(catalog, {"rows": 1, "by": {"team": "x"}}, "nightly")
+        owned_apply(catalog, {"rows": 1}, "b")
+        before = owners(catalog)
+        catalog.delete()
+        revert(catalog, 3)
+        assert owners(catalog) == before
+        assert owners(catalog, query="?revision=4") == before
+        revision = transact(catalog, {"action": "move", "from": "k", "to": "to"})
+        revert(catalog, revision)
+        assert (owners(catalog), value(catalog, "to")) == (before, None)
+
+    def test_a_transaction_is_undone_with_the_owners_of_all_its_documents(
+        self, catalog: Catalog
+    ) -> None:
+        applies = [
+            {"action": "apply", "key": key, "value": {"n": 1}, "manager": "nightly"} for key in "ab"
+        ]
+        transact(catalog, *applies)
+        revision = transact(
+            catalog, *({"action": "merge", "key": key, "value": {"n": 2}} for key in "ab")
+        )
+        revert(catalog, revision)
+        assert owners(catalog, "a") == owners(catalog, "b") == {"/n": [("nightly", 1, False)]}
+
+    def test_letting_go_and_joining_are_undone(self, catalog: Catalog) -> None:
+        owned_apply(catalog, {"rows": 1}, "a")
+        owned_apply(catalog, {"rows": 1}, "b")
+        owned_apply(catalog, {}, "a")
+        owned_apply(catalog, {"rows": 1}, "c")
+        revert(catalog, 3)
+        assert owners(catalog) == {"/rows": [("a", 1, False), ("b", 2, False), ("c", 4, False)]}
+        revert(catalog, 2)
+        assert owners(catalog) == {"/rows": [("a", 1, False), ("c", 4, False)]}
+
+    def test_who_came_since_is_told(self, catalog: Catalog) -> None:
+        catalog.put({"rows": 1})
+        catalog.merge({"rows": 2})
+        owned_apply(catalog, {"rows": 2}, "late")
+        revert(catalog, 2)
+        assert value(catalog) == {"rows": 1}
+        assert owners(catalog) == {"/rows": [("anonymous", 4, True)]}
+        problem(owned_apply(catalog, {"rows": 2}, "late"), 409, "owned_by_others")
+
+    def test_what_is_skipped_keeps_its_owners_and_what_is_forced_has_its_former(
+        self, catalog: Catalog
+    ) -> None:
+        owned_apply(catalog, {"a": 1, "b": 1}, "nightly")
+        catalog.merge({"a": 2, "b": 2})
+        catalog.merge({"a": 3})
+        since = owned_apply(catalog, {"a": 4}, "late", "&conflict=force").get_json()["revision"]
+        revert(catalog, 2, conflict="skip")
+        nightly = [("nightly", 1, False)]
+        assert owners(catalog) == {"/a": [("late", since, False)], "/b": nightly}
+        revert(catalog, 2, conflict="force")
+        assert (value(catalog), owners(catalog)) == (
+            {"a": 1, "b": 1},
+            {"/a": nightly, "/b": nightly},
+        )
+
+
 class TestConflict:
     @pytest.fixture
     def changed(self, catalog: Catalog) -> Catalog:

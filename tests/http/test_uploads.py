@@ -241,4 +241,6 @@ def test_an_upload_on_mongodb_replaces_once_and_drops_its_parts(
         assert client[database_name]["upload_parts"].count_documents({}) == 0
     for _ in range(4):  # by either worker
         assert _sent(server, "POST", f"{place}/commit").json() == first.json()
-    assert _sent(server, "GET", f"{catalog}/documents/k").body == content.replace(b": ", b":")
+    assert (
+        _sent(server, "GET", f"{catalog}/documents/k").body == content.replace(b": ", b":") + b"\n"
+    )

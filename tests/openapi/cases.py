@@ -261,15 +261,17 @@ def _remove_contradictions(case: Case[Any]) -> None:
         del case.headers[one_of(_ENTITY_TAGS, seed)]
     if "revision" in case.query and "at" in case.query:
         del case.query[one_of(("revision", "at"), case.query["at"])]
+    if "pointer" in case.query:
+        case.query.pop("manager", None)
+        case.query.pop("prune", None)
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)
-    if "select" not in case.query:
+    if case.query.get("select") != "digest":
         case.query.pop("manager", None)
-    if "select" not in case.query or "key" in case.query:
+    if "key" in case.query and "timeout" not in case.query:
         case.query.pop("contains", None)
-        case.query.pop("delimiter", None)
-    elif case.query.get("contains"):
+    if "select" not in case.query or "key" in case.query or case.query.get("contains"):
         case.query.pop("delimiter", None)
     for header, member in (("Commit-Message", "message"), ("Commit-Author", "author")):
         if case.headers.get(header) and isinstance(case.body, dict):

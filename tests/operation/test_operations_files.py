@@ -51,6 +51,18 @@ def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in alerts())
 
 
+def test_the_alert_on_memory_comes_before_the_limit_of_the_manifest() -> None:
+    """It was about one worker, and two of them ended below it."""
+    (rule,) = (each for each in alerts() if each["alert"] == "GatewayMemoryHigh")
+    found = re.fullmatch(
+        r"sum by \(instance\) \(gateway_worker_resident_bytes\) > (\S+)", rule["expr"]
+    )
+    assert found is not None
+    limit = container()["resources"]["limits"]["memory"]
+    assert limit == "2Gi"
+    assert 0.7 < float(found[1]) / (2 << 30) < 0.85
+
+
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
 def test_every_expression_is_about_series_and_labels_that_there_are(expression: str) -> None:
     names = re.findall(r"\bgateway_\w+", expression)

@@ -150,6 +150,29 @@ def released(document, owned, manager, lists=no_lists):
     return built(flat, lists), owned
 
 
+def given_back(owned, places, author):
+    """The owners after `author`, None: an admin, gave back what it owns by plain writes; None where
+    that is refused."""
+    found, refused = {}, set(places)
+    others = {}
+    for tokens, names in owned.items():
+        plain = {name for name, by_write in names if by_write}
+        mine = plain if author is None else plain & {author}
+        meant = [each for each in places if tokens[: len(each)] == each]
+        left = dict(names)
+        if meant:
+            left = {n: at for n, at in names.items() if not (n[1] and n[0] in mine)}
+            if mine:
+                refused -= set(meant)
+            for each in meant:
+                others.setdefault(each, set()).update(plain - mine)
+        if left:
+            found[tokens] = left
+    if any(others.get(each) for each in refused):
+        return None
+    return found
+
+
 def written(owned, before, after, author, revision, lists=no_lists):
     """The owners after a plain write."""
     me = (author, True)
@@ -169,4 +192,35 @@ def written(owned, before, after, author, revision, lists=no_lists):
             above = [each for each in now if below(each, tokens)]
             left = [each for each in above if not is_empty(now[each], each, lists)]
             found |= {each: {me: revision} for each in left}
+    return found
+
+
+def restored(base, target, now, after, author, revision, kept=(), lists=no_lists):
+    """The owners after a revert; each of `base`, `target` and `now` is (document, owners)."""
+    was, there, left = (
+        {} if each is GONE else leaves(each, (), lists) for each in (target[0], now[0], after)
+    )
+    since = {
+        tokens: {name: at for name, at in names.items() if base[1].get(tokens, {}).get(name) != at}
+        for tokens, names in now[1].items()
+    }
+    since = {tokens: names for tokens, names in since.items() if names}
+    plain, of_those_since = (
+        written(owned, now[0], after, author, revision, lists) for owned in (now[1], since)
+    )
+    found = {}
+    for tokens, value in left.items():
+        mine = plain.get(tokens, {})
+        if tokens in was and same(was[tokens], value) and not forced(tokens, kept):
+            then, wanted, held = (each[1].get(tokens, {}) for each in (base, target, now))
+            if tokens in there and same(there[tokens], value):
+                undone = {name: at for name, at in then.items() if wanted.get(name) != at}
+                mine = {name: at for name, at in held.items() if undone.get(name) != at}
+                for name, at in wanted.items():
+                    if then.get(name) != at:
+                        mine.setdefault(name, at)
+            else:
+                mine = wanted or of_those_since.get(tokens, {})
+        if mine:
+            found[tokens] = dict(mine)
     return found

@@ -31,11 +31,14 @@ from patching import (
     equal,
     join_pointer,
     parse_lists,
+    split_pointer,
+    three_way,
 )
 from patching.errors import ListViolation
 from patching.owners import Ownership, OwnerTree, change_between, changed_owners
-from patching.ownership import OwnedByOthers, apply_wanted, let_go, taken_over
+from patching.ownership import OwnedByOthers, apply_wanted, give_back, let_go, taken_over
 from patching.part_digests import owned_digest, owned_digests, part_digest
+from patching.restoring import Owned, restored
 from tests.cases import cases
 
 CASES = cases(300)
@@ -79,6 +82,7 @@ class World:
         self.content = ABSENT
         self.owners: OwnerTree | None = None
         self.sent = {}  # by manager, what it applied last
+        self.past = [Owned(ABSENT, None)]
 
     @property
     def owned(self):
@@ -88,7 +92,7 @@ class World:
         if random.random() < 0.7:  # else one commit does several
             self.revision += 1
             self.owners_before = self.owners
-        before = self.content
+        before, owners_before = self.content, self.owners
         kind = random.choice(["apply", "apply", "apply", "write", "write", "let go"])
         if kind == "apply":
             self.apply(random)
@@ -96,10 +100,50 @@ class World:
             self.write(random)
         elif self.owners is not None:
             self.let_go(random.choice(MANAGERS))
+        if self.owners is not None and random.random() < 0.2:
+            self.give_back(random)
         self.check(before)
         if self.content is not ABSENT:
             for manager in MANAGERS:
                 self.compare_digests(manager, random)
+        self.undo_last(before, owners_before)
+        self.undo_any(random)
+        self.past.append(Owned(self.content, self.owners))
+
+    def undo_last(self, content_before, owners_before) -> None:
+        before, after = Owned(content_before, owners_before), Owned(self.content, self.owners)
+        terms = {"author": "undoer", "revision": self.revision + 1, "lists": self.lists}
+        assert flat(restored(after, before, after, before.content, **terms)) == flat(owners_before)
+
+    def undo_any(self, random: Random) -> None:
+        """What has led from one state to another, done to the last one; some of it kept."""
+        target, base = (random.choice(self.past) for _ in range(2))
+        now, author, revision = Owned(self.content, self.owners), "ann", self.revision + 1
+        merged = three_way(
+            base.content,
+            target.content,
+            now.content,
+            force=random.random() < 0.5,
+            lists=self.lists,
+        )
+        kept = [each.pointer for each in merged.disputes if not each.forced]
+        after = merged.content
+        found = restored(
+            base, target, now, after, author=author, revision=revision, kept=kept, lists=self.lists
+        )
+        of_oracle = [
+            (oracle.GONE if each.content is ABSENT else each.content, flat(each.owners))
+            for each in (base, target, now)
+        ]
+        expected = oracle.restored(
+            *of_oracle,
+            oracle.GONE if after is ABSENT else after,
+            author,
+            revision,
+            set(map(split_pointer, kept)),
+            self.plain_lists,
+        )
+        assert flat(found) == expected
 
     def apply(self, random: Random) -> None:
         manager, state = random.choice(MANAGERS), self.content
@@ -202,10 +246,39 @@ class World:
 
     def let_go(self, manager: str) -> None:
         expected, owned = oracle.released(self.content, self.owned, manager, self.plain_lists)
+        by_writes = any((manager, True) in names for names in self.owned.values())
+        if by_writes and manager not in self.owners.managers():
+            with pytest.raises(OwnedByOthers):
+                let_go(self.content, self.owners, manager, lists=self.lists)
+            return
         done = let_go(self.content, self.owners, manager, lists=self.lists)
         assert equal(self.ordered(done.content), self.ordered(expected))
         assert flat(done.owners) == owned
         self.content, self.owners = done.content, done.owners
+
+    def give_back(self, random: Random) -> None:
+        author = random.choice([*MANAGERS, None])
+        places = random.sample([*self.owned, (), ("a",)], random.choice([1, 1, 2]))
+        expected = oracle.given_back(self.owned, places, author)
+        try:
+            done = give_back(
+                self.content,
+                self.owners,
+                list(map(join_pointer, places)),
+                author=author,
+                lists=self.lists,
+            )
+        except OwnedByOthers as error:
+            done, refusal = None, error
+        if done is None:
+            assert expected is None
+            assert all(owner.plain for each in refusal.contested for owner in each.owners)
+            return
+        assert done.content is self.content
+        assert flat(done.owners) == expected
+        if expected == self.owned:
+            assert done.owners is self.owners
+        self.owners = done.owners
 
     def check(self, content_before) -> None:
         there = {}

@@ -39,6 +39,7 @@ Deed = Literal[
     "replace-range",
     "apply",
     "let-go",
+    "give-back",
     "revert",
     "undo",
 ]
@@ -132,7 +133,8 @@ class Action:
     """``value`` is the content of a put, the operations of a patch, or of an edit, which names the
     items of lists by key, the patch of a merge, the new key of a move, and so on for attributes.
     ``attributes`` go with a put; None keeps them. It is a Wanted, the manager that lets go and
-    whether it prunes, or what is Undone; a revert is alone.
+    whether it prunes, the tokens of where something is given back, or what is Undone; a revert is
+    alone.
 
     Of a range it is the prefix, or the prefix and the documents by key. ``when``: the action is
     done only where these are true of what those before it have left."""

@@ -49,7 +49,7 @@ def owning_whole_arrays(edit: Any, draft: Any, revision: int, limits: Any, lists
 
 
 def reverted_by_index(*given: Any) -> Any:
-    return reverted(*given[:-1], NO_LISTS)
+    return reverted(*given[:-1], replace(given[-1], lists=NO_LISTS))
 
 
 def force_what_is_beside(edit: Revert, *given: Any) -> Any:

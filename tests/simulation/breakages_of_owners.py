@@ -12,7 +12,14 @@ import patching.ownership
 from gateway.decide.decide import Deciding
 from gateway.decide.draft import DELETED, Draft
 from gateway.decide.edits import KeyEdit
-from gateway.decide.owning import ApplyWanted, LetGo, owning, with_owners_taken_over
+from gateway.decide.owning import (
+    ApplyWanted,
+    GiveBack,
+    LetGo,
+    given_back,
+    owning,
+    with_owners_taken_over,
+)
 from gateway.decide.performing import reverted
 from gateway.decide.request import Request
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord
@@ -103,6 +110,16 @@ def let_nothing_go(document: Any, owners: OwnerTree, manager: str, **named: Any)
     return patching.ownership.ApplyResult(document, done.owners)
 
 
+def give_all_back(edit: GiveBack, draft: Draft, *given: Any) -> Draft:
+    """What applies own is given back, too."""
+    places = [patching.split_pointer(each) for each in edit.pointers]
+    left = {
+        tokens: () if any(tokens[: len(each)] == each for each in places) else by
+        for tokens, by in (draft.owners.leaves() if draft.owners else ())
+    }
+    return replace(given_back(edit, draft, *given), owners=owners_of(left))
+
+
 def force_always(edit: ApplyWanted | LetGo, *given: Any) -> Any:
     if isinstance(edit, ApplyWanted) and edit.conflict == "refuse":
         edit = replace(edit, conflict="force")
@@ -145,3 +162,9 @@ def revert_what_was_read(edit: Any, key: str, draft: Draft, *given: Any) -> Any:
 def dispute_nothing(*given: Any) -> Any:
     after, _, skipped = reverted(*given)
     return after, [], skipped
+
+
+def give_nothing_back(edit: Any, key: str, draft: Draft, *given: Any) -> Any:
+    """As if a revert were a plain write."""
+    after, *others = reverted(edit, key, draft, *given)
+    return replace(after, owners=draft.owners, owned=draft.content), *others

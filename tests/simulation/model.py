@@ -397,6 +397,6 @@ def _spans(undone: Undone, key: str, state: State) -> list[tuple[int, int]]:
     return spans
 
 
-def _state_at(revision: int, key: str, state: State) -> tuple[Any, Any]:
+def _state_at(revision: int, key: str, state: State) -> tuple[Any, Any, Owners]:
     doc = state.as_of(revision, key)
     return state_of(None if doc is None else _found(doc))

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .asks import SETTINGS, Action
 from .gone import GONE
 from .model_lists import NO_LISTS, Lists, wrong
-from .model_owners import Owners, Place, applied, fitted, released, written
+from .model_owners import (
+    NOBODY,
+    Owners,
+    Place,
+    applied,
+    fitted,
+    given_back,
+    released,
+    restored,
+    written,
+)
 from .model_patches import Misfit, merged, operated, operated_by_key
 from .model_reverts import undone
 
@@ -97,7 +107,7 @@ class Drafts:
             self._replace(action.value, {})
         elif action.deed == "replace-range":
             self._replace(*action.value)
-        elif action.deed in ("apply", "let-go"):
+        elif action.deed in ("apply", "let-go", "give-back"):
             self._own(action)
         elif action.deed == "undo":
             self._undo(action)
@@ -134,6 +144,9 @@ class Drafts:
             if content is None:
                 raise RefusedEdit("patch_does_not_fit", places)
             self.skipped |= places
+        elif action.deed == "give-back":
+            after = given_back(fitted(owners, content, self._lists), action.value)
+            owners = owners if after == fitted(owners, content, self._lists) else after
         elif any((action.value[0], False) in names for names in owners.values()):
             manager, prune = action.value
             owners = fitted(owners, content, self._lists)
@@ -145,18 +158,33 @@ class Drafts:
             self._now[action.key] = replace(self._now[action.key], owners=owners, owned=content)
 
     def _undo(self, action: Action) -> None:
-        before = self._before(action.key)
+        before = self._settled(self._before(action.key))
         undos, conflict, forced = action.value
         now = state_of(before)
         for base, target in undos:
-            now, places = undone(action.key, base, target, now, forced, self._lists)
+            parts, places = undone(action.key, base, target, now, forced, self._lists)
+            now = (*parts, self._restored(base, target, now, parts, places))
             if conflict == "refuse":
                 self.disputed |= places
             elif conflict == "skip":
                 self.skipped |= places
-        content, attributes = now
+        content, attributes, owners = now
         kept = content == before.content
         self._put(action.key, content, None if content is GONE else attributes, kept=kept)
+        if content is not GONE:
+            self._now[action.key] = replace(self._now[action.key], owners=owners, owned=content)
+
+    def _restored(
+        self, base: Any, target: Any, now: Any, parts: Any, places: Collection[Place]
+    ) -> Owners:
+        """The owners after a revert step that left ``places`` as they were changed since."""
+        if parts[0] is GONE:
+            return NOBODY
+        kept = {tuple(each.pointer.split("/")[1:]) for each in places if not each.of_attributes}
+        if places and GONE in (base[0], target[0], now[0]):
+            kept = {()}
+        told = self._author, self._revision
+        return restored(base, target, now, parts[0], *told, kept, self._lists)
 
     def _edited(self, action: Action, before: After) -> tuple[Any, Any]:
         if action.deed == "put":
@@ -201,11 +229,11 @@ class Drafts:
         self._now[to] = replace(self._now[to], owners=moved.owners, owned=moved.owned)
 
 
-def state_of(each: After | None) -> tuple[Any, Any]:
-    """Content and attributes, as a revert sees them."""
+def state_of(each: After | None) -> tuple[Any, Any, Owners]:
+    """Content, attributes and owners, as a revert sees them."""
     if each is None or each.content is GONE:
-        return GONE, GONE
-    return each.content, each.attributes or {}
+        return GONE, GONE, NOBODY
+    return each.content, each.attributes or {}, each.owners
 
 
 def _with_attributes(action: Action, before: After) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ come to is told by the oracle of the patch library's tests, which shares no code
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,13 @@ def released(content: Any, owners: Owners, manager: str, lists: Lists) -> tuple[
     return ordered(after, content, lists=lists), owned
 
 
+def given_back(owners: Owners, places: Collection[Tokens]) -> Owners:
+    """After an admin gave back what plain writes own at and below ``places``. Owners as
+    ``fitted``."""
+    found: Owners = oracle.given_back(owners, places, None)
+    return found
+
+
 def written(
     owners: Owners, before: Any, after: Any, author: str, revision: int, lists: Lists
 ) -> Owners:
@@ -69,6 +76,24 @@ def written(
     owners = fitted(owners, before, lists)
     at = rules(sound(lists, before, after))
     found: Owners = oracle.written(owners, before, after, author, revision, at)
+    return found
+
+
+def restored(
+    base: Any,
+    target: Any,
+    now: Any,
+    after: Any,
+    author: str,
+    revision: int,
+    kept: Collection[Tokens],
+    lists: Lists,
+) -> Owners:
+    """After a revert by ``author``, which made ``after`` of ``now``; ``base``, ``target`` and
+    ``now`` are (content, attributes, owners)."""
+    states = [(each[0], fitted(each[2], each[0], lists)) for each in (base, target, now)]
+    at = rules(sound(lists, *(each[0] for each in states), after))
+    found: Owners = oracle.restored(*states, after, author, revision, kept, at)
     return found
 
 

@@ -28,11 +28,13 @@ ALL = Forced(frozenset({()}), frozenset({()}))
 def undone(
     key: str, base: Any, target: Any, now: Any, forced: Forced, lists: Lists
 ) -> tuple[Any, set[Place]]:
-    """What leads from ``base`` to ``target``, done to ``now``; each is (content, attributes).
+    """What leads from ``base`` to ``target``, done to ``now``: content and attributes. Each is
+    (content, attributes, owners).
 
     With the places that were changed otherwise since, and aren't ``forced``. A document that goes,
     or comes back, is one.
     """
+    base, target, now = (each[:2] for each in (base, target, now))
     if GONE not in (base[0], target[0], now[0]):
         merges = [_Merge(forced.of(part), NO_LISTS if part else lists) for part in (0, 1)]
         parts = [

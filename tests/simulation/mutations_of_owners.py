@@ -75,6 +75,12 @@ OWNING: Mapping[str, Mutation] = {
         (performing, "owning", breakages.own_since_now),
         adjust=owning,
     ),
+    "give-back-own": mutation(
+        "giving back takes nothing from managers",
+        "owners untrue-commit untrue-no-op",
+        (performing, "given_back", breakages.give_all_back),
+        adjust=owning,
+    ),
     "reverts-on-now": mutation(
         "a revert is done to the document as it is, whatever it read",
         "untrue-commit",
@@ -85,6 +91,12 @@ OWNING: Mapping[str, Mutation] = {
         "a revert is refused where what it would undo was changed since",
         "untrue-commit untrue-no-op",
         (performing, "reverted", breakages.dispute_nothing),
+        adjust=reverting,
+    ),
+    "reverts-give-back": mutation(
+        "a change that is undone gives back what it took over",
+        "owners untrue-commit untrue-no-op",
+        (performing, "reverted", breakages.give_nothing_back),
         adjust=reverting,
     ),
 }

@@ -7,7 +7,9 @@ Of each commit of one edit, from the documents before and after it:
   nobody else in; an apply changes no leaf of another's that isn't forced;
 - what goes by letting go is what the manager alone owned, all of that and nothing else;
 - a plain write leaves the owners of what it doesn't change; what it changes of theirs is its
-  author's; and what nobody owned stays nobody's.
+  author's; and what nobody owned stays nobody's;
+- who gives back changes no value, and takes only plain writes' ownership of what is named;
+- what a revert gives back was owned so before, with the value that it has then.
 
 An empty object is left out of some of it: it ends by itself where there are members. Items of lists
 are told apart by their keys, which stay as long as anything else is left of them.
@@ -15,7 +17,7 @@ are told apart by their keys, which stay as long as anything else is left of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +55,11 @@ def check_owners(ledger: Ledger, calls: Mapping[str, Call]) -> Iterator[Violatio
                 continue
             then, now = _owned(live(before.get(key)), lists), _owned(doc, lists)
             assert now is not None
-            for wrong in (*_unsound(now), *_disrespectful(ask, then, now)):
+            found = [*_unsound(now), *_disrespectful(ask, then, now)]
+            if [each.deed for each in ask.actions] == ["revert"]:
+                earlier = _earlier(ledger, key, revision, lists)
+                found += _given_back(ask.label, then, now, earlier)
+            for wrong in found:
                 detail = f"{ledger.catalog}@{revision} {key} {ask.label}: {wrong}"
                 yield Violation("owners", detail)
         for key, doc in before.items():
@@ -69,6 +75,12 @@ def _owned(doc: Doc | None, lists: Lists) -> Owned | None:
         return None
     there = leaves(doc.content, lists)
     return Owned(there, fitted(doc.owners, doc.content, lists), doc.revision, lists)
+
+
+def _earlier(ledger: Ledger, key: str, revision: int, lists: Lists) -> Iterator[Owned]:
+    """The document in its states before `revision`, the newest first."""
+    docs = (live(ledger.states[each].get(key)) for each in range(revision - 1, -1, -1))
+    return (found for doc in docs if (found := _owned(doc, lists)) is not None)
 
 
 def _unsound(doc: Owned) -> Iterator[str]:
@@ -90,7 +102,9 @@ def _disrespectful(ask: Ask, before: Owned | None, after: Owned) -> Iterator[str
     elif action.deed == "let-go":
         yield from _of_manager(action.value[0], before, after)
         yield from _let_go(action.value[0], before, after)
-    elif action.deed in ("put", "patch", "edit", "merge", "revert"):
+    elif action.deed == "give-back":
+        yield from _of_giver(action.value, before, after)
+    elif action.deed in ("put", "patch", "edit", "merge"):
         yield from _of_plain(ask.label, before, after)
 
 
@@ -142,6 +156,16 @@ def _pruned(ledger: Ledger, ask: Ask, before: Owned) -> Iterator[Violation]:
         yield Violation("owners", detail)
 
 
+def _of_giver(places: Collection[Tokens], before: Owned, after: Owned) -> Iterator[str]:
+    if before.leaves != after.leaves:
+        yield f"{before.leaves} was given back, and is {after.leaves}"
+    for tokens, names in before.owners.items():
+        is_named = any(tokens[: len(each)] == each for each in places)
+        left = {name: since for name, since in names.items() if not (is_named and name[1])}
+        if left != after.owners.get(tokens, {}):
+            yield f"{tokens} was owned by {names}, and is by {after.owners.get(tokens)}"
+
+
 def _of_plain(author: str, before: Owned, after: Owned) -> Iterator[str]:
     then, now = before.leaves, after.leaves
     for tokens, value in now.items():
@@ -153,3 +177,28 @@ def _of_plain(author: str, before: Owned, after: Owned) -> Iterator[str]:
             yield f"{tokens} was owned by {had}, written, and is owned by {has}"
         elif not set(has) <= {(author, True)}:
             yield f"{tokens} is new, and owned by {has}"
+
+
+def _given_back(
+    author: str, before: Owned | None, after: Owned, earlier: Iterator[Owned]
+) -> Iterator[str]:
+    states = list(earlier)
+    for tokens, names in after.owners.items():
+        for name, since in names.items():
+            if name == (author, True):
+                taken = before is None or not any(map(_meets(tokens), before.owners))
+                if taken:
+                    yield f"{tokens} was nobody's, and is owned by {name}"
+            elif not any(_is_owned_so(each, tokens, name, since, after) for each in states):
+                yield f"{tokens} was never owned by {name} since {since}, as {after.leaves[tokens]}"
+
+
+def _meets(tokens: Tokens) -> Callable[[Tokens], bool]:
+    return lambda other: other[: len(tokens)] == tokens or tokens[: len(other)] == other
+
+
+def _is_owned_so(
+    state: Owned, tokens: Tokens, name: tuple[str, bool], since: int, after: Owned
+) -> bool:
+    is_owned = state.owners.get(tokens, NOBODY).get(name) == since
+    return is_owned and bool(state.leaves.get(tokens, GONE) == after.leaves[tokens])

@@ -8,6 +8,7 @@ import msgspec
 
 import patching
 import patching.extended
+from gateway.access import ANONYMOUS
 from gateway.decide import compares as values
 from gateway.decide.conditions import ANY_TAG, NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.conditions import Tag as GatewayTag
@@ -24,7 +25,7 @@ from gateway.decide.edits import (
     Put,
     Touch,
 )
-from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.ranges import (
     RangeAbsent,
     RangeCount,
@@ -63,6 +64,7 @@ def request_of(
         compare=tuple(map(_compare, ask.compare)),
         otherwise=None if ask.otherwise is None else _edits(ask.otherwise),
         rebase=ask.rebase,
+        by=ANONYMOUS,
         size_bytes=sum(_size(action.value) for action in ask.actions),
         author=ask.label,
         message=ask.label,
@@ -155,6 +157,8 @@ def _edit(action: Action) -> Edit:
             return ApplyWanted(sent.content, size_bytes, sent.manager, sent.conflict, sent.force)
         case "let-go":
             return LetGo(*action.value)
+        case "give-back":
+            return GiveBack(tuple(map(patching.join_pointer, action.value)))
     part, dash, deed = action.deed.partition("-")
     edit = _content_edit(deed or part, action)
     return EditAttributes(edit) if dash else edit

@@ -27,9 +27,12 @@ class Managing:
         self._sent: dict[tuple[str, str], Wanted] = {}
 
     def action(self, catalog: str, key: Name, label: str) -> Action:
-        """An apply, often of what was sent before, or letting go."""
+        """An apply, often of what was sent before, letting go, or giving back."""
         rng = self._rng
         before = self._sent.get((catalog, key))
+        if rng.random() < 0.08:
+            place = tuple(rng.choice(self._places).split("/")[1:])
+            return Action("give-back", key, (place,))
         if rng.random() < 0.15:
             manager = before.manager if before and rng.random() < 0.6 else rng.choice(_MANAGERS)
             return Action("let-go", key, (manager, rng.random() < 0.5))

@@ -244,6 +244,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "attributes_options": {"OPTIONS": READ},
     "read_owners": {"GET": READ},
     "let_go": {"DELETE": WRITE},
+    "list_losses": {"GET": READ},
     "read_principal": {"GET": Need.TOKEN},  # who asks
     # Catalogs
     "list_catalogs": {"GET": Need.TOKEN},  # of those that the principal may read

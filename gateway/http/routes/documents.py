@@ -14,22 +14,31 @@ from msgspec.structs import replace
 
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put, operations_in
-from gateway.decide.owning import LetGo
 from gateway.errors import DocumentNotFound
 from gateway.http.context import Context, Environ, this_request
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.apply_terms import apply_parameters, require_wanted
+from gateway.http.wire.apply_terms import (
+    apply_parameters,
+    owners_parameters,
+    owning_terms,
+    require_wanted,
+)
 from gateway.http.wire.body import decode_document, read_patch
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import read_conditions, refuse_composites
+from gateway.http.wire.conditions import (
+    read_conditions,
+    refuse_composites,
+    refuse_conditions,
+)
 from gateway.http.wire.headers import catalog_name, document_key
 from gateway.http.wire.query import (
     APPLY_PARAMETERS,
     DOCUMENT_PARAMETERS,
     LET_GO_PARAMETERS,
+    LOSSES_PARAMETERS,
     parameters,
 )
 from gateway.http.wire.responses import (
@@ -40,11 +49,13 @@ from gateway.http.wire.responses import (
     last_modified,
     state_headers,
 )
+from gateway.http.wire.shapes import loss_shape
 from gateway.http.write.answer import commit, document_answer, shown_part
 from gateway.http.write.ask import NOTHING_SENT, Ask, Part, Sent, read_ask, request_of
 from gateway.limits import RequestLimits
 from gateway.model import DocumentRecord
 from gateway.read.current import DocumentReading
+from gateway.read.losses import Losses
 from gateway.service import GatewayService
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
@@ -213,6 +224,29 @@ def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> N
 
 
 class OwnersRoutes(Routes):
+    @route("GET", f"{CATALOG}/owners", "list_losses")
+    def losses(self, catalog: str) -> Answer:
+        """What was taken over from a manager, the newest first; ``next`` has the next page's
+        parameters."""
+        context = this_request()
+        catalog = catalog_name(catalog, self._limits)
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, LOSSES_PARAMETERS)
+        manager = asked.pop("lost_by")
+        sight = self._gateway.acls.sight(context.by, catalog)
+        page = self._gateway.losses.page(Losses(catalog, manager, sight=sight, **asked))
+        more: dict[str, Any] | None = None
+        if page.before is not None:
+            more = {"before": page.before}
+            if page.after_key:
+                more["after_key"] = page.after_key
+        content = {
+            "manager": manager,
+            "losses": [loss_shape(each) for each in page.losses],
+            "next": more,
+        }
+        return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
+
     @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners")
     def read(self, catalog: str, key: str) -> Answer:
         """By pointer, the owners of each leaf that has any, now or as of another time."""
@@ -221,12 +255,14 @@ class OwnersRoutes(Routes):
 
     @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go")
     def let_go(self, catalog: str, key: str) -> Answer:
-        """A manager owns nothing of the document any more; what nobody else owns is removed."""
+        """A manager owns nothing of the document any more, and what nobody else owns is removed.
+
+        With ``pointer``, what plain writes own there is given back."""
         context = this_request()
         asked = parameters(context.environ, LET_GO_PARAMETERS)
         ask = read_ask(context, *self._names(catalog, key), part="owners", asked=asked)
-        edit = LetGo(asked.get("manager") or context.by.name, asked["prune"])
-        sent = replace(NOTHING_SENT, terms=[edit.manager, edit.prune])
+        edit = owners_parameters(asked, context.by.name)
+        sent = replace(NOTHING_SENT, terms=owning_terms(edit))
         request = request_of(self._gateway, ask, (KeyEdit(ask.key, edit),), sent)
         return document_answer(self._gateway, ask, commit(self._gateway, context, ask, request))
 

@@ -13,7 +13,7 @@ import msgspec
 from gateway import memory
 from gateway.cpu import interruptible
 from gateway.decide.conditions import CatalogTag, Composite, Tag
-from gateway.errors import GatewayError
+from gateway.errors import AboveLimit, GatewayError
 from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.routes.documents import asked_revision
@@ -39,12 +39,16 @@ from gateway.model import DocumentRecord
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
 from gateway.read.partitions import KeySpan
+from gateway.read.visibility import Sight
 
 _log = logging.getLogger(__name__)
 
 _KEYS_MAX = 1_000
 _LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
+# Documents whose keys contain a text: so many are read at once, and so much is told on a page.
+_AT_ONCE = 50
+_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class ListingRoutes(Routes):
@@ -62,21 +66,27 @@ class ListingRoutes(Routes):
         page: ListingPage[msgspec.Raw] | KeyDigestPage
         documents: Sequence[msgspec.Raw | dict[str, Any]]
         folders: dict[str, Any] = {}
-        if asked.pop("select") is None:
-            if asked["limit"] > _LIMIT_MAX:
-                _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
+        select = asked.pop("select")
+        if select is None and asked["limit"] > _LIMIT_MAX:
+            _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
+        if select is None and not names.contain:
             del asked["manager"]
             page = self._gateway.listing.page(
                 catalog, _encoded, revision=revision, sight=sight, **asked
             )
             documents = page.documents
+            more = page.next_after
         else:
             page = self._gateway.digests.page(
                 catalog, revision=revision, sight=sight, names=names, **asked
             )
-            documents = [_digest_shape(each) for each in page.documents]
+            more = page.next_after
+            if select is None:
+                documents, more = self._with_contents(catalog, page, sight)
+            else:
+                shape = _digest_shape if select == "digest" else _key_shape
+                documents = [shape(each) for each in page.documents]
             folders = {"folders": page.folders} if names.delimiter else {}
-        more = page.next_after
         return _answer(
             context.environ,
             CatalogTag(page.revision),
@@ -89,6 +99,32 @@ class ListingRoutes(Routes):
                 "next": None if more is None else {"after": more, "revision": page.revision},
             },
         )
+
+    def _with_contents(
+        self, catalog: str, page: KeyDigestPage, sight: Sight | None
+    ) -> tuple[list[msgspec.Raw], str | None]:
+        """The documents of a page of digests, as many as an answer may hold, and the key behind
+        which the next page begins."""
+        keys = [each.key for each in page.documents]
+        told: list[msgspec.Raw] = []
+        done, at_once, size_bytes = 0, _AT_ONCE, 0
+        with memory.account().holding(memory.REPLY_BYTES):
+            while done < len(keys) and size_bytes < _PAGE_BYTES:
+                some = keys[done : done + at_once]
+                try:
+                    _, found = self._gateway.listing.several(
+                        catalog, some, _encoded, revision=page.revision, sight=sight
+                    )
+                except AboveLimit:
+                    if len(some) == 1:
+                        raise
+                    at_once = len(some) // 2
+                    continue
+                there = [each for key in some if (each := found[key]) is not None]
+                told += there
+                size_bytes += sum(memoryview(each).nbytes for each in there)
+                done += len(some)
+        return told, page.next_after if done == len(keys) else keys[done - 1]
 
     def _several(
         self,
@@ -109,6 +145,8 @@ class ListingRoutes(Routes):
         sight = self._gateway.acls.sight(context.by, catalog)
         found: Mapping[str, KeyDigest | _Told | None]
         shape: Callable[[Any], Any] = _digest_shape
+        if asked["select"] == "key":
+            shape = _key_shape
         if asked["select"] is None:
             shape = attrgetter("shape")
             at, found = self._gateway.listing.several(
@@ -215,13 +253,18 @@ def _digest_shape(each: KeyDigest) -> dict[str, Any]:
     }
 
 
+def _key_shape(each: KeyDigest) -> dict[str, Any]:
+    return {"key": each.key, "etag": each.token, "revision": each.revision}
+
+
 def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     """Which keys are asked for, taken out of ``asked``."""
     names = Names(asked.pop("contains"), asked.pop("delimiter"))
-    for name, text in zip(("contains", "delimiter"), names, strict=True):
-        if text and (asked["select"] is None or by_key):
-            _refuse(name, "it is for pages with 'select=digest'")
-    if asked["manager"] is not None and asked["select"] is None:
+    if names.contain and by_key:
+        _refuse("contains", "it can't be given together with 'key'")
+    if names.delimiter and (asked["select"] is None or by_key):
+        _refuse("delimiter", "it is for pages with 'select=digest' or 'select=key'")
+    if asked["manager"] is not None and asked["select"] != "digest":
         _refuse("manager", "it goes with 'select=digest'")
     if all(names):
         _refuse("delimiter", "it can't be given together with 'contains'")

@@ -5,6 +5,7 @@ They are parameters of a document's routes, and members of an action or a bulk l
     manager   who wants it and is to own it; the principal, unless said
     conflict  what becomes of what others own and want otherwise: refuse (unless said), skip, force
     force     pointers at and below which it is taken from them in any case
+    pointers  where what plain writes own is given back; as a parameter: pointer, once for each
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import patching
 import patching.ownership
-from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.strict import SWITCH, Exact
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, is_author
@@ -23,18 +24,25 @@ from patching import Json
 
 APPLY_MEMBERS: Final = ("manager", "conflict", "force")
 LET_GO_MEMBERS: Final = ("manager", "prune")
+GIVE_BACK_MEMBERS: Final = ("pointers",)
 
 MANAGER_RULE: Final = f"it must be {AUTHOR_RULE}"
 CONFLICT_RULE: Final = f"it must be one of {', '.join(patching.ownership.CONFLICTS)}"
-_FORCE_MAX: Final = 1000
+_POINTERS_MAX: Final = 1000
 _MANAGER: Final = Exact(str, MANAGER_RULE, is_author)
 _CONFLICT: Final = Exact(
     str, CONFLICT_RULE, lambda text: text in patching.ownership.CONFLICTS, load_default="refuse"
 )
 _FORCE: Final = Exact(
     list,
-    f"it must be a list of at most {_FORCE_MAX} JSON Pointers",
-    lambda items: len(items) <= _FORCE_MAX and all(isinstance(each, str) for each in items),
+    f"it must be a list of at most {_POINTERS_MAX} JSON Pointers",
+    lambda items: len(items) <= _POINTERS_MAX and all(isinstance(each, str) for each in items),
+    load_default=(),
+)
+_POINTERS: Final = Exact(
+    list,
+    f"it must be a list of 1 to {_POINTERS_MAX} JSON Pointers",
+    lambda items: 0 < len(items) <= _POINTERS_MAX and all(isinstance(e, str) for e in items),
     load_default=(),
 )
 
@@ -55,27 +63,41 @@ class ApplyTerms(NamedTuple):
 
 def apply_parameters(asked: Mapping[str, Any], principal: str) -> ApplyTerms:
     """The terms in loaded parameters. Raises RequestRefused for a pointer that is none."""
-    force = tuple(asked.get("force", ()))
-    for pointer in force:
+    force = _pointer_parameters(asked, "force")
+    return ApplyTerms(asked.get("manager") or principal, asked.get("conflict", "refuse"), force)
+
+
+def owners_parameters(asked: Mapping[str, Any], principal: str) -> LetGo | GiveBack:
+    """What the parameters of a ``DELETE`` of owners ask for: with ``pointer``, to give back.
+
+    Raises RequestRefused."""
+    pointers = _pointer_parameters(asked, "pointer")
+    if not pointers:
+        return LetGo(asked.get("manager") or principal, asked["prune"])
+    for name in ("manager", "prune"):
+        if asked.get(name):
+            detail = f"parameters 'pointer' and {name!r} can't be given together"
+            raise RequestRefused("invalid_parameter", detail, parameter=name)
+    return GiveBack(pointers)
+
+
+def _pointer_parameters(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    pointers = tuple(asked.get(name, ()))
+    for pointer in pointers:
         try:
             patching.split_pointer(pointer)
         except patching.InvalidPatch as error:
-            detail = f"parameter 'force': {error.detail}"
-            raise RequestRefused("invalid_parameter", detail, parameter="force") from error
-    if len(force) > _FORCE_MAX:
-        detail = f"parameter 'force': it can be given {_FORCE_MAX} times"
-        raise RequestRefused("invalid_parameter", detail, parameter="force")
-    return ApplyTerms(asked.get("manager") or principal, asked.get("conflict", "refuse"), force)
+            detail = f"parameter {name!r}: {error.detail}"
+            raise RequestRefused("invalid_parameter", detail, parameter=name) from error
+    if len(pointers) > _POINTERS_MAX:
+        detail = f"parameter {name!r}: it can be given {_POINTERS_MAX} times"
+        raise RequestRefused("invalid_parameter", detail, parameter=name)
+    return pointers
 
 
 def apply_members(members: Mapping[str, Any], principal: str, at: str = "") -> ApplyTerms:
     """The terms among ``members``, which are at ``at`` of the body. Raises RequestRefused."""
-    force = tuple(member(members, "force", _FORCE, at))
-    for index, pointer in enumerate(force):
-        try:
-            patching.split_pointer(pointer)
-        except patching.InvalidPatch as error:
-            refuse_member(f"{at}/force/{index}", error.detail)
+    force = _pointer_members(members, "force", _FORCE, at)
     manager = member(members, "manager", _MANAGER, at) or principal
     conflict = cast(patching.ownership.OnConflict, member(members, "conflict", _CONFLICT, at))
     return ApplyTerms(manager, conflict, force)
@@ -85,6 +107,32 @@ def let_go_members(members: Mapping[str, Any], principal: str, at: str = "") -> 
     """Likewise."""
     manager = member(members, "manager", _MANAGER, at) or principal
     return LetGo(manager, member(members, "prune", SWITCH, at))
+
+
+def give_back_members(members: Mapping[str, Any], at: str = "") -> GiveBack:
+    """Likewise."""
+    if "pointers" not in members:
+        refuse_member(at, "'pointers' is missing")
+    return GiveBack(_pointer_members(members, "pointers", _POINTERS, at))
+
+
+def owning_terms(edit: LetGo | GiveBack) -> Json:
+    """What belongs to what is asked for, in its fingerprint."""
+    if isinstance(edit, GiveBack):
+        return {"give_back": [*edit.pointers]}
+    return [edit.manager, edit.prune]
+
+
+def _pointer_members(
+    members: Mapping[str, Any], name: str, kind: Exact, at: str
+) -> tuple[str, ...]:
+    pointers = tuple(member(members, name, kind, at))
+    for index, pointer in enumerate(pointers):
+        try:
+            patching.split_pointer(pointer)
+        except patching.InvalidPatch as error:
+            refuse_member(f"{at}/{name}/{index}", error.detail)
+    return pointers
 
 
 def require_wanted(value: Json, pointer: str = "") -> None:

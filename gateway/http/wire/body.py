@@ -50,6 +50,7 @@ from patching.values import float_of, has_many_exponents, repeated_member
 _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
 _DIGITS_MAX = 4000
+_SHOWN_MAX = 200  # characters of a patch in a refusal
 # Too small to take much, whatever is in it.
 _UNCOUNTED_BYTES = 4096
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
@@ -196,7 +197,7 @@ def read_patch(
         edit = ApplyPatch(_plain(body, patch_limits))
     elif media_type == media_types.EXTENDED_PATCH:
         body = decode_extended_patch(raw)
-        edit = ApplyPatch(patching.parse_extended(body, limits=patch_limits))
+        edit = ApplyPatch(_extended(body, patch_limits))
     else:
         body = decode_value(raw, limits)
         edit = Merge(body, len(encode(body)))
@@ -212,6 +213,18 @@ def _plain(body: Json, limits: Limits) -> patching.Patch:
             name = body[error.operation or 0]["op"]
             if name in patching.extended.EXTENDED_OPERATIONS:
                 error.detail += f"; {name!r} is one of {media_types.EXTENDED_PATCH}"
+        raise
+
+
+def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
+    """The extended patch. Operations without the object around them are told with it."""
+    try:
+        return patching.parse_extended(body, limits=limits)
+    except patching.InvalidPatch as error:
+        if isinstance(body, list):
+            shown = encode(body).decode()
+            sent = shown if len(shown) <= _SHOWN_MAX else "[…]"
+            error.detail += f'; send {{"patch": {sent}}}'
         raise
 
 

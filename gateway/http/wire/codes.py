@@ -92,7 +92,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "test_failed": ProblemKind(409, "A test operation failed"),
     "path_missing": ProblemKind(409, "A path doesn't exist"),
     "patch_does_not_fit": ProblemKind(409, "The patch doesn't fit the document"),
-    "owned_by_others": ProblemKind(409, "Another manager owns these fields with different values"),
+    "owned_by_others": ProblemKind(409, "Others own these fields"),
     "target_exists": ProblemKind(409, "The new key has a document already"),
     "changed_since": ProblemKind(409, "Changed after the commits to undo"),
     "upload_conflict": ProblemKind(409, "The document changed since the upload was opened"),

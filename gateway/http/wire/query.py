@@ -71,9 +71,9 @@ def _conflict(text: str) -> str:
     return text
 
 
-def _digest(text: str) -> str:
-    if text != "digest":
-        raise ValueError("it must be 'digest', or be left out")
+def _selected(text: str) -> str:
+    if text not in ("digest", "key"):
+        raise ValueError("it must be 'digest' or 'key', or be left out")
     return text
 
 
@@ -123,16 +123,16 @@ READ_PARAMETERS: Final = _schema(**_READ)
 DOCUMENT_PARAMETERS: Final = _schema(**_READ_AS_OF)
 # A whole catalog, or the part of it whose keys begin with ``prefix``.
 EXPORT_PARAMETERS: Final = _schema(**_READ_AS_OF, prefix=_TEXT)
-# A page of documents with keys above ``after``, or those under the ``key`` parameters; or their
-# digests, of which a page has more; of those, the ones whose keys contain a text, or as folders.
-# With a ``manager``, the digests of its parts.
+# A page of documents with keys above ``after``, of those whose keys contain a text, or those under
+# the ``key`` parameters; or their digests, or their keys alone, of which a page has more, also as
+# folders. With a ``manager``, the digests of its parts.
 DOCUMENTS_PARAMETERS: Final = _schema(
     **_READ_AS_OF,
     prefix=_TEXT,
     after=_TEXT,
     limit=_Parsed(partial(whole_number, minimum=1, maximum=10_000), load_default=100),
     key=fields.List(fields.String(), load_default=None),
-    select=_Parsed(_digest, load_default=None),
+    select=_Parsed(_selected, load_default=None),
     manager=_Parsed(_manager, load_default=None),
     contains=_TEXT,
     delimiter=_TEXT,
@@ -166,7 +166,10 @@ APPLY_PARAMETERS: Final = _schema(
     force=fields.List(fields.String()),
 )
 LET_GO_PARAMETERS: Final = _schema(
-    **WRITE_PARAMETERS.fields, manager=_MANAGER, prune=_Parsed(_switch, load_default=False)
+    **WRITE_PARAMETERS.fields,
+    manager=_MANAGER,
+    prune=_Parsed(_switch, load_default=False),
+    pointer=fields.List(fields.String()),
 )
 # A page of commits above revision ``after``, of one document if ``key`` is given.
 # Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.
@@ -179,6 +182,15 @@ COMMITS_PARAMETERS: Final = _schema(
     since=_Parsed(timestamp_us, load_default=None),
     until=_Parsed(timestamp_us, load_default=None),
     newest_first=_Parsed(_switch, load_default=False),
+)
+# What was taken over from manager ``lost_by``; of the commit below ``before`` the keys behind
+# ``after_key``.
+LOSSES_PARAMETERS: Final = _schema(
+    lost_by=_Parsed(_manager, required=True, error_messages={"required": "it is missing"}),
+    after=_AFTER,
+    before=_Parsed(partial(whole_number, minimum=1), load_default=None),
+    after_key=_TEXT,
+    limit=_LIMIT,
 )
 # A page of what two revisions have otherwise, of keys above ``after``.
 DIFFERENCES_PARAMETERS: Final = _schema(**_SPAN, prefix=_TEXT, after=_TEXT, limit=_LIMIT)

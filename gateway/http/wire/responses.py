@@ -15,10 +15,11 @@ from werkzeug.datastructures import Headers
 from gateway import cpu
 from gateway.decide.conditions import Tag, tag_text
 from gateway.http.context import Environ, HeaderList
-from gateway.http.wire.headers import JSON
+from gateway.http.wire.headers import JSON, PROBLEM
 
 encode: Final = msgspec.json.Encoder().encode
 
+_JSON_TYPES: Final = (JSON, PROBLEM)
 _STATUS_LINES: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
@@ -54,7 +55,10 @@ class Answer(Response):
 def body_answer(
     body: bytes, headers: HeaderList, status: int = 200, media_type: str = JSON
 ) -> Answer:
-    """With ``headers``, which are added to, and those that describe the body."""
+    """With ``headers``, which are added to, and those that describe the body. JSON ends with a line
+    end, for whoever reads it in a terminal."""
+    if media_type in _JSON_TYPES:
+        body += b"\n"
     headers.append(("Content-Type", media_type))
     headers.append(("Content-Length", str(len(body))))
     return Answer(body, status, headers)

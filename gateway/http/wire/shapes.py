@@ -18,6 +18,7 @@ from gateway.model import (
     CommitRecord,
     Skipped,
 )
+from gateway.read.losses import Loss
 from gateway.read.visibility import Life, Sight
 from patching import ABSENT, join_pointer
 from patching.owners import OwnersChange, Ownership, OwnerTree
@@ -34,6 +35,22 @@ def owners_shape(owners: OwnerTree | None) -> list[dict[str, Any]]:
     leaves = owners.leaves() if owners else ()
     shown = [{"pointer": join_pointer(tokens), "owners": owner_shapes(by)} for tokens, by in leaves]
     return sorted(shown, key=lambda each: str(each["pointer"]))
+
+
+@interruptible
+def loss_shape(loss: Loss) -> dict[str, Any]:
+    """A commit that took fields of a document over, and who owns each of them now."""
+    return {
+        "key": loss.key,
+        "revision": loss.revision,
+        "time": rfc3339(loss.time_us),
+        "author": loss.author,
+        "message": loss.message,
+        "fields": [
+            {"pointer": join_pointer(each.tokens), "owners": owner_shapes(each.owners)}
+            for each in loss.fields
+        ],
+    }
 
 
 def owners_change_shape(change: OwnersChange) -> list[dict[str, Any]]:

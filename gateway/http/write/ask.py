@@ -35,13 +35,13 @@ from gateway.decide.edits import (
     Put,
     Touch,
 )
-from gateway.decide.owning import ApplyWanted, LetGo
+from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeReplacement, range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.request import Request
 from gateway.http.context import Context, Environ
 from gateway.http.door.authorization import author_of
-from gateway.http.wire.apply_terms import APPLY_MEMBERS, LET_GO_MEMBERS
+from gateway.http.wire.apply_terms import APPLY_MEMBERS, GIVE_BACK_MEMBERS, LET_GO_MEMBERS
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import write_conditions
 from gateway.http.wire.headers import (
@@ -80,6 +80,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "merge": Verb((Merge,), ("value",), method="PATCH"),
     "apply": Verb((ApplyWanted,), ("value", *APPLY_MEMBERS), method="PATCH"),
     "let_go": Verb((LetGo,), LET_GO_MEMBERS, method="DELETE"),
+    "give_back": Verb((GiveBack,), GIVE_BACK_MEMBERS, method="DELETE"),
     "delete": Verb((Delete, RangeDeletion), place=("key", "prefix"), method="DELETE"),
     "move": Verb((MoveKey,), place=("from", "to")),
     "attributes": Verb((EditAttributes,), (*_PATCH_MEMBERS, "value")),

@@ -2,11 +2,11 @@
 
 ::
 
-    {"catalog", "key", "op": "put" | "patch" | "merge" | "apply" | "let_go" | "delete" |
-     "touch",
+    {"catalog", "key", "op": "put" | "patch" | "merge" | "apply" | "let_go" |
+     "give_back" | "delete" | "touch",
      "value" (put, merge, apply), "patch" and "array_primary_keys"? (patch),
      "rebase"? (patch, merge, apply), "manager"?, "conflict"? and "force"? (apply),
-     "manager"? and "prune"? (let_go),
+     "manager"? and "prune"? (let_go), "pointers" (give_back),
      "attributes"? (put; see ``attributes_mode``),
      "if_match"?, "if_none_match"?, "if_unchanged_under"?, "resource_version"?,
      "idempotency_key"?, "fence"?, "message"?, "author"?, "dry_run"?}
@@ -44,7 +44,9 @@ from gateway.http.door.authorization import author_of, require
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.apply_terms import (
     apply_members,
+    give_back_members,
     let_go_members,
+    owning_terms,
     require_wanted,
 )
 from gateway.http.wire.body import (
@@ -174,7 +176,7 @@ def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> R
         idempotency_key=member(members, "idempotency_key", _IDEMPOTENCY_KEY),
         message=member(members, "message", MESSAGE) or None,
         author=author_of(member(members, "author", AUTHOR), terms.by, catalog),
-        part="owners" if operation == "let_go" else "content",
+        part="owners" if operation in ("let_go", "give_back") else "content",
         fence=_fence(members),
     )
     edit, sent = _owning(operation, members, large, terms) or _edit(
@@ -241,7 +243,10 @@ def _owning(
         return asked.edit(wanted, size_bytes), sent
     if operation == "let_go":
         edit = let_go_members(members, terms.by.name)
-        return edit, replace(NOTHING_SENT, terms=[edit.manager, edit.prune])
+        return edit, replace(NOTHING_SENT, terms=owning_terms(edit))
+    if operation == "give_back":
+        given = give_back_members(members)
+        return given, replace(NOTHING_SENT, terms=owning_terms(given))
     return None
 
 

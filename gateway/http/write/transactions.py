@@ -12,10 +12,10 @@
 An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" | "clear" |
 "replace", "value"?}}``, or one of ``patch`` (``key``, ``patch``, ``array_primary_keys``?),
 ``merge`` (``key``, ``value``), ``apply`` (``key``, ``value``, ``manager``?, ``conflict``?,
-``force``?), ``let_go`` (``key``, ``manager``?, ``prune``?), ``delete`` (``key``, or ``prefix``),
-``move`` (``from``, ``to``), ``attributes`` (``key``, ``value`` or ``patch``), ``touch``, ``get``
-(``key``), ``replace`` (``prefix``, ``documents``: by key). Patches are extended ones. Any may have
-``if``, compares of its own.
+``force``?), ``let_go`` (``key``, ``manager``?, ``prune``?), ``give_back`` (``key``,
+``pointers``), ``delete`` (``key``, or ``prefix``), ``move`` (``from``, ``to``), ``attributes``
+(``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``), ``replace`` (``prefix``,
+``documents``: by key). Patches are extended ones. Any may have ``if``, compares of its own.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from gateway.decide.ranges import (
 from gateway.decide.strict import SWITCH, Exact, load, strict
 from gateway.http.wire.apply_terms import (
     apply_members,
+    give_back_members,
     let_go_members,
     require_wanted,
 )
@@ -236,6 +237,10 @@ def _let_go(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     return let_go_members(item, reader.principal, at)
 
 
+def _give_back(item: dict[str, Any], at: str, _: Reader) -> Edit:
+    return give_back_members(item, at)
+
+
 def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     if ("value" in item) == ("patch" in item):
         refuse_member(at, "it must have exactly one of: value, patch")
@@ -275,6 +280,7 @@ _READ: Final[Mapping[str, Callable[[dict[str, Any], str, Reader], Edit]]] = {
     "merge": _merge,
     "apply": _apply,
     "let_go": _let_go,
+    "give_back": _give_back,
     "delete": lambda *_: Delete(),
     "attributes": _attributes,
     "get": lambda *_: Get(),

@@ -354,6 +354,10 @@ def _reason(failure: Mapping[str, Any]) -> str:
     return f"{said.rstrip(': ')} (code {failure.get('code')})"
 
 
+# The driver's, where all members went away that it had found.
+_GUESS: Final = "configured with internal hostnames or IPs?"
+
+
 def has_primary(client: MongoClient[Any]) -> bool:
     """Whether the driver knows a primary (or a router) to ask now; no I/O."""
     servers = client.topology_description.server_descriptions().values()
@@ -371,7 +375,10 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
         members = ", ".join(sorted(map(_named, servers)))
         return f"there is no primary among {members}: is a majority of the members up?"
-    return str(error).partition(" (configured timeouts")[0].partition(", Timeout:")[0]
+    text = str(error)
+    if _GUESS in text:  # the members answered before, so their names aren't to blame
+        return f"none of {', '.join(sorted(map(_named, servers)))} can be reached"
+    return text.partition(" (configured timeouts")[0].partition(", Timeout:")[0]
 
 
 def _named(place: tuple[str, int | None]) -> str:

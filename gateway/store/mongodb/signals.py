@@ -12,11 +12,12 @@ from typing import Any
 
 import pymongo
 from bson import decode_all
+from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from gateway.store.contract import CommitSignals, StoreUnreachable
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, explained
 
 # Time that the server holds an empty answer back. The driver fixes it for the life of a cursor, so
 # ``next`` may be late by as much.
@@ -38,7 +39,7 @@ class SignalsPart(StorePart):
             # As raw batches: all that there is to tell comes at once, and no event is decoded by
             # itself. The driver's own change stream tells one at a time, and not which is last.
             cursor = self._on.commits.aggregate_raw_batches(_PIPELINE, maxAwaitTimeMS=_HELD_BACK_MS)
-        return MongoSignals(cursor, self._on.client.options.timeout)
+        return MongoSignals(cursor, self._on.client)
 
 
 class MongoSignals:
@@ -48,8 +49,10 @@ class MongoSignals:
     to the bound on a call.
     """
 
-    def __init__(self, batches: Any, timeout_s: float | None) -> None:
+    def __init__(self, batches: Any, client: MongoClient[Any]) -> None:
+        timeout_s = client.options.timeout
         self._batches = batches
+        self._client = client
         self._timeout_s = None if timeout_s is None else timeout_s + _HELD_BACK_MS / 1000
 
     def next(self, timeout_s: float) -> Mapping[str, int]:
@@ -70,7 +73,7 @@ class MongoSignals:
                 batch = self._batches.try_next()
         except PyMongoError as error:
             self._batches.close()
-            raise StoreUnreachable(str(error)[:500]) from error
+            raise StoreUnreachable(explained(self._client, error)[:500]) from error
         told: dict[str, int] = {}
         for event in decode_all(batch or b""):
             catalog, revision = records.named_by(event["commit"])

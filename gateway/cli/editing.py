@@ -1,0 +1,193 @@
+"""`gateway edit`: a document in an editor, sent as a patch of what was changed in it.
+
+Whatever others change meanwhile in other places is kept. Where both changed a place, the editor
+opens again with both, between lines of markers as git writes them::
+
+    <<<<<<< yours
+      "tier": 2
+    =======
+      "tier": 3
+    >>>>>>> now
+"""
+
+from __future__ import annotations
+
+import tempfile
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple, cast
+
+import click
+import msgspec
+
+from gateway.cli.command import ClientCommand, Missing, Session
+from gateway.cli.names import CATALOG, JSON, KEY
+from gateway.cli.output import error_line, operations
+from gateway.cli.writing import answer, terms, write_options, writing
+from patching import ABSENT, NO_LISTS, Document, Json, Lists, three_way
+from patching.client import NotFound, PreconditionFailed, RequestError, Written
+from patching.client._documents import Part
+from patching.client.results import Document as Read
+
+_MINE, _BETWEEN, _NOW = "<<<<<<< yours", "=======", ">>>>>>> now"
+
+
+@click.command("edit", cls=ClientCommand)
+@click.argument("catalog", type=CATALOG)
+@click.argument("key", type=KEY)
+@click.option("--create", is_flag=True, help="Begin a new document if there is none.")
+@click.option("--attributes", is_flag=True, help="Edit the document's attributes instead.")
+@write_options
+@click.pass_obj
+def edit(
+    session: Session,
+    /,
+    catalog: str,
+    key: str,
+    create: bool,
+    attributes: bool,
+    **given: Any,
+) -> None:
+    """Change a document in an editor.
+
+    Opens it as JSON in $VISUAL or $EDITOR, and sends what you changed as a patch. What others
+    change meanwhile in other places is kept. If they changed the same place, the editor opens again
+    with both versions. A document that you leave as it is isn't written.
+    """
+    if create and attributes:
+        raise click.UsageError("attributes are of a document that is there: no --create")
+    lists = NO_LISTS if attributes else _lists(session, catalog, key)
+    editing = _Editing(session.part(catalog, attributes), key, lists, given)
+    written = editing.run(create=create)
+    if written is None:
+        session.output.message("nothing was changed")
+    else:
+        answer(session, catalog, written)
+
+
+def _lists(session: Session, catalog: str, key: str) -> Lists:
+    try:
+        return session.gateway.catalog(catalog).settings.lists().lists_of(key)
+    except NotFound:
+        return NO_LISTS
+
+
+class _Both(NamedTuple):
+    """A text with both versions of places that were changed twice, and the document now."""
+
+    text: str
+    now: Read
+
+
+class _Editing:
+    """The document ``key``, its state as the editor showed it, and the text that came of it."""
+
+    def __init__(self, part: Part, key: str, lists: Lists, given: dict[str, Any]) -> None:
+        self._part = part
+        self._key = key
+        self._lists = lists
+        self._given = given
+
+    def run(self, *, create: bool) -> Written | None:
+        """None: nothing was changed. Raises RequestError, Missing, ClickException."""
+        base = self._read()
+        if base is None and not create:
+            raise Missing(f"there is no document {self._key!r}; --create begins one")
+        text = _text({} if base is None else base.value)
+        while True:
+            edited = _edited(text)
+            if edited is None:
+                return None
+            text, value = edited
+            try:
+                both = self._sent(base, value)
+            except RequestError:
+                _keep(text)
+                raise
+            if not isinstance(both, _Both):
+                return both
+            text, base = both.text, both.now
+            error_line("others changed the same places: decide, and remove the markers")
+
+    def _sent(self, base: Read | None, value: Json) -> Written | _Both | None:
+        """None: there is nothing to change."""
+        while base is None or operations(base.value, value, self._lists):
+            try:
+                return self._send(base, value)
+            except PreconditionFailed:
+                now = self._read()
+                if base is None or now is None:
+                    raise
+                merged = three_way(base.value, value, now.value, lists=self._lists)
+                if merged.disputes:
+                    return _Both(_with_both(base.value, value, now.value, self._lists), now)
+                base, value = now, cast(Json, merged.content)
+        return None
+
+    def _read(self) -> Read | None:
+        try:
+            return self._part.get(self._key)
+        except NotFound as error:
+            if error.code not in ("document_not_found", "catalog_not_found"):
+                raise
+            return None
+
+    def _send(self, base: Read | None, value: Json) -> Written:
+        write = terms(**self._given)
+        with writing(write):
+            if base is None:
+                return self._part.put(self._key, value, if_absent=True, **write)
+            by_key: dict[str, Any] = {"array_primary_keys": {}} if self._lists else {}
+            return self._part.patch(
+                self._key,
+                operations(base.value, value, self._lists),
+                if_match=base,
+                rebase=True,
+                **by_key,
+                **write,
+            )
+
+
+def _edited(text: str) -> tuple[str, Json] | None:
+    """The text that the editor leaves, and its value; opened again as long as that is no JSON.
+    None: it was left as it is."""
+    while True:
+        after = click.edit(text, extension=".json", require_save=True)
+        if after is None or after == text:
+            if _MINE not in text:
+                return None
+            _keep(text)
+            raise click.ClickException("nothing was decided, and nothing is sent")
+        try:
+            return after, JSON.decode(after.encode(), "the text", None, None)
+        except click.UsageError as error:
+            error_line(f"{error.format_message()}; it is opened again")
+            text = after
+
+
+def _keep(text: str) -> None:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="gateway-edit-", suffix=".json", delete=False
+    ) as file:
+        file.write(text)
+    error_line(f"your text is in {file.name}")
+
+
+def _text(value: Document) -> str:
+    if value is ABSENT:
+        return ""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def _with_both(base: Json, mine: Json, now: Json, lists: Lists) -> str:
+    """The text of what both made of ``base``, with both versions where they disagree."""
+    ours, theirs = (
+        _text(three_way(base, mine, now, force=force, lists=lists).content).splitlines()
+        for force in (True, False)
+    )
+    lines: list[str] = []
+    for tag, a, b, c, d in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if tag == "equal":
+            lines += ours[a:b]
+        else:
+            lines += [_MINE, *ours[a:b], _BETWEEN, *theirs[c:d], _NOW]
+    return "\n".join(lines) + "\n"

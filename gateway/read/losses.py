@@ -1,0 +1,189 @@
+"""Losses: the fields of documents that a manager owned until somebody took them over.
+
+Worked example. nightly applied {"rows": 1, "note": "x"} to k, and ann changed /rows at revision 12
+and /note at 14. At 15 she gave /note back. nightly has lost /rows of k, at revision 12.
+
+They are found in history, the newest first, and compared with the documents as they are now: what
+the manager owns again, what nobody owns and what is gone isn't lost. Fields that a manager let go
+of aren't, either. What was lost below the floor can't be told any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.cpu import interruptible
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, living
+from gateway.read.current import CurrentDocuments
+from gateway.read.history import HistoryReads, Which
+from gateway.read.visibility import Sight
+from gateway.state.heads import as_unavailable
+from patching.owners import Set, tokens_of
+from patching.pointers import Tokens, is_within
+
+# How many commits a page looks at, and how many of them at a time.
+_LOOKED_AT_MAX: Final = 2_000
+_PAGE: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class LostField:
+    """A leaf, and the ``owners`` that it, or what is in its place, has now."""
+
+    tokens: Tokens
+    owners: Set
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The fields of document ``key`` that a commit took from a manager."""
+
+    key: str
+    revision: int
+    time_us: int
+    author: str
+    message: str | None
+    fields: Sequence[LostField]
+
+
+@dataclass(frozen=True, slots=True)
+class LossPage:
+    """The next page has commits below ``before``, of the newest of them the keys behind
+    ``after_key``; None: this was the last."""
+
+    losses: Sequence[Loss]
+    head_revision: int
+    before: int | None
+    after_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What is asked for: losses of ``manager`` above revision ``after`` and below ``before``, of
+    the newest commit those of keys behind ``after_key``; of ``limit`` documents at most. What is
+    beyond ``sight`` is left out."""
+
+    catalog: str
+    manager: str
+    limit: int
+    after: int = 0
+    before: int | None = None
+    after_key: str = ""
+    sight: Sight | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    losses: list[Loss] = field(default_factory=list)
+    # By key and leaf: lost later, too, or it is known not to be lost.
+    seen: set[tuple[str, Tokens]] = field(default_factory=set)
+
+
+class LossReads:
+    """Raises StoreUnavailable."""
+
+    def __init__(self, history: HistoryReads, documents: CurrentDocuments) -> None:
+        self._history = history
+        self._documents = documents
+
+    def page(self, asked: Losses) -> LossPage:
+        """Fewer than were asked for, also none, where many commits took nothing over."""
+        with as_unavailable():
+            found = _Found()
+            before, looked_at, head = asked.before, 0, 0
+            while True:
+                page = self._history.told(
+                    asked.catalog,
+                    _teller(asked),
+                    after=asked.after,
+                    limit=_PAGE,
+                    key=None,
+                    which=Which(before=before, newest_first=True),
+                )
+                head = head or page.head_revision
+                for losses in page.commits:
+                    for loss in losses:
+                        if len(found.losses) == asked.limit:
+                            last = found.losses[-1]
+                            same = last.revision == loss.revision
+                            before = loss.revision + 1
+                            return LossPage(found.losses, head, before, last.key if same else "")
+                        self._add(found, asked, loss)
+                looked_at += _PAGE
+                before = page.next_after
+                if before is None or looked_at >= _LOOKED_AT_MAX:
+                    return LossPage(found.losses, head, before)
+
+    def _add(self, found: _Found, asked: Losses, loss: Loss) -> None:
+        document = living(self._documents.read(asked.catalog, loss.key).document)
+        fields = []
+        for each in loss.fields:
+            name = (loss.key, each.tokens)
+            if name not in found.seen:
+                found.seen.add(name)
+                owners = _owners_now(document, each.tokens)
+                if owners and all(owner.name != (asked.manager, False) for owner in owners):
+                    fields.append(LostField(each.tokens, owners))
+        if fields:
+            found.losses.append(
+                Loss(loss.key, loss.revision, loss.time_us, loss.author, loss.message, fields)
+            )
+
+
+def _teller(asked: Losses) -> Callable[[Sequence[CommitRecord]], list[list[Loss]]]:
+    @interruptible
+    def tell(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
+        return [list(_losses(asked, commit)) for commit in commits]
+
+    def told(commits: Sequence[CommitRecord]) -> list[list[Loss]]:
+        return tell(commits if asked.sight is None else asked.sight.commits(commits))
+
+    return told
+
+
+def _losses(asked: Losses, commit: CommitRecord) -> Iterator[Loss]:
+    again = asked.before is not None and commit.revision == asked.before - 1
+    for change in sorted(commit.changes, key=lambda change: change.key):
+        if again and change.key <= asked.after_key:
+            continue
+        lost = [LostField(tokens, ()) for tokens in _taken(asked.manager, change)]
+        if lost:
+            yield Loss(
+                change.key, commit.revision, commit.time_us, commit.author, commit.message, lost
+            )
+
+
+def _taken(manager: str, change: ChangeRecord) -> Iterator[Tokens]:
+    """The leaves that the manager lost while others gained them, or what came in their place."""
+    owners = change.owners_change
+    if owners is None:
+        return
+    lost = [t for name, plain, tree in owners.lost if (name, plain) == (manager, False)
+            for t in tokens_of(tree)]  # fmt: skip
+    if not lost:
+        return
+    gained = frozenset(
+        tokens
+        for name, plain, tree in owners.gained
+        if (name, plain) != (manager, False)
+        for tokens in tokens_of(tree)
+    )
+    above = {tokens[:length] for tokens in gained for length in range(len(tokens))}
+    for tokens in sorted(lost):
+        if tokens in above or is_within(tokens, gained):
+            yield tokens
+
+
+def _owners_now(document: DocumentRecord | None, place: Tokens) -> Set:
+    """Of what is at, above or below ``place``."""
+    if document is None or document.owners is None:
+        return ()
+    owners = {
+        owner
+        for tokens, by in document.owners.leaves()
+        if tokens[: len(place)] == place or place[: len(tokens)] == tokens
+        for owner in by
+    }
+    return tuple(sorted(owners))

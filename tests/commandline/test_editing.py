@@ -1,0 +1,202 @@
+"""edit, explain and the differences to files, on a real gateway."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patching.client import Gateway
+from patching.client.transport import segment
+from tests.commandline.conftest import Commands
+
+
+class Editor:
+    """An editor whose n-th run does the n-th of its ``steps``, Python about the variable text."""
+
+    def __init__(self, folder: Path, run: Commands, catalog: str) -> None:
+        self._seen = folder / "seen.txt"
+        self._script = folder / "editor.py"
+        self._url = f"{run.url}/v1/catalogs/{segment(catalog)}/documents/k"
+
+    def environment(self, *steps: str) -> dict[str, str]:
+        lines = [
+            "import json, pathlib, sys, urllib.request",
+            f"seen = pathlib.Path({str(self._seen)!r})",
+            "path = pathlib.Path(sys.argv[1])",
+            "number = len(seen.read_text().split('-----')) - 1 if seen.exists() else 0",
+            "text = path.read_text()",
+            "seen.open('a').write(text + '-----')",
+            "def put(value):",
+            f"    request = urllib.request.Request({self._url!r}, json.dumps(value).encode(),",
+            "        method='PUT', headers={'Content-Type': 'application/json'})",
+            "    urllib.request.urlopen(request).read()",
+            *(f"if number == {number}: {step}" for number, step in enumerate(steps)),
+            "if text != path.read_text(): path.write_text(text)",
+        ]
+        self._script.write_text("\n".join(lines) + "\n")
+        self._seen.unlink(missing_ok=True)
+        return {"EDITOR": f"{sys.executable} {self._script}", "VISUAL": ""}
+
+    def seen(self) -> list[str]:
+        return self._seen.read_text().split("-----")[:-1]
+
+
+@pytest.fixture
+def editor(tmp_path: Path, run: Commands, catalog: str) -> Editor:
+    return Editor(tmp_path, run, catalog)
+
+
+def settings(run: Commands, catalog: str, value: dict[str, Any]) -> None:
+    with Gateway(run.url) as gateway:
+        gateway.catalog(catalog).settings.put(value)
+
+
+def test_a_document_is_changed_in_an_editor(run: Commands, catalog: str, editor: Editor) -> None:
+    run("put", catalog, "k", '{"tier": 1, "name": "x"}')
+    shows = editor.environment("text = text.replace('1', '2')")
+    done = run("edit", catalog, "k", "-m", "by hand", environment=shows).json()
+    assert done["changed"] is True
+    assert [json.loads(each) for each in editor.seen()] == [{"tier": 1, "name": "x"}]
+    assert editor.seen()[0].count("\n") == 4
+    last = run("log", catalog, "--last", "1").lines()[0]
+    assert last["message"] == "by hand"
+    assert last["changes"][0]["patch"] == [{"op": "replace", "path": "/tier", "value": 2}]
+
+
+def test_what_is_left_as_it_is_isnt_written(run: Commands, catalog: str, editor: Editor) -> None:
+    run("put", catalog, "k", "1")
+    for step in ("pass", "text = ' 1 '"):
+        told = run("edit", catalog, "k", environment=editor.environment(step))
+        assert "nothing was changed" in told.stderr
+    run("edit", catalog, "absent", environment=editor.environment("pass"), code=3)
+    made = editor.environment("text = '{\"n\": 1}'")
+    assert run("edit", catalog, "absent", "--create", environment=made).json()["created"] is True
+
+
+def test_what_is_no_json_is_opened_again(run: Commands, catalog: str, editor: Editor) -> None:
+    run("put", catalog, "k", "1")
+    shows = editor.environment("text = '{'", "text = '{}'")
+    told = run("edit", catalog, "k", environment=shows)
+    assert "is no JSON" in told.stderr
+    assert editor.seen()[1].strip() == "{"
+    assert run("get", catalog, "k").json() == {}
+
+
+def test_others_changes_in_other_places_are_kept(
+    run: Commands, catalog: str, editor: Editor
+) -> None:
+    run("put", catalog, "k", '{"a": 1, "b": 1}')
+    shows = editor.environment("put({'a': 1, 'b': 2}); text = '{\"a\": 9, \"b\": 1}'")
+    run("edit", catalog, "k", environment=shows)
+    assert run("get", catalog, "k").json() == {"a": 9, "b": 2}
+
+
+def test_a_conflict_opens_it_again_with_both(run: Commands, catalog: str, editor: Editor) -> None:
+    run("put", catalog, "k", '{"a": 1, "b": 1}')
+    shows = editor.environment(
+        "put({'a': 2, 'b': 2}); text = '{\"a\": 9, \"b\": 1}'",
+        'text = \'{"a": 9, "b": 2}\'',
+    )
+    told = run("edit", catalog, "k", environment=shows)
+    assert "others changed the same places" in told.stderr
+    assert editor.seen()[1].splitlines() == [
+        "{",
+        "<<<<<<< yours",
+        '  "a": 9,',
+        "=======",
+        '  "a": 2,',
+        ">>>>>>> now",
+        '  "b": 2',
+        "}",
+    ]
+    assert run("get", catalog, "k").json() == {"a": 9, "b": 2}
+    undecided = editor.environment("put({'a': 4, 'b': 2}); text = '{\"a\": 5, \"b\": 2}'", "pass")
+    told = run("edit", catalog, "k", environment=undecided, code=1)
+    kept(told.stderr).unlink()
+    assert run("get", catalog, "k").json() == {"a": 4, "b": 2}
+
+
+def kept(told: str) -> Path:
+    return Path(told.partition("your text is in ")[2].splitlines()[0])
+
+
+def test_a_refused_edit_keeps_the_text(run: Commands, catalog: str, editor: Editor) -> None:
+    run("put", catalog, "k", '{"n": 1}')
+    settings(run, catalog, {"schemas": {"k": {"properties": {"n": {"maximum": 5}}}}})
+    shows = editor.environment("text = '{\"n\": 9}'")
+    refused = run("edit", catalog, "k", environment=shows, code=1)
+    assert "schema_violation" in refused.stderr
+    assert json.loads(kept(refused.stderr).read_text()) == {"n": 9}
+    kept(refused.stderr).unlink()
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "title": "Name", "description": "that people know it by"},
+        "tier": {"type": "integer", "enum": [1, 2, 3]},
+        "fields": {"type": "array", "items": {"$ref": "#/$defs/field"}},
+    },
+    "$defs": {
+        "field": {
+            "type": "object",
+            "required": ["type"],
+            "properties": {"type": {"type": "string"}, "inside": {"$ref": "#/$defs/field"}},
+        }
+    },
+}
+
+
+def test_fields_are_explained_by_the_schema(run: Commands, catalog: str) -> None:
+    settings(run, catalog, {"schemas": {"tables/*": SCHEMA, "x": {}}})
+    told = run("explain", catalog, "tables/orders").lines()
+    assert [(each["pointer"], each["type"], each["required"]) for each in told] == [
+        ("/name", "string", True),
+        ("/tier", "integer", False),
+        ("/fields", "array", False),
+    ]
+    assert told[0]["description"] == "that people know it by"
+    assert told[1]["enum"] == [1, 2, 3]
+    inside = run("explain", catalog, "tables/orders", "/fields/0").lines()
+    assert [(each["pointer"], each["required"]) for each in inside] == [
+        ("/fields/0/type", True),
+        ("/fields/0/inside", False),
+    ]
+    whole = run("explain", catalog, "tables/orders", "-r").lines()
+    assert "/fields/*/inside/type" in [each["pointer"] for each in whole]
+    shown = run("explain", catalog, "tables/orders", "--output", "pretty").stdout
+    assert "string, required" in shown
+    assert "one of 1, 2, 3" in shown
+    run("explain", catalog, "other", code=3)
+    run("explain", catalog, "tables/orders", "/name", code=3)
+
+
+def test_drift_is_told_by_the_exit_code(run: Commands, catalog: str, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/a.json").write_text('{"n": 1}')
+    (tmp_path / "t/b.json").write_text('{"n": 1}')
+    command = ("diff", catalog, "-f", str(tmp_path))
+    missing = run(*command, code=1)
+    assert missing.stdout.count('+  "n": 1') == 2
+    run("apply", catalog, "-f", str(tmp_path), "--manager", "git")
+    assert run(*command).stdout == ""
+    run("patch", catalog, "t/a", '{"note": "x"}', "--merge")
+    run("put", catalog, "t/c", "1")
+    patches = run(*command, "--patch", code=1).lines()
+    assert patches == [
+        {"key": "t/a", "patch": [{"op": "remove", "path": "/note"}]},
+        {"key": "t/c", "patch": [{"op": "remove", "path": ""}]},
+    ]
+    assert run(*command, "--prefix", "t/b").stdout == ""
+    assert run(*command, "--manager", "git").stdout == ""
+    (tmp_path / "t/b.json").write_text('{"n": 2}')
+    told = run(*command, "--manager", "git", code=1)
+    assert '-  "n": 1' in told.stdout
+    assert "1 of 2 documents differ" in told.stderr
+    run("diff", catalog, "t/a", "-f", str(tmp_path), code=2)
+    run("diff", catalog, "--manager", "git", "--from", "1", code=2)

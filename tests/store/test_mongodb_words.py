@@ -1,0 +1,48 @@
+"""What is said of a database that is out of reach, in an operator's words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pymongo.errors import ServerSelectionTimeoutError
+
+from gateway.store.mongodb.connection import explained
+
+
+def client(*kinds: str) -> Any:
+    servers = {
+        (f"m{number}", 27017): SimpleNamespace(server_type_name=kind)
+        for number, kind in enumerate(kinds)
+    }
+    found = SimpleNamespace(server_descriptions=lambda: servers)
+    return SimpleNamespace(topology_description=found)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said", "told"),
+    [
+        (
+            ("Unknown", "Unknown"),
+            "Could not reach any servers in [('m0', 27017), ('m1', 27017)]. Replica set is"
+            " configured with internal hostnames or IPs?, Timeout: 5.0s, Topology Description: <x>",
+            "none of m0:27017, m1:27017 can be reached",
+        ),
+        (
+            ("Unknown",),
+            "m0:27017: [Errno 111] Connection refused (configured timeouts: connectTimeoutMS: 2),"
+            " Timeout: 5.0s",
+            "m0:27017: [Errno 111] Connection refused",
+        ),
+        (
+            ("RSSecondary", "Unknown"),
+            "No replica set members match selector",
+            "there is no primary among m0:27017, m1:27017: is a majority of the members up?",
+        ),
+    ],
+)
+def test_the_driver_is_not_quoted_with_its_guesses(
+    kinds: tuple[str, ...], said: str, told: str
+) -> None:
+    assert explained(client(*kinds), ServerSelectionTimeoutError(said)) == told
