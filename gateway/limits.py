@@ -50,7 +50,8 @@ class WatchLimits:
     """``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
     one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
     commits that a watcher doesn't want it is told how far it has come. ``linger_s``: for how long
-    the commits of a catalog are kept that nobody watches any more.
+    the commits of a catalog are kept that nobody watches any more. ``images_bytes_max`` bounds the
+    documents that are told beside the changes of one commit.
     """
 
     watchers_max: int = _setting("watchers_max")
@@ -60,6 +61,7 @@ class WatchLimits:
     rings_bytes_max: int = 64 * MIB
     bookmark_commits: int = 1000
     linger_s: float = 15.0
+    images_bytes_max: int = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
+from gateway.feed.from_state import FeedsFromState
 from gateway.feed.watcher import WatchService
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.memory import Memory
@@ -50,6 +51,7 @@ class GatewayService:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
+    ``feeds_from_state`` begin with all there are,
     ``partitions`` where to cut their keys, ``differences`` what two revisions have otherwise,
     ``reverts`` what undoing takes back.
     ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
@@ -87,16 +89,16 @@ class GatewayService:
         write_out.when_written(self._queue.look_again)
         observer = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, write_out.hurry)
-        self._documents = CurrentDocuments(
-            store, self._cache, observer, settler, runtime, limits.retention.late_s
-        )
         self._settler = settler
+        late_s = limits.retention.late_s
+        self._documents = CurrentDocuments(store, self._cache, observer, settler, runtime, late_s)
         self.acls = AclLookup(store, observer, settler, runtime, meters)
         self._history = HistoryReads(store, observer, settler, runtime, limits)
         kept = _kept(limits)
         settings = CompiledSettings(runtime.lock())
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
+        self.feeds_from_state = FeedsFromState(self.listing, self._history)
         self.digests = DigestListing(store, self.listing)
         self.partitions = PartitionPlanner(store, self.listing)
         self.differences = DifferenceReads(store, self.listing, limits)
