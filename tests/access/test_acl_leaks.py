@@ -79,6 +79,8 @@ READS: Final[dict[str, list[str]]] = {
     ],
     "read_upload": ["/uploads/{upload}"],
     "list_pins": ["/pins"],
+    "list_subscriptions": ["/subscriptions"],
+    "read_subscription": ["/subscriptions/x"],
     "read_pin": ["/pins/{pin}"],
     "document_options": [],
     "attributes_options": [],
