@@ -26,7 +26,7 @@ from gateway.feed.channel import Selection, Told, WatchEnded
 from gateway.feed.from_state import FeedsFromState
 from gateway.feed.watcher import WatchService
 from gateway.limits import RelayLimits
-from gateway.memory import Memory, OwnAccount, work_for
+from gateway.memory import Memory, OwnAccount, account, work_for
 from gateway.meters import NO_METERS, Meters, RelayReadings
 from gateway.model import DocumentRecord
 from gateway.relay.managing import PIN_S, held_revision, pin_of
@@ -361,6 +361,7 @@ class Runner:
         self._require_own(record)
         envelopes, now_us = self._parts.envelopes, self._parts.runtime.now_us()
         body, media_type = envelopes.message(record.format, events)
+        account().take(2 * len(body))  # with the events, until the end of this piece of work
         name = envelopes.event_id(record.catalog, first)
         if len(events) > 1:
             name = f"{name}+{len(events)}"
