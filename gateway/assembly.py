@@ -15,9 +15,12 @@ from gateway.access.principal import subject_prefix
 from gateway.access.token_buckets import PrincipalLimits, Rate
 from gateway.commit.messages import ByMessages, message_handler
 from gateway.http import create_app
+from gateway.http.app import GatewayFlask
 from gateway.http.door.authorization import Authenticate, BearerTokens, Verifier
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS, REQUESTS
+from gateway.http.wire import cloud_events
 from gateway.http.wire.problems import remembered
+from gateway.http.wire.shapes import commit_event
 from gateway.limits import ServiceLimits, limits_of
 from gateway.metrics.prometheus import measured
 from gateway.observability import observability, package_version
@@ -60,7 +63,7 @@ def create_application(settings: Settings) -> ServedApp:
     watched.watch(gateway, connected.uploads(), runtime)
     _collect_less_often()
     _return_large_blocks()
-    return create_app(
+    app = create_app(
         gateway,
         limits.requests,
         authenticate(settings, store.tokens()),
@@ -69,6 +72,21 @@ def create_application(settings: Settings) -> ServedApp:
         limits.admission,
         principal_limits(settings),
     )
+    _deliver(app, gateway)
+    return app
+
+
+def _deliver(app: GatewayFlask, gateway: GatewayService) -> None:
+    """For subscriptions, until the server stops."""
+    relay = gateway.relay(commit_event, cloud_events)
+    stop_feeds = app.begin_stop
+
+    def begin_stop() -> None:
+        relay.stop()
+        stop_feeds()
+
+    app.begin_stop = begin_stop
+    relay.start()
 
 
 def authenticate(settings: Settings, store: TokenStore) -> Authenticate | None:

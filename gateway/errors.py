@@ -27,6 +27,7 @@
         +-- UploadIncomplete     parts of the upload are missing
         +-- UploadCommitted      the upload takes no more parts
         +-- PinNotFound          no such pin
+        +-- SubscriptionNotFound no such subscription
         +-- OfAnother            the pin, or the application, is that of other principals
         +-- ApplicationConflict  the application's version is over, or isn't begun
         +-- PinHolds             a pin keeps compaction below a revision
@@ -429,6 +430,13 @@ class UploadNotFound(CommitError):
 
     def __init__(self, upload_id: str) -> None:
         super().__init__(f"there is no upload {upload_id!r}; it may have expired")
+
+
+class SubscriptionNotFound(CommitError):
+    code = "subscription_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no subscription {name!r}")
 
 
 class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 import patching
+from gateway.settings.kinds import Network
 from gateway.settings.table import Settings
 
 MIB: Final = 1024 * 1024
@@ -50,7 +51,8 @@ class WatchLimits:
     """``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
     one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
     commits that a watcher doesn't want it is told how far it has come. ``linger_s``: for how long
-    the commits of a catalog are kept that nobody watches any more.
+    the commits of a catalog are kept that nobody watches any more. ``images_bytes_max`` bounds the
+    documents that are told beside the changes of one commit.
     """
 
     watchers_max: int = _setting("watchers_max")
@@ -60,6 +62,33 @@ class WatchLimits:
     rings_bytes_max: int = 64 * MIB
     bookmark_commits: int = 1000
     linger_s: float = 15.0
+    images_bytes_max: int = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """``worker_max`` bounds the subscriptions that this process works for, ``catalog_max`` those of
+    a catalog. For ``hold_s`` history is held for one that fails, or is paused. ``networks`` may be
+    delivered to besides the public internet.
+
+    A worker that doesn't renew its claim of a subscription for ``claim_s`` has lost it; it looks
+    every ``look_s`` or more often. Of one delivery ``events_max`` and ``events_bytes_max`` are the
+    bounds.
+    """
+
+    worker_max: int = _setting("relay_subscriptions_max")
+    catalog_max: int = _setting("subscriptions_max")
+    hold_s: int = _setting("subscription_hold_s")
+    networks: tuple[Network, ...] = _setting("subscription_networks")
+    claim_s: float = _setting("subscription_claim_s")
+    look_s: float = 2.0
+    events_max: int = 100
+    events_bytes_max: int = 1 * MIB
+
+    @property
+    def deadline_s(self) -> float:
+        """Of one delivery: it is over well before the claim that it is made under."""
+        return self.claim_s / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +169,7 @@ class ServiceLimits:
     listing_page_documents: int = 500
     leaders: int = _setting("leaders")
     watch: WatchLimits = WatchLimits()
+    relay: RelayLimits = RelayLimits()
     retention: RetentionLimits = RetentionLimits()
     memory: MemoryLimits = MemoryLimits()
 
@@ -205,6 +235,7 @@ def limits_of(settings: Settings) -> ProcessLimits:
         ServiceLimits,
         patch=_patch_limits(settings),
         watch=_from(settings, WatchLimits),
+        relay=_from(settings, RelayLimits),
         retention=_from(settings, RetentionLimits),
         memory=_from(settings, MemoryLimits),
     )

@@ -18,6 +18,7 @@ from gateway.errors import UnknownOutcome, code_of
 from gateway.memory import MemoryReadings
 
 RoundOutcome = Literal["finished", "failed"]
+RelayOutcome = Literal["delivered", "failed"]
 
 
 @dataclass(slots=True)
@@ -88,6 +89,9 @@ class Meters:
     def commits_swept(self, commits: int) -> None:
         """So many commits were changed or deleted by compaction."""
 
+    def relayed(self, outcome: RelayOutcome, count: int) -> None:
+        """So many events were delivered to a subscription; or a delivery has failed."""
+
     def base_refused(self) -> None:
         """A state wasn't the one that a change was made from: see ``gateway.state.replay``."""
 
@@ -116,6 +120,16 @@ class FeedReadings:
 
 
 @dataclass(frozen=True, slots=True)
+class RelayReadings:
+    """``subscriptions`` that this process works for, those of them that are ``failing``, and how
+    many commits the furthest one is behind."""
+
+    subscriptions: int = 0
+    failing: int = 0
+    lag_commits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Readings:
     """How things stand in this process."""
 
@@ -124,6 +138,7 @@ class Readings:
     cache: CacheReadings
     feed: FeedReadings
     memory: MemoryReadings
+    relay: RelayReadings = RelayReadings()
 
 
 def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:

@@ -186,7 +186,8 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     does. ``attributes`` are those afterwards; None says: none beside a full value (a put records
     the attributes that it keeps), unchanged beside a patch. Action ``attributes`` leaves the
     content as it was. ``owners`` are those afterwards where the state needs none before it, and
-    ``owners_change`` what became of them; None: they are what they were.
+    ``owners_change`` what became of them; None: they are what they were. ``managers`` are those who
+    applied or let go; nobody of a plain write.
 
     ``base_revision`` and ``base_id`` name the state that it was made from, by the commit that left
     it, of every patch, and of attributes. 0 and "" in changes recorded before these were named.
@@ -203,6 +204,7 @@ class ChangeRecord(msgspec.Struct, frozen=True):
     owners_change: OwnersChange | None = None
     base_revision: int = 0
     base_id: str = ""
+    managers: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:

@@ -17,10 +17,11 @@ from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
 from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
+from gateway.feed.from_state import FeedsFromState
 from gateway.feed.watcher import WatchService
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.memory import Memory
-from gateway.meters import NO_METERS, FeedReadings, Meters, Readings
+from gateway.meters import NO_METERS, FeedReadings, Meters, Readings, RelayReadings
 from gateway.model import CommitRecord, Reply
 from gateway.read.current import CurrentDocuments, DocumentReading
 from gateway.read.differences import DifferenceReads
@@ -31,6 +32,9 @@ from gateway.read.losses import LossReads
 from gateway.read.partitions import PartitionPlanner
 from gateway.read.reverts import RevertReads
 from gateway.read.visibility import AclLookup
+from gateway.relay.managing import SubscriptionService
+from gateway.relay.posting import Deliverer
+from gateway.relay.relay import Envelopes, Relay, RelayParts
 from gateway.retention.history_retention import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
@@ -51,14 +55,17 @@ class GatewayService:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
     ``listing`` reads several documents at one revision, ``digests`` only their digests,
+    ``feeds_from_state`` begin with all there are,
     ``partitions`` where to cut their keys, ``differences`` what two revisions have otherwise,
     ``reverts`` what undoing takes back.
     ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
-    ``uploads`` replaces documents in two phases.
+    ``uploads`` replaces documents in two phases. ``subscriptions`` are delivered to by ``relay``.
     ``memory`` is what all requests share.
     ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
     started.
     """
+
+    _relay: Relay | None = None
 
     def __init__(
         self,
@@ -80,7 +87,7 @@ class GatewayService:
         self._store = store
         self._runtime = runtime
         self._meters = meters
-        self._feeds: list[WatchService] = []
+        self._feeds: dict[Encode, WatchService] = {}
         self._cache = Cache(runtime, limits, meters)
         self._hand_over = HandOver(runtime, neighbours)
         self._write_out = write_out = WriteOut(store, self._cache, runtime, limits, meters)
@@ -88,16 +95,16 @@ class GatewayService:
         write_out.when_written(self._queue.look_again)
         observer = HeadReader(store, self._cache, limits)
         settler = Settler(store, self._cache, observer, runtime, limits, write_out.hurry)
-        self._documents = CurrentDocuments(
-            store, self._cache, observer, settler, runtime, limits.retention.late_s
-        )
         self._settler = settler
+        late_s = limits.retention.late_s
+        self._documents = CurrentDocuments(store, self._cache, observer, settler, runtime, late_s)
         self.acls = AclLookup(store, observer, settler, runtime, meters)
-        self._history = HistoryReads(store, observer, settler, runtime, limits)
+        self._history = history = HistoryReads(store, observer, settler, runtime, limits)
         kept = _kept(limits)
         settings = CompiledSettings(runtime.lock())
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
+        self.feeds_from_state = FeedsFromState(self.listing, self._history)
         self.digests = DigestListing(store, self.listing)
         self.partitions = PartitionPlanner(store, self.listing)
         self.differences = DifferenceReads(store, self.listing, limits)
@@ -105,10 +112,9 @@ class GatewayService:
         self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
+        self.subscriptions = SubscriptionService(store, settler, runtime, limits.relay)
         self.uploads = UploadService(store.uploads(), self, runtime, limits)
-        self.catalogs = CatalogWide(
-            settler, self.listing, self._history, self.commit, runtime, limits
-        )
+        self.catalogs = CatalogWide(settler, self.listing, history, self.commit, runtime, limits)
 
     def _loop_by(self, observer: HeadReader, rules: Rules) -> CommitLoop:
         parts = RoundParts(
@@ -234,21 +240,43 @@ class GatewayService:
             self.memory.turn()
 
     def feed(self, encode: Encode) -> WatchService:
-        """A feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
-        feed = WatchService(
-            self._store, self._settler, self._runtime, self.limits.watch, encode, self._meters
-        )
-        self._feeds.append(feed)
+        """The feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
+        feed = self._feeds.get(encode)
+        if feed is None:
+            feed = self._feeds[encode] = WatchService(
+                self._store, self._settler, self._runtime, self.limits.watch, encode, self._meters
+            )
         return feed
+
+    def relay(self, encode: Encode, envelopes: Envelopes) -> Relay:
+        """What delivers to subscriptions, once it is started; ``encode``: see ``feed``."""
+        relay = self.limits.relay
+        self._relay = Relay(
+            RelayParts(
+                self._store,
+                self._runtime,
+                relay,
+                self.memory,
+                self.feed(encode),
+                self.feeds_from_state,
+                envelopes,
+                Deliverer(self._runtime, relay.networks, relay.deadline_s),
+                self._meters,
+            )
+        )
+        self.subscriptions.when_changed = self._relay.look
+        return self._relay
 
     def readings(self) -> Readings:
         """How things stand in this process; no I/O."""
         requests, size = self._queue.load()
-        feeds = [feed.readings() for feed in self._feeds]
+        feeds = [feed.readings() for feed in self._feeds.values()]
         watchers = sum(each.watchers for each in feeds)
         lag = max((each.lag_commits for each in feeds), default=0)
         feed = FeedReadings(watchers, lag)
-        return Readings(requests, size, self._cache.readings(), feed, self.memory.readings())
+        relay = RelayReadings() if self._relay is None else self._relay.readings()
+        memory = self.memory.readings()
+        return Readings(requests, size, self._cache.readings(), feed, memory, relay)
 
     def check_ready(self) -> None:
         """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""

@@ -37,6 +37,7 @@ from gateway.model import (
 )
 from gateway.store.contract import (
     CLAIMS_MAX,
+    PROGRESS,
     RANGE_BYTES_MAX,
     SCANNED_BYTES_MAX,
     CommitSignals,
@@ -44,6 +45,7 @@ from gateway.store.contract import (
     MoveResult,
     Rejected,
     StoredToken,
+    SubscriptionRecord,
     Swept,
     UploadPart,
     UploadRecord,
@@ -305,6 +307,10 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         self._head_bytes_max = head_bytes_max
         self._signals: list[MemorySignals] = []
         self._uploads = MemoryUploads()
+        self._subscriptions = MemorySubscriptions(lambda: self._monotonic())
+
+    def subscriptions(self) -> MemorySubscriptions:
+        return self._subscriptions
 
     def uploads(self) -> MemoryUploads:
         return self._uploads
@@ -764,3 +770,86 @@ class MemoryTokens:
             if token is not None and token.revoked_us is None:
                 token = self._tokens[token_id] = dataclasses.replace(token, revoked_us=revoked_us)
             return token
+
+
+class MemorySubscriptions:
+    """See ``gateway.store.contract.SubscriptionStore``. Every call is atomic."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._records: dict[tuple[str, str], SubscriptionRecord] = {}
+        self._claims: dict[tuple[str, str], tuple[str, float]] = {}
+
+    def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None:
+        with self._lock:
+            return self._records.get((catalog, name))
+
+    def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
+        with self._lock:
+            named = sorted(self._records.items(), key=lambda item: item[0][1].encode())
+            return [record for (of, _), record in named if of == catalog]
+
+    def create_subscription(self, record: SubscriptionRecord) -> bool:
+        with self._lock:
+            name = record.catalog, record.name
+            return self._records.setdefault(name, record) is record
+
+    def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
+        with self._lock:
+            before = self._records.get((record.catalog, record.name))
+            if before is None or before.number != number:
+                return False
+            kept = {} if anew else {name: getattr(before, name) for name in PROGRESS}
+            self._records[record.catalog, record.name] = dataclasses.replace(record, **kept)
+            return True
+
+    def drop_subscription(self, catalog: str, name: str) -> bool:
+        with self._lock:
+            self._claims.pop((catalog, name), None)
+            return self._records.pop((catalog, name), None) is not None
+
+    def claimable(
+        self, holder: str, limit: int
+    ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
+        with self._lock:
+            held = [record for name, record in self._records.items() if self._holds(name, holder)]
+            free = [name for name in self._records if self._is_free(name)]
+            return held, free[:limit]
+
+    def claim_subscription(
+        self, catalog: str, name: str, holder: str, duration_s: float
+    ) -> SubscriptionRecord | None:
+        with self._lock:
+            if (catalog, name) not in self._records or not self._is_free((catalog, name)):
+                return None
+            self._claims[catalog, name] = holder, self._monotonic() + duration_s
+            return self._records[catalog, name]
+
+    def renew_claims(self, holder: str, duration_s: float) -> None:
+        with self._lock:
+            for name in self._claims:
+                if self._holds(name, holder):
+                    self._claims[name] = holder, self._monotonic() + duration_s
+
+    def end_claim(self, catalog: str, name: str, holder: str) -> None:
+        with self._lock:
+            if self._claims.get((catalog, name), ("", 0))[0] == holder:
+                del self._claims[catalog, name]
+
+    def save_progress(self, record: SubscriptionRecord, holder: str) -> bool:
+        with self._lock:
+            name = record.catalog, record.name
+            before = self._records.get(name)
+            if before is None or before.number != record.number or not self._holds(name, holder):
+                return False
+            progress = {each: getattr(record, each) for each in PROGRESS}
+            self._records[name] = dataclasses.replace(before, **progress)
+            return True
+
+    def _is_free(self, name: tuple[str, str]) -> bool:
+        return self._claims.get(name, ("", 0.0))[1] <= self._monotonic()
+
+    def _holds(self, name: tuple[str, str], holder: str) -> bool:
+        by, until = self._claims.get(name, ("", 0.0))
+        return by == holder and until > self._monotonic()

@@ -36,7 +36,9 @@ MAY_IMPORT = {
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime state store",
     "catalogs": "conflict decide errors limits model read runtime state",
-    "service": "catalogs commit decide feed limits memory meters model read retention runtime state"
+    "relay": "errors feed limits memory meters model runtime state store",
+    "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
+    " state"
     " store uploads",
     "tokens": "access errors store",
     "client": "patching",
@@ -48,7 +50,7 @@ MAY_IMPORT = {
     "door": "access context decide errors limits logs memory meters wire",
     "write": "access context cpu decide door errors limits model patching read service wire",
     "routes": "access context cpu decide door errors feed limits logs memory model"
-    " patching read service uploads wire write",
+    " patching read relay service uploads wire write",
     "app": "access context cpu door errors limits memory routes service wire",
     "tracing": "context door meters",
     "observability": "door meters metrics runtime service store tracing wire",
@@ -74,6 +76,7 @@ FORBIDDEN = {
             "commit",
             "read",
             "feed",
+            "relay",
             "retention",
             "access",
             "tokens",

@@ -26,7 +26,7 @@ class Draft(msgspec.Struct, frozen=True):
 
     ``patch`` is what they did to the content since the request began, where that is an RFC 6902
     patch (action ``patch``). ``owners`` are those of the leaves of ``owned``, an earlier content
-    where edits that know no managers followed.
+    where edits that know no managers followed. ``managers`` are those whose edits it has.
     """
 
     content: Json | Absent
@@ -36,6 +36,7 @@ class Draft(msgspec.Struct, frozen=True):
     patch: tuple[dict[str, Json], ...] = ()
     owners: OwnerTree | None = None
     owned: Json | Absent = ABSENT
+    managers: tuple[str, ...] = ()
 
 
 DELETED: Final = Draft(ABSENT, None, 0, "delete")
@@ -55,7 +56,8 @@ def patched(
     if draft.action in ("put", "delete"):
         # The whole value is recorded, so that the change can be told without a patch to a state
         # that no revision had.
-        return Draft(content, draft.attributes, size_bytes, "put", (), draft.owners, draft.owned)
+        owned = draft.owners, draft.owned, draft.managers
+        return Draft(content, draft.attributes, size_bytes, "put", (), *owned)
     return Draft(
         content,
         draft.attributes,
@@ -64,6 +66,7 @@ def patched(
         (*draft.patch, *patch),
         draft.owners,
         draft.owned,
+        draft.managers,
     )
 
 

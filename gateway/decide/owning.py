@@ -71,9 +71,13 @@ def owning(
     """
     after = _applied(edit, draft, revision, limits, lists)
     before, content = draft.content, after.content
+    managers = draft.managers
+    if edit.manager not in managers:
+        managers = (*managers, edit.manager)
     if content is ABSENT:
-        return (draft if before is ABSENT else DELETED), after.skipped
-    draft = replace(draft, owners=after.owners, owned=content)
+        deleted = draft if before is ABSENT else replace(DELETED, managers=managers)
+        return deleted, after.skipped
+    draft = replace(draft, owners=after.owners, owned=content, managers=managers)
     if content is before:
         return replace(draft, action=draft.action or "patch"), after.skipped
     sent_bytes = edit.size_bytes if isinstance(edit, ApplyWanted) else 0

@@ -108,6 +108,7 @@ def _change_and_document(
 
     ``with_value``: a patch, or a change of attributes, records the full value with it.
     """
+    base = _base(found, draft)
     create_revision, patches = stamp.revision, 0
     found_owners: OwnerTree | None = None
     if found is not None:
@@ -122,7 +123,6 @@ def _change_and_document(
     owners_change = None
     if draft.owners is not found_owners:
         owners_change = change_between(found_owners, draft.owners, revision=stamp.revision)
-    base_revision, base_id = _base(found, draft)
     change = ChangeRecord(
         key=key,
         action=draft.action or "put",
@@ -133,8 +133,9 @@ def _change_and_document(
         attributes=attributes,
         owners=draft.owners if begins else None,
         owners_change=owners_change,
-        base_revision=base_revision,
-        base_id=base_id,
+        base_revision=base[0],
+        base_id=base[1],
+        managers=draft.managers,
     )
     document = DocumentRecord(
         key=key,
@@ -260,6 +261,8 @@ def _beside_patch_bytes(change: ChangeRecord) -> int:
         size_bytes += change.owners.size_bytes()
     if change.owners_change is not None:
         size_bytes += len(_encode(change.owners_change))
+    if change.managers:
+        size_bytes += len(_encode(change.managers))
     return size_bytes
 
 

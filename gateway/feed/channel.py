@@ -126,7 +126,8 @@ Encode = Callable[[CommitRecord], bytes]
 class Told:
     """A commit as watchers are told it, when it was made, and the keys that it touched.
 
-    ``lives`` are the documents behind those keys, as their acls are looked up by.
+    ``lives`` are the documents behind those keys, as their acls are looked up by. ``made_by`` are
+    (key, manager) of the changes that managers made.
     """
 
     revision: int
@@ -134,21 +135,27 @@ class Told:
     encoded: bytes
     time_us: int = 0
     lives: frozenset[Life] = frozenset()
+    author: str = ""
+    made_by: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which commits a watcher wants: those that touch one of ``keys``, or a key with ``prefix``.
 
-    Neither given: all, those among them that touch nothing. A commit is told whole or not at all.
+    Neither given: all, those among them that touch nothing. Of these, the ones by one of
+    ``authors``, and those in which one of ``managers`` made such a change, each if given. A commit
+    is told whole or not at all.
     """
 
     keys: frozenset[str] = frozenset()
     prefix: str = ""
+    authors: frozenset[str] = frozenset()
+    managers: frozenset[str] = frozenset()
 
     @property
     def is_everything(self) -> bool:
-        return not self.keys and not self.prefix
+        return not (self.keys or self.prefix or self.authors or self.managers)
 
     @property
     def single_key(self) -> str | None:
@@ -158,9 +165,18 @@ class Selection:
     def wants(self, told: Told) -> bool:
         if self.is_everything:
             return True
-        if not self.keys.isdisjoint(told.keys):
+        if self.authors and told.author not in self.authors:
+            return False
+        keys: Collection[str] = told.keys
+        if self.managers:
+            keys = {key for key, by in told.made_by if by in self.managers and key in told.keys}
+            if not keys:
+                return False
+        if not self.keys and not self.prefix:
             return True
-        return bool(self.prefix) and any(key.startswith(self.prefix) for key in told.keys)
+        if not self.keys.isdisjoint(keys):
+            return True
+        return bool(self.prefix) and any(key.startswith(self.prefix) for key in keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +205,11 @@ class WatchEnded(Exception):
 
 def encoded_commit(commit: CommitRecord, encode: Encode) -> Told:
     keys = frozenset(change.key for change in commit.changes)
-    return Told(commit.revision, keys, encode(commit), commit.time_us, lives_of((commit,)))
+    made_by = frozenset((each.key, by) for each in commit.changes for by in each.managers)
+    lives = lives_of((commit,))
+    return Told(
+        commit.revision, keys, encode(commit), commit.time_us, lives, commit.author, made_by
+    )
 
 
 # How many commits of one catalog are read onward at a time.

@@ -40,9 +40,10 @@ class WatchService:
         self._hub = Hub(store, settler, runtime, limits, encode, meters)
 
     def watch(
-        self, catalog: str, *, after: int, selection: Selection, holder: str | None = None
+        self, catalog: str, *, after: int | None, selection: Selection, holder: str | None = None
     ) -> Watcher:
-        """Follow ``catalog`` from behind revision ``after``; a catalog to come begins at 0.
+        """Follow ``catalog`` from behind revision ``after`` (None: its head); a catalog to come
+        begins at 0.
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
         and RevisionNotFound (it is above the head). The watcher must be closed. ``holder``: whose
@@ -82,15 +83,33 @@ class Watcher:
         self._channel: Channel | None = channel
         # Commits from before the watch began can be taken at once, wherever the hub is.
         self._begun_at = head_revision
+        self._untimed_up_to = head_revision
         self._least_lag = head_revision - after
         self._event = hub.runtime.event()
+        self.has_begun = True
         hub.watching.add(self)
 
     @property
     def lag(self) -> int:
         """How many commits it is behind the newest one that this process has heard of."""
         channel = self._channel
-        return 0 if channel is None else max(0, channel.known_head - self.position)
+        if channel is None or not self.has_begun:
+            return 0
+        return max(0, channel.known_head - self.position)
+
+    def require_open(self) -> None:
+        """Raise WatchEnded where the process stops."""
+        self._hub.require_open()
+
+    def begin_later(self) -> None:
+        """It takes nothing before ``begin``: what is committed meanwhile isn't held against it."""
+        self.has_begun = False
+
+    def begin(self) -> None:
+        """It takes what there is from now on, however much that is."""
+        self.has_begun = True
+        self._least_lag = self.lag
+        self._untimed_up_to = self.position + self.lag
 
     def take(self, timeout_s: float, *, limit: int = _TAKE_COMMITS_MAX, patient: bool) -> Taken:
         """The next wanted commits, as soon as there are any; none after ``timeout_s``.
@@ -121,7 +140,7 @@ class Watcher:
 
     def _measure(self, told: list[Told]) -> None:
         """How late it is told; what was there before the watch began is no delay."""
-        oldest = next((each for each in told if each.revision > self._begun_at), None)
+        oldest = next((each for each in told if each.revision > self._untimed_up_to), None)
         if oldest is not None:
             late_us = self._hub.runtime.now_us() - oldest.time_us
             self._hub.meters.delivered(max(0, late_us) / 1_000_000)
@@ -211,7 +230,7 @@ class Watcher:
 
 
 def watch(
-    hub: Hub, catalog: str, *, after: int, selection: Selection, holder: str | None = None
+    hub: Hub, catalog: str, *, after: int | None, selection: Selection, holder: str | None = None
 ) -> Watcher:
     """See ``WatchService.watch``."""
     hub.admit(holder)
@@ -219,6 +238,8 @@ def watch(
     try:
         with as_unavailable():
             standing = hub.settle(catalog)
+        if after is None:
+            after = standing.revision
         if after > standing.revision:
             detail = f"revision {after} doesn't exist; the head is {standing.revision}"
             raise RevisionNotFound(detail, standing.revision)

@@ -32,6 +32,7 @@ from gateway.http.routes.listing import ListingRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
 from gateway.http.routes.static import ServiceRoutes, nothing_measured
+from gateway.http.routes.subscriptions import SubscriptionRoutes
 from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes
 from gateway.http.wire.problems import problem_answer
@@ -232,6 +233,7 @@ _ROUTES: Final[tuple[type[Routes], ...]] = (
     BulkRoutes,
     UploadRoutes,
     RetentionRoutes,
+    SubscriptionRoutes,
 )
 
 

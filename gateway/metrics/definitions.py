@@ -144,6 +144,26 @@ METRICS: Final = (
         "time from a commit until a watcher took it; of commits taken together, the oldest",
         buckets=_REQUEST_S,
     ),
+    # Subscriptions
+    Metric("gateway_relay_subscriptions", "gauge", "subscriptions that workers deliver for"),
+    Metric(
+        "gateway_relay_failing_subscriptions",
+        "gauge",
+        "of these, the ones whose last five deliveries or more have failed",
+    ),
+    Metric(
+        "gateway_relay_lag_commits",
+        "gauge",
+        "commits between the subscription that is furthest behind and its catalog's head, without"
+        " paused ones",
+        merge="livemax",
+    ),
+    Metric(
+        "gateway_relay_events_total",
+        "counter",
+        "events that receivers have taken (`delivered`), and deliveries that have `failed`",
+        ("outcome",),
+    ),
     # Compaction and uploads
     Metric(
         "gateway_compaction_rounds_total",

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from prometheus_client import Counter, Histogram
 
-from gateway.meters import Meters, RoundOutcome, WriteEnded
+from gateway.meters import Meters, RelayOutcome, RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
 from gateway.store.contract import StoreUnreachable
 
@@ -56,6 +56,7 @@ class PrometheusMeters(Meters):
         self._heads_back = counters["gateway_heads_went_back_total"]
         self._delays = histograms["gateway_feed_delay_seconds"]
         self._rounds = Children(counters["gateway_compaction_rounds_total"].labels)
+        self._relayed = Children(counters["gateway_relay_events_total"].labels)
         self._swept = counters["gateway_compaction_commits_total"]
         self._not_compacted = counters["gateway_compaction_failures_total"]
         self._store_calls = Children(histograms["gateway_store_seconds"].labels)
@@ -72,6 +73,8 @@ class PrometheusMeters(Meters):
             self._writes[outcome,].inc(0)
         for outcome in get_args(RoundOutcome):
             self._rounds[outcome,].inc(0)
+        for relayed in get_args(RelayOutcome):
+            self._relayed[relayed,].inc(0)
 
     # Requests
 
@@ -115,6 +118,9 @@ class PrometheusMeters(Meters):
     def commits_swept(self, commits: int) -> None:
         self._swept.inc(commits)
 
+    def relayed(self, outcome: RelayOutcome, count: int) -> None:
+        self._relayed[outcome,].inc(count)
+
     def base_refused(self) -> None:
         self._bases_refused.inc()
 
@@ -149,6 +155,9 @@ class _Measured:
 
     def uploads(self) -> Any:
         return measured(self._store.uploads(), self._meters)
+
+    def subscriptions(self) -> Any:
+        return measured(self._store.subscriptions(), self._meters)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)

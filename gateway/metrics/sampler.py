@@ -87,6 +87,9 @@ class Sampler:
         gauges["gateway_cache_bytes"].set(now.cache.bytes)
         gauges["gateway_watchers"].set(now.feed.watchers)
         gauges["gateway_feed_lag_commits"].set(now.feed.lag_commits)
+        gauges["gateway_relay_subscriptions"].set(now.relay.subscriptions)
+        gauges["gateway_relay_failing_subscriptions"].set(now.relay.failing)
+        gauges["gateway_relay_lag_commits"].set(now.relay.lag_commits)
         self._counters["gateway_cache_hits_total"].inc(now.cache.hits - self._hits)
         self._counters["gateway_cache_misses_total"].inc(now.cache.misses - self._misses)
         self._hits, self._misses = now.cache.hits, now.cache.misses

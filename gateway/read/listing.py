@@ -12,6 +12,7 @@ for the head is answered at a newer one then: the present is never compacted awa
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -65,11 +66,15 @@ class CatalogExport(Generic[_Told]):
     """A whole catalog as ``revision`` had it; ``pages`` can be gone through once.
 
     ``close`` lets the revision go that was held for it: needed where nobody goes to the end.
+    ``renew`` holds it on: to be called now and then by who takes long over a page. ``next_after``
+    is where the second page begins; None: there is one alone.
     """
 
     revision: int
     pages: Iterator[Sequence[_Told]]
     close: Callable[[], None]
+    renew: Callable[[], None]
+    next_after: str | None
 
 
 class _Scan(NamedTuple):
@@ -84,6 +89,10 @@ class _Scan(NamedTuple):
 def whole(document: DocumentRecord) -> DocumentRecord:
     """The document itself is told: for who needs it, and has few of them."""
     return document
+
+
+def _nothing_held() -> None:
+    """Nothing is pinned for a single page."""
 
 
 def _any_time() -> None:
@@ -104,7 +113,7 @@ class Listing:
         settler: Settler,
         runtime: Runtime,
         limits: ServiceLimits,
-        refuse_more_pins: Callable[[str, str], None],
+        refuse_more_pins: Callable[[str, str, str], None],
     ) -> None:
         """``refuse_more_pins``: see ``HistoryRetention``."""
         self._store = store
@@ -221,6 +230,9 @@ class Listing:
         revision: int | None = None,
         sight: Sight | None = None,
         require_time: Callable[[], None] = _any_time,
+        after: str = "",
+        page_documents: int | None = None,
+        resumable: bool = False,
     ) -> CatalogExport[_Told]:
         """All live documents by key ascending, read page by page while they are gone through.
 
@@ -228,60 +240,56 @@ class Listing:
         pinned meanwhile, as one of the pins of the principal ``owner``: AboveLimit where it has too
         many. The iterator raises what ``page`` raises, and what ``require_time`` raises, which is
         asked before each record.
+
+        A ``resumable`` one that is broken off can be gone on with ``after`` the last key for
+        _EXPORT_PIN_S: its pin is the owner's, for this revision and prefix. Only ``close`` drops
+        it.
         """
-        pin = PinRecord(self._runtime.new_id(), 0, 0, owner, "export")
         scan = _Scan(catalog, prefix, sight, require_time)
+        limit = page_documents or self._export_page
+        hold = _Hold(self, self._store, self._runtime, catalog, prefix, owner, resumable=resumable)
 
         def begin(at: int) -> ListingPage[_Told]:
-            page = self._page(scan, tell, "", self._export_page, at)
-            if page.next_after is not None:
-                self._refuse_more_pins(catalog, owner)
+            page = self._page(scan, tell, after, limit, at)
+            if page.next_after is not None or after:
                 # Now: who is told of the revision finds it there, or is told that it is not.
-                self._pin(catalog, pin, at)
+                hold.begin(at, self._refuse_more_pins)
             return page
 
         first = self.read_at(catalog, revision, begin)
-        if first.next_after is None:
-            return CatalogExport(first.revision, iter([first.documents]), lambda: None)
-        pages = self._pages(scan, tell, first, pin)
+        if not hold.is_held:
+            pages = iter([first.documents])
+            return CatalogExport(first.revision, pages, _nothing_held, _nothing_held, None)
+        more = self._pages(scan, tell, limit, first, hold)
 
         def close() -> None:
-            pages.close()
-            self._unpin(catalog, pin.id)  # which one that never began doesn't
+            more.close()
+            hold.end()  # which one that never began doesn't
 
-        return CatalogExport(first.revision, pages, close)
+        return CatalogExport(first.revision, more, close, hold.renew, first.next_after)
 
     def _pages(
-        self, scan: _Scan, tell: Tell[_Told], page: ListingPage[_Told], pin: PinRecord
+        self,
+        scan: _Scan,
+        tell: Tell[_Told],
+        limit: int,
+        page: ListingPage[_Told],
+        hold: _Hold,
     ) -> Generator[Sequence[_Told]]:
         """The pages of a revision that was just pinned."""
-        pinned_at = self._runtime.monotonic()
         try:
             while True:
-                now = self._runtime.monotonic()
-                if now - pinned_at > _EXPORT_RENEW_S:
-                    self._pin(scan.catalog, pin, page.revision)
-                    pinned_at = now
+                hold.renew()
                 revision, after = page.revision, page.next_after
                 yield page.documents
                 del page  # it was sent: the next one needs its room
                 if after is None:
                     return
                 with as_unavailable():
-                    page = self._page(scan, tell, after, self._export_page, revision)
+                    page = self._page(scan, tell, after, limit, revision)
         finally:
-            self._unpin(scan.catalog, pin.id)
-
-    def _unpin(self, catalog: str, pin_id: str) -> None:
-        with suppress(StoreUnreachable):  # it expires by itself
-            self._store.drop_pin(catalog, pin_id)
-
-    def _pin(self, catalog: str, pin: PinRecord, revision: int) -> None:
-        expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
-        with as_unavailable():
-            pin = replace(pin, revision=revision, expires_us=expires_us)
-            if not self._store.set_pin(catalog, pin):
-                self.require_above_floor(catalog, revision)
+            if not hold.resumable:
+                hold.end()
 
     def _page(
         self, scan: _Scan, tell: Tell[_Told], after: str, limit: int, revision: int
@@ -339,6 +347,14 @@ class Listing:
             return self.rebuilt(catalog, key, revision)
         return record if record is not None and record.exists else None
 
+    def image(self, catalog: str, key: str, revision: int) -> DocumentRecord | None:
+        """The live document at a revision whose commit was told. Raises RevisionCompacted,
+        StoreUnavailable, MemoryFull and AboveLimit."""
+        with as_unavailable(), memory.account().holding(memory.REPLY_BYTES):
+            document = self.rebuilt(catalog, key, revision)
+            self.require_above_floor(catalog, revision)
+        return document
+
     def rebuilt(self, catalog: str, key: str, revision: int) -> DocumentRecord | None:
         """The live document at ``revision``, from history."""
         try:
@@ -367,6 +383,61 @@ class Listing:
         head = self._store.heads([catalog]).get(catalog)
         if head is not None and revision < head.floor:
             raise RevisionCompacted(revision, head.floor)
+
+
+class _Hold:
+    """The pin of an export."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        store: Store,
+        runtime: Runtime,
+        catalog: str,
+        prefix: str,
+        owner: str,
+        *,
+        resumable: bool,
+    ) -> None:
+        self.resumable = resumable
+        self._listing = listing
+        self._store = store
+        self._runtime = runtime
+        self._catalog = catalog
+        self._prefix = prefix
+        self._pin = PinRecord("", 0, 0, owner, "feed" if resumable else "export")
+        self._renewed_at = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        return bool(self._pin.id)
+
+    def begin(self, revision: int, refuse_more_pins: Callable[[str, str, str], None]) -> None:
+        """Raises RevisionCompacted, AboveLimit and StoreUnreachable."""
+        owner, pin_id = self._pin.owner, self._runtime.new_id()
+        if self.resumable:
+            named = f"{owner}\0{revision}\0{self._prefix}"
+            pin_id = hashlib.sha256(named.encode()).hexdigest()[:32]
+        refuse_more_pins(self._catalog, owner, pin_id)
+        self._pin = replace(self._pin, id=pin_id, revision=revision)
+        self._set()
+
+    def renew(self) -> None:
+        """Cheap: it is called often. Raises RevisionCompacted and StoreUnavailable."""
+        if self._runtime.monotonic() - self._renewed_at > _EXPORT_RENEW_S:
+            self._set()
+
+    def end(self) -> None:
+        with suppress(StoreUnreachable):  # it expires by itself
+            self._store.drop_pin(self._catalog, self._pin.id)
+
+    def _set(self) -> None:
+        expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
+        pin = replace(self._pin, expires_us=expires_us)
+        with as_unavailable():
+            if not self._store.set_pin(self._catalog, pin):
+                self._listing.require_above_floor(self._catalog, pin.revision)
+        self._renewed_at = self._runtime.monotonic()
 
 
 def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:

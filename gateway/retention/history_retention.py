@@ -130,10 +130,13 @@ class HistoryRetention:
                 catalog, revision, lambda: self._runtime.sleep(self._pause_s)
             )
 
-    def refuse_more_pins(self, catalog: str, owner: str) -> None:
-        """Raises AboveLimit where ``owner`` may not have one more pin in the catalog."""
+    def refuse_more_pins(self, catalog: str, owner: str, pin_id: str) -> None:
+        """Raises AboveLimit where ``owner`` may not have one more pin in the catalog, and has none
+        with this id."""
         with as_unavailable():
-            self._refuse_more(catalog, owner, self._bounds(catalog))
+            bounds = self._bounds(catalog)
+            if all(pin.id != pin_id for pin in bounds.pins):
+                self._refuse_more(catalog, owner, bounds)
 
     def _bounds(self, catalog: str) -> Retention:
         bounds = self._store.retention(catalog)

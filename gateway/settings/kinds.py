@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 MIB = 1024 * 1024
+Network = IPv4Network | IPv6Network
 _UNITS = {"": 1, "KiB": 1024, "MiB": MIB, "GiB": 1024 * MIB}
 _SIZE = re.compile(r"(\d{1,15}) ?(KiB|MiB|GiB)?")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+):(?P<port>\d{1,5})")
@@ -165,6 +166,18 @@ def choices(*values: str) -> Kind:
         return chosen
 
     return Kind(f"some of {', '.join(values)}, with commas", parse, ",".join, "LIST")
+
+
+def networks() -> Kind:
+    """Networks of IPv4 and IPv6, separated by commas."""
+
+    def parse(text: str) -> tuple[Network, ...]:
+        return tuple(ip_network(each.strip()) for each in text.split(",") if text)
+
+    def show(value: tuple[Network, ...]) -> str:
+        return ",".join(map(str, value))
+
+    return Kind("networks as 10.0.0.0/8, with commas; empty: none", parse, show, "LIST")
 
 
 def web_url() -> Kind:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gateway.settings import kinds
-from gateway.settings.kinds import MIB, Address, Kind
+from gateway.settings.kinds import MIB, Address, Kind, Network
 
 PREFIX = "GATEWAY_"
 # Asymmetric algorithms alone: with a symmetric one, a public key would pass for the shared secret.
@@ -304,6 +304,33 @@ class Settings:
         kinds.integer(1, 3600),
         10,
         "seconds without a commit after which an event stream sends a bookmark",
+    )
+
+    # Subscriptions
+    relay_subscriptions_max: int = _setting(
+        kinds.integer(0, 10_000),
+        100,
+        "subscriptions that a worker delivers for at a time; 0: none in this process",
+    )
+    subscriptions_max: int = _setting(
+        kinds.integer(0, 10_000), 20, "subscriptions that a catalog may have"
+    )
+    subscription_hold_s: int = _setting(
+        kinds.integer(0, 1_000_000_000),
+        86_400,
+        "seconds for which history is held for a subscription that fails or is paused; after that,"
+        " it may have to begin anew with the state",
+    )
+    subscription_claim_s: int = _setting(
+        kinds.integer(1, 600),
+        30,
+        "seconds after which another worker delivers for the subscriptions of one that died; a"
+        " delivery may take a third of that",
+    )
+    subscription_networks: tuple[Network, ...] = _setting(
+        kinds.networks(),
+        (),
+        "networks that subscriptions may deliver to besides the public internet, over https",
     )
 
     # Work of a worker at a time

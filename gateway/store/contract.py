@@ -342,6 +342,9 @@ class Store(Protocol):
     def uploads(self) -> UploadStore:
         """Where the parts of uploads are staged: in the same database."""
 
+    def subscriptions(self) -> SubscriptionStore:
+        """Where subscriptions are kept: in the same database."""
+
     def stored_bytes(self, content: Json) -> int:
         """The size in the database of a document with this content; no I/O."""
 
@@ -459,3 +462,84 @@ class UploadStore(Protocol):
 
     def drop_upload(self, upload: UploadRecord) -> None:
         """Delete the upload with its parts; nothing to do where that was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRecord:
+    """Where a catalog's commits are delivered to, and how far that has come.
+
+    ``number`` counts its changes by people, those of its progress not. ``secrets`` are (secret,
+    until): what signs, the newest first; until 0: for good. ``by`` is the principal that changed it
+    last.
+
+    Its progress: ``position`` is that of a feed, "" before the state was begun. ``failures`` in a
+    row, ``failing_since_us`` the first of them, or when it was paused; 0: it is neither.
+    ``delivered`` counts events.
+    """
+
+    catalog: str
+    name: str
+    to: str
+    prefix: str
+    format: str
+    secrets: tuple[tuple[str, int], ...]
+    by: str
+    created_us: int
+    number: int = 1
+    paused: bool = False
+    position: str = ""
+    failures: int = 0
+    failing_since_us: int = 0
+    error: Mapping[str, Any] | None = None
+    next_try_us: int = 0
+    delivered: int = 0
+    delivered_us: int = 0
+
+
+# The fields that a worker writes while it delivers.
+PROGRESS: Final = (
+    *("position", "failures", "failing_since_us", "error", "next_try_us"),
+    *("delivered", "delivered_us"),
+)
+
+
+class SubscriptionStore(Protocol):
+    """One worker of all works for a subscription at a time: the one that holds its lease, which
+    ends by the database's clock. Only that one writes its progress, and only as long as nobody has
+    changed the subscription."""
+
+    def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None: ...
+
+    def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
+        """Those of a catalog, by name (UTF-8)."""
+
+    def create_subscription(self, record: SubscriptionRecord) -> bool:
+        """False, without a change, where there is one of that name."""
+
+    def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
+        """Replace the one that has this number, ``anew`` with its progress, else without. False:
+        it has another number by now, or is gone."""
+
+    def drop_subscription(self, catalog: str, name: str) -> bool:
+        """Whether it existed."""
+
+    def claimable(
+        self, holder: str, limit: int
+    ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
+        """Those that the holder works for, and the catalogs and names of those that nobody does, at
+        most ``limit``."""
+
+    def claim_subscription(
+        self, catalog: str, name: str, holder: str, duration_s: float
+    ) -> SubscriptionRecord | None:
+        """Work for it; None: somebody else does, or it is gone."""
+
+    def renew_claims(self, holder: str, duration_s: float) -> None:
+        """Go on to work for all that the holder still works for."""
+
+    def end_claim(self, catalog: str, name: str, holder: str) -> None:
+        """Work for it no longer, if this holder does."""
+
+    def save_progress(self, record: SubscriptionRecord, holder: str) -> bool:
+        """Write the fields of its progress; False, without a change, where the holder doesn't work
+        for it any more, or it was changed or dropped."""

@@ -1,8 +1,8 @@
 """The follower of a catalog: a local copy that the catalog's feed keeps up to date.
 
-The follower loads the copy from an export at revision R, gets the commits above R by long poll,
-applies them one by one and passes each to its listeners. A copy at revision v equals the export
-at v.
+The follower loads the copy from a feed that begins with the state at revision R, gets the commits
+above R by long poll, applies them one by one and passes each to its listeners. A copy at revision
+v equals the export at v.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 # An empty answer sooner than this didn't wait, and asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
 _TRIES: Final = 5
-_NO_CATALOG: Final = "catalog_not_found"
 
 
 class Diverged(Exception):
@@ -257,47 +256,26 @@ class Follower:
 def load(routes: CatalogRoutes, prefix: str) -> VersionedCopy:
     """The documents whose keys begin with ``prefix``, the settings and the time, all at the head.
 
-    The copy of a catalog that was never written is empty, at revision 0. Raises RequestError. The
-    export is of the revision at which the settings and the time were read, so that no commit is
-    missed or applied twice.
+    The copy of a catalog that was never written is empty, at revision 0. Raises RequestError.
     """
     for left in reversed(range(_TRIES)):
         try:
-            try:
-                state = routes.read()
-            except NotFound as error:
-                if error.code != _NO_CATALOG:
-                    raise
-                absent = _load_absent(routes, prefix)
-                if absent is not None:
-                    return absent
-                continue
-            export = routes.export(revision=state.revision, prefix=prefix)
-        except (Gone, NotFound):
-            # compacted, or the database was exchanged, between the two reads
-            if not left:
+            return _loaded(routes, prefix)
+        except (Gone, NotFound) as error:
+            # compacted, or the database was exchanged, between two pages
+            if not left or not starts_anew(error):
                 raise
-            continue
-        return VersionedCopy(
-            export.revision, state.time, export.documents, state.settings, prefix=prefix
-        )
     raise AssertionError("the last try returns or raises")
 
 
-def _load_absent(routes: CatalogRoutes, prefix: str) -> VersionedCopy | None:
-    """The copy of a catalog without documents; None where it has some by now.
-
-    The export of a deleted catalog still has its revision, from which changes go on.
-    """
-    try:
-        export = routes.export(prefix=prefix)
-    except NotFound as error:
-        if error.code != _NO_CATALOG:
-            raise
-        return VersionedCopy(0, None, {}, prefix=prefix)
-    if export.documents:
-        return None
-    return VersionedCopy(export.revision, None, {}, prefix=prefix)
+def _loaded(routes: CatalogRoutes, prefix: str) -> VersionedCopy:
+    page = routes.state(None, prefix=prefix)
+    settings = page.settings
+    documents = {each.key: each.value for each in page.documents}
+    while not page.is_last:
+        page = routes.state(page.position, prefix=prefix)
+        documents.update((each.key, each.value) for each in page.documents)
+    return VersionedCopy(page.revision, page.time, documents, settings, prefix=prefix)
 
 
 def starts_anew(error: Exception) -> bool:

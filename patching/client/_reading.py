@@ -234,24 +234,42 @@ class Readable(Part):
 
     def changes(
         self,
-        after: int,
+        after: int | None = None,
         *,
         keys: Iterable[str] = (),
         prefix: str = "",
+        authors: Iterable[str] = (),
+        managers: Iterable[str] = (),
+        include: Iterable[str] = (),
+        initial: bool = False,
         follow: bool = True,
         poll_s: int = 20,
         outage_s: float | None = None,
     ) -> Feed:
         """Every commit above ``after``, in order, each once, as it is made; with ``keys`` or
-        ``prefix`` those that change such a document. An iterator and a context manager::
+        ``prefix`` those that change such a document; of these the ones by one of ``authors``, or
+        with such a change by one of ``managers``. An iterator and a context manager::
 
             with catalog.changes(after=41) as feed:
                 for commit in feed: ...      # feed.position is what to resume with
 
+        ``include`` "before" and "value": the changes have the content before and after the commit.
+        With ``initial`` it begins with the documents, whose keys begin with ``prefix``, in place of
+        ``after``::
+
+            with catalog.changes(initial=True, prefix="tables/") as feed:
+                copy = {each.key: each.value for each in feed.documents}
+                for commit in feed: ...      # every one since
+
         It outlives restarts of the gateway; ``outage_s``: until it has failed for so long.
         ``follow=False``: it ends where there is nothing more for the moment. Gone where the commits
-        were compacted away.
+        were compacted away. ValueError unless there is either ``after`` or ``initial``.
         """
+        if initial == (after is not None):
+            raise ValueError("a feed begins after a revision, or with the state (initial)")
+        more: list[tuple[str, str | int]] = [("author", each) for each in authors]
+        more += [("manager", each) for each in managers]
+        more += [("include", each) for each in include]
         return Feed(
             self._connect(),
             self._calls.retry,
@@ -259,6 +277,7 @@ class Readable(Part):
             after,
             keys=tuple(keys),
             prefix=prefix,
+            more=more,
             follow=follow,
             poll_s=poll_s,
             outage_s=outage_s,

@@ -215,7 +215,11 @@ class Change:
 
     ``patch`` is the effective RFC 6902 patch of the content, removal at "" where it was deleted.
     ``attributes`` are those afterwards, None where they are unchanged; ``owners`` what became of
-    the owners of its leaves. All values are shared: treat them as immutable.
+    the owners of its leaves; ``managers`` those who applied or let go. All values are shared: treat
+    them as immutable.
+
+    ``before`` and ``value`` are the content before and after the commit, in a feed that includes
+    them; ABSENT where there is no document, and where ``withheld`` names them: they were too much.
     """
 
     key: str | None
@@ -224,6 +228,10 @@ class Change:
     patch: list[dict[str, Any]]
     attributes: dict[str, Any] | None = None
     owners: tuple[OwnershipChange, ...] = ()
+    managers: tuple[str, ...] = ()
+    before: Any = ABSENT
+    value: Any = ABSENT
+    withheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

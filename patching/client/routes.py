@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from patching.client.results import (
     CatalogState,
     Commit,
+    Document,
     TransactionResult,
     expecting,
     parse_commit,
+    parse_listed,
     parse_state,
     parse_transaction,
     value_of,
@@ -36,6 +39,20 @@ class FeedPage:
 
     commits: tuple[Commit, ...]
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatePage:
+    """Documents as of ``revision``, by key. ``settings`` are told on the first page alone, None
+    where nothing was set. The next page is behind ``position``, or, where ``is_last``, there are
+    the commits above the revision, which was made at ``time``, if that is known."""
+
+    documents: tuple[Document, ...]
+    settings: Any
+    revision: int
+    position: str
+    is_last: bool
+    time: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,33 @@ class CatalogRoutes:
                 Export, {}, revision=content["resource_version"], documents=content["metadata"]
             )
 
+    def state(self, position: str | None, *, prefix: str = "", limit: int = 1000) -> StatePage:
+        """A page of the documents that a feed begins with: the first one, of the present (None), or
+        what is behind a page's ``position``. Gone where its revision was compacted away."""
+        query: list[tuple[str, str | int]] = [("initial", "true"), ("limit", limit)]
+        if prefix:
+            query.append(("prefix", prefix))
+        headers = {} if position is None else {"Last-Event-ID": position}
+        answer = self._transport.request(
+            "GET", f"{self._path}/changes", query=query, headers=headers
+        )
+        content = answer.json()
+        with expecting("page of documents"):
+            revision, synced = content["revision"], content.get("synced")
+            told = content["documents"]
+            has_settings = bool(told) and told[0]["key"] is None
+            listed = [parse_listed(shape, revision) for shape in told[has_settings:]]
+            return value_of(
+                StatePage,
+                {},
+                documents=[each for each in listed if each is not None],
+                settings=told[0]["value"] if has_settings else None,
+                revision=revision,
+                position=content["position"],
+                is_last=synced is not None,
+                time=synced and synced["time"],
+            )
+
     def changes(
         self,
         after: int,
@@ -83,11 +127,13 @@ class CatalogRoutes:
         prefix: str = "",
         keys: Sequence[str] = (),
         limit: int | None = None,
+        more: Query = (),
     ) -> FeedPage:
         """The commits above ``after``: at once if there are any, else within ``timeout_s``
         (whole seconds; the gateway has a maximum). With a prefix or keys: only commits that change
-        such a document, whole. Gone where ``after`` is below the history's floor."""
-        query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s))]
+        such a document, whole. ``more`` are further parameters. Gone where ``after`` is below the
+        history's floor."""
+        query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s)), *more]
         query += [("key", key) for key in keys]
         if prefix:
             query.append(("prefix", prefix))

@@ -106,6 +106,8 @@ class CommitShape(msgspec.Struct, frozen=True):
 
 class CatalogShape(msgspec.Struct, frozen=True):
     settings: dict[str, Any] | None
+    revision: int
+    time: str
 
 
 class CommitRows(msgspec.Struct, frozen=True):
@@ -209,9 +211,13 @@ class CatalogReads:
         """0 if it was never written."""
         return self.commits(_BEYOND, 1)[1]
 
+    def catalog_state(self) -> CatalogShape:
+        """Where it is, since when, and its settings. ReadFailed where it isn't there."""
+        return _decoded(self._ask("", [], about="its settings"), CatalogShape)
+
     def lists(self) -> ListDeclarations:
         """The lists that the catalog declares now."""
-        settings = _decoded(self._ask("", [], about="its settings"), CatalogShape).settings or {}
+        settings = self.catalog_state().settings or {}
         return parse_declarations(settings.get("arrays", []))
 
     def revision_at(self, timestamp: str) -> int:

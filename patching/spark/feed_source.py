@@ -1,7 +1,8 @@
 """Streaming from a catalog's log: each commit once and in order, on from a revision.
 
-An offset is the revision up to which everything has been told: ``{"revision": 41}``. Spark keeps
-it in the checkpoint, and the tasks of a micro-batch read the commits between two of them; so a
+An offset is the revision up to which everything has been told: ``{"revision": 41}``; before the
+documents of that revision are told, it has the revision's time, too (``state``). Spark keeps it in
+the checkpoint, and the tasks of a micro-batch read the commits between two of them; so a
 batch that is run again after a failure has the same rows.
 """
 
@@ -18,16 +19,20 @@ from pyspark.sql.types import StructType
 
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import CatalogReads, Compacted, ReadFailed
+from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
     DOCUMENTS,
     EARLIEST,
     LATEST,
+    STATE,
     RevisionRange,
+    StateRange,
     before_time,
     commit_rows,
     require_fitting,
     revision_ranges,
     starting_revision,
+    state_rows,
 )
 from patching.spark.options import OptionRefused, Options
 from patching.spark.source import require_schema, wanted
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
 
 _PARTITIONS: Final = 1
 _REVISION: Final = "revision"
+_STATE: Final = "state"
 
 
 class FeedDriver:
@@ -73,6 +79,8 @@ class FeedDriver:
         start = starting_revision(self.options)
         if start is None or start == LATEST:
             return head
+        if start == STATE:
+            raise AssertionError("a state has a time, too: see `begin`")
         floor = reads.floor()
         if start == EARLIEST:
             return floor
@@ -83,6 +91,13 @@ class FeedDriver:
                 f" {start} is more than one ahead"
             )
         return after if after >= floor else self._passed_over(after, floor)
+
+    def begin(self) -> dict[str, Any]:
+        """The offset of a query without a checkpoint."""
+        if starting_revision(self.options) != STATE:
+            return _offset(self.first())
+        state = self._reads().catalog_state()
+        return {_REVISION: state.revision, _STATE: state.time}
 
     def last(self, after: int | None, most: int | None) -> int:
         """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
@@ -113,8 +128,19 @@ class FeedDriver:
             return []
         return list(revision_ranges(after, until, self.options.partitions or _PARTITIONS))
 
+    def state_range(self, offset: dict[str, Any]) -> Sequence[InputPartition]:
+        """What tells of the documents that there were at an offset that begins with them."""
+        if _STATE not in offset:
+            return []
+        revision = _revision(offset)
+        hold = Hold.take(self._reads(), revision, self.options.pin_seconds)
+        return [StateRange(revision, offset[_STATE], hold)]
+
     def rows(self, piece: InputPartition) -> Iterator[tuple[Any, ...]]:
         """On an executor."""
+        if isinstance(piece, StateRange):
+            yield from state_rows(self.options, piece)
+            return
         assert isinstance(piece, RevisionRange)
         while True:
             try:
@@ -190,11 +216,12 @@ class _FeedReader(DataSourceStreamReader):
         require_schema(schema, options)
         self._schema = schema
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return _offset(self._feed.first())
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._feed.begin()
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return self._feed.ranges(_revision(start), _revision(end))
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        told = self._feed.ranges(_revision(start), _revision(end))
+        return [*self._feed.state_range(start), *told]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = wanted(self._feed.rows(partition), self._feed.options)
@@ -214,14 +241,15 @@ class PlainFeedReader(_FeedReader):
 
     _told: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        self._told = self._feed.first()
-        return _offset(self._told)
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        offset = super().initialOffset()
+        self._told = _revision(offset)
+        return offset
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
         return _offset(self._feed.last(self._told, self._feed.options.max_commits_per_trigger))
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._told = _revision(end)
         return super().partitions(start, end)
 

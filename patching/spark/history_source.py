@@ -30,8 +30,11 @@ from patching.spark.options import OptionRefused, Options
 
 DOCUMENTS: Final = "documents"
 CHANGES: Final = "changes"
+# The action of rows that a stream begins with.
+DOCUMENT: Final = "document"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+STATE: Final = "state"
 _PARTITIONS: Final = 1
 
 COMMITS_SCHEMA: Final = StructType(
@@ -54,6 +57,15 @@ COMMITS_SCHEMA: Final = StructType(
 
 
 @dataclass
+class StateRange(InputPartition):
+    """The documents as ``revision`` had them, which was made at ``time``."""
+
+    revision: int
+    time: str
+    hold: Hold | None = None
+
+
+@dataclass
 class RevisionRange(InputPartition):
     """The commits above revision ``after`` up to ``until``."""
 
@@ -68,7 +80,8 @@ class CommitsReader:
     def __init__(self, options: Options) -> None:
         require_fitting(options)
         self._options = options
-        starting_revision(options)  # refused here already if it is no revision
+        if starting_revision(options) == STATE:  # refused here already if it is no revision
+            raise OptionRefused("startingRevision", f"{STATE!r} is for a stream")
 
     def partitions(self) -> list[InputPartition]:
         """Holds the history from its start on. Called once for each action, on the driver."""
@@ -102,14 +115,14 @@ class CommitsReader:
 
 
 def starting_revision(options: Options) -> int | str | None:
-    """The first revision to tell of, EARLIEST or LATEST; None: it wasn't given."""
+    """The first revision to tell of, EARLIEST, LATEST or STATE; None: it wasn't given."""
     given = options.starting_revision
     if given is None:
         return None
-    if given.lower() in (EARLIEST, LATEST):
+    if given.lower() in (EARLIEST, LATEST, STATE):
         return given.lower()
     if not (given.isascii() and given.isdigit()):
-        detail = f"it must be a revision, {EARLIEST} or {LATEST}, not {given!r}"
+        detail = f"it must be a revision, {EARLIEST}, {LATEST} or {STATE}, not {given!r}"
         raise OptionRefused("startingRevision", detail)
     return int(given)
 
@@ -188,6 +201,29 @@ def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, .
             if page.next is None:
                 return
             after = page.next
+
+
+def state_rows(options: Options, piece: StateRange) -> Iterator[tuple[Any, ...]]:
+    """A row for each document, by key: as if one commit at that revision had made them all."""
+    with catalog_reads(options) as reads:
+        keep = piece.hold.keeper(reads) if piece.hold else None
+        after: str | None = ""
+        while after is not None:
+            if keep:
+                keep()
+            if options.key is None:
+                page = reads.documents(after=after, revision=piece.revision)
+                documents = page.documents
+                after = None if page.next is None else page.next.after
+            else:
+                documents, after = reads.named([options.key], piece.revision), None
+            for document in documents:
+                columns = (None, None, 0, None, document.key, DOCUMENT, document.create_revision)
+                patch = b'[{"op":"add","path":"","value":%b}]' % bytes(document.value)
+                yield (
+                    *(piece.revision, _instant(piece.time), "", *columns, patch.decode()),
+                    *(json_or_none(document.attributes), reads.catalog),
+                )
 
 
 def _rows(commit: CommitShape, options: Options, catalog: str) -> Iterator[tuple[Any, ...]]:

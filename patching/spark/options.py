@@ -230,7 +230,7 @@ OPTIONS: Final = (
         "startingRevision",
         None,
         "the first commit: its revision, `earliest`, or `latest` (a stream's default) for those "
-        "from now on",
+        "from now on; `state`: a stream begins with the documents that there are",
         parsers.text,
         _READS,
     ),

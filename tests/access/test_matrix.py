@@ -93,6 +93,13 @@ CALLS: dict[tuple[str, str], Call] = {
     ("renew_pin", "PUT"): Call("{c}/pins/x", {"seconds": 1}),
     ("delete_pin", "DELETE"): Call("{c}/pins/x"),
     ("compact", "POST"): Call("{c}/compactions", {"revision": 0}),
+    ("list_subscriptions", "GET"): Call("{c}/subscriptions"),
+    ("read_subscription", "GET"): Call("{c}/subscriptions/x"),
+    ("put_subscription", "PUT"): Call("{c}/subscriptions/x", {"to": "nowhere"}),
+    ("delete_subscription", "DELETE"): Call("{c}/subscriptions/x"),
+    ("pause_subscription", "POST"): Call("{c}/subscriptions/x/pause"),
+    ("resume_subscription", "POST"): Call("{c}/subscriptions/x/resume"),
+    ("replay_subscription", "POST"): Call("{c}/subscriptions/x/replay", {"from": 0}),
 }
 ROUTES = [(endpoint, method) for endpoint, needs in ROLES.items() for method in needs]
 

@@ -11,7 +11,7 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import patching
 from tests.ports import own_port
@@ -48,6 +48,7 @@ class FakeGateway:
         self.replies: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
         self.hidden: set[int] = set()  # revisions that the feed leaves out
+        self.page_documents = 1000
         # Called with (method, route) of each request; it may raise, Refused among others.
         self.before: Callable[[str, str], object] = lambda *_: None
         # Called after a transaction was done and before it is answered.
@@ -163,6 +164,8 @@ class FakeGateway:
             answer = self._transact(headers.get("Idempotency-Key"), body)
             self.before_answer()
             return answer
+        if route == "changes" and query.get("initial") == "true":
+            return self._state(query, headers.get("Last-Event-ID"))
         routes = {"": self._read, "export": self._export, "changes": self._changes}
         return (routes | {"commits": self._commits})[route](query)
 
@@ -180,6 +183,32 @@ class FakeGateway:
             self._require_retained(revision)
             documents = self.documents(revision, query.get("prefix", ""))
             return {"resource_version": revision, "metadata": documents}
+
+    def _state(self, query: dict[str, str], position: str | None) -> Any:
+        """A page of ``page_documents`` at most."""
+        with self.changed:
+            number, _, after = (position or f"{self.head}/").partition("/")
+            revision, after = int(number), unquote(after)
+            self._require_retained(revision)
+            if revision > self.head:
+                raise Refused(404, "revision_not_found")
+            there = sorted(self.documents(revision, query.get("prefix", "")).items())
+            page = [each for each in there if each[0] > after][: self.page_documents]
+            listed = [self._listed(key, value) for key, value in page]
+            if position is None and self.states[revision].get(None) is not None:
+                listed.insert(0, self._listed(None, self.states[revision][None]))
+            answer = {"documents": listed, "commits": [], "revision": revision}
+            if page != there[-len(page) :] and page:
+                return {**answer, "position": f"{revision}/{quote(page[-1][0])}"}
+            time = self.commits[revision - 1]["time"] if revision else None
+            return {
+                **answer,
+                "position": str(revision),
+                "synced": {"revision": revision, "time": time},
+            }
+
+    def _listed(self, key: str | None, value: Any) -> dict[str, Any]:
+        return {"key": key, "etag": "1-a", "revision": 1, "create_revision": 1, "value": value}
 
     def _changes(self, query: dict[str, str]) -> Any:
         after, prefix = int(query["after"]), query.get("prefix", "")

@@ -38,6 +38,38 @@ def test_it_starts_from_the_export_and_applies_what_follows(gateway: Followed) -
     assert snapshot.documents == {"a": {"n": 2}, "c": "new"}
 
 
+def test_a_copy_is_of_one_revision_however_many_pages_it_takes(gateway: Followed) -> None:
+    gateway.page_documents = 1
+    gateway.put(a=1, b=1, c=1)
+
+    def write_beside(_: str, __: str) -> None:
+        gateway.before = lambda *_: None
+        gateway.put(a=2, b=2, c=2)
+
+    calls = iter((lambda *_: None, write_beside))
+    gateway.before = lambda *given: next(calls)(*given)
+    follower = gateway.follow()
+    follower.wait_for(2, WAIT_S)
+    assert follower.current().documents == {"a": 2, "b": 2, "c": 2}
+    assert sum("initial" in each for each in gateway.requests) == 3
+
+
+def test_a_copy_that_compaction_overtakes_is_begun_anew(gateway: Followed) -> None:
+    gateway.page_documents = 1
+    gateway.put(a=1, b=1)
+
+    def compact(_: str, __: str) -> None:
+        gateway.before = lambda *_: None
+        gateway.put(b=2)
+        gateway.compact(2)
+
+    calls = iter((lambda *_: None, compact))
+    gateway.before = lambda *given: next(calls)(*given)
+    follower = gateway.follow()
+    assert follower.current().documents == {"a": 1, "b": 2}
+    assert follower.position == 2
+
+
 def test_a_catalog_that_does_not_exist_yet_is_empty_at_0(gateway: Followed) -> None:
     follower = gateway.follow()
     assert (follower.position, dict(follower.current().documents)) == (0, {})
@@ -162,7 +194,7 @@ def test_it_goes_on_where_it_was_after_a_restart(gateway: Followed) -> None:
     gateway.start()
     follower.wait_for(2, WAIT_S)
     gateway.eventually(lambda: follower.last_error is None)
-    assert sum("export" in each for each in gateway.requests) == 1
+    assert sum("initial" in each for each in gateway.requests) == 1
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
@@ -174,11 +206,14 @@ def test_a_refusal_is_waited_out(gateway: Followed, status: int) -> None:
         if route == "changes" and next(refusals, False):
             raise Refused(status, "whatever")
 
-    gateway.before = refuse
     follower = gateway.follow()
+    gateway.before = refuse
     gateway.put(a=2)
-    follower.wait_for(2, WAIT_S)
-    assert sum("export" in each for each in gateway.requests) == 1
+    gateway.eventually(lambda: follower.last_error is not None)
+    gateway.put(a=3)
+    follower.wait_for(3, WAIT_S)
+    assert not next(refusals, False)
+    assert sum("initial" in each for each in gateway.requests) == 1
 
 
 def test_a_gap_in_the_feed_is_no_state(gateway: Followed) -> None:

@@ -54,6 +54,24 @@ def test_a_feed_tells_what_comes_and_resumes(catalog: Catalog) -> None:
     assert list(live) == []
 
 
+def test_a_feed_tells_whole_documents_managers_and_the_state(catalog: Catalog) -> None:
+    catalog.put("a", {"n": 1})
+    catalog.put("plain", 1)
+    catalog.apply("a", {"m": 2}, manager="nightly")
+    asked: dict[str, Any] = {"follow": False, "include": ("before", "value")}
+    with catalog.changes(0, managers=["nightly"], **asked) as feed:
+        (commit,) = feed
+    (change,) = commit.changes
+    assert (change.before, change.value) == ({"n": 1}, {"n": 1, "m": 2})
+    assert (change.managers, change.withheld) == (("nightly",), ())
+    with catalog.changes(0, authors=["nobody"], follow=False) as nothing:
+        assert list(nothing) == []
+    with catalog.changes(initial=True, prefix="p", follow=False) as began:
+        assert [(each.key, each.value) for each in began.documents] == [("plain", 1)]
+        assert (began.position, list(began)) == (3, [])
+        assert began.time == commit.time
+
+
 def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[..., Any]) -> None:
     for number in range(3):
         catalog.put("k", number)

@@ -42,6 +42,31 @@ def _broken_off(body: bytes, length: str) -> Any:
     return raise_it
 
 
+def test_a_feed_begins_with_the_state_and_goes_on_within_it(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    fake.page_documents = 1
+    fake.commit({None: {"require_precondition": False}, "b": 1, "c": 2})
+    with faked.changes(initial=True, poll_s=1) as feed:
+        copy = {}
+        for document in feed.documents:
+            copy[document.key] = document.value
+            fake.unsent.append(AWAY)
+            fake.put(b=5)
+        assert copy == {"k": {"n": 1}, "b": 1, "c": 2}
+        assert (feed.settings, feed.position) == ({"require_precondition": False}, 2)
+        assert feed.time is not None
+        assert [next(feed).revision for _ in range(3)] == [3, 4, 5]
+
+
+def test_a_feed_from_the_state_has_its_documents_gone_through_first(faked: Catalog) -> None:
+    with faked.changes(initial=True) as feed, pytest.raises(ValueError, match="documents first"):
+        next(feed)
+    for wrong in ({}, {"after": 1, "initial": True}):
+        with pytest.raises(ValueError, match="begins after"):
+            faked.changes(**wrong)
+
+
 def test_a_feed_goes_on_where_it_was_after_failures(fake: FakeDocuments, faked: Catalog) -> None:
     fake.put(k=2)
     seen = []

@@ -18,7 +18,7 @@ _HEADERS = {"Accept": "text/event-stream"}
 
 class Event(NamedTuple):
     name: str
-    id: int | None
+    id: Any  # a revision, as an int; a position in a list, as text; None
     data: Any
 
 
@@ -57,7 +57,8 @@ def events(lines: Iterator[bytes]) -> Iterator[Event]:
             fields[name] = value
             continue
         if "data" in fields:
-            place = int(fields["id"]) if "id" in fields else None
+            place: Any = fields.get("id", "")
+            place = int(place) if place.isdecimal() else place or None
             yield Event(fields.get("event", "message"), place, json.loads(fields["data"]))
         fields = {}
 

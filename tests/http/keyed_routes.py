@@ -315,5 +315,10 @@ WITHOUT_KEY: Final = {
     "create_pin": "what is pinned twice expires",
     "renew_pin": "sets when it ends",
     "delete_pin": "a pin's id is never taken again",
+    "put_subscription": "says what it is to be",
+    "delete_subscription": "is over the first time",
+    "pause_subscription": "says what it is to be",
+    "resume_subscription": "says what it is to be",
+    "replay_subscription": "delivers at least once anyway",
     "compact_catalog": "the floor only rises",
 }

@@ -19,6 +19,11 @@ RENAMED = {
     "result_bytes_max": "document_bytes_max",
     "batch_requests_max": "batch_operations_max",
     "lag_max": "watch_lag_max",
+    "worker_max": "relay_subscriptions_max",
+    "catalog_max": "subscriptions_max",
+    "hold_s": "subscription_hold_s",
+    "claim_s": "subscription_claim_s",
+    "networks": "subscription_networks",
     "age_s": "retention_age_s",
     "commits": "retention_commits",
     "idempotency_s": "idempotency_retention_s",
@@ -33,7 +38,8 @@ FIXED = {
     *("tail_commits_max", "tail_bytes_max", "head_bytes_max"),
     *("ring_commits_max", "ring_bytes_max", "rings_bytes_max", "linger_s"),
     *("cached_catalogs_max", "catch_up_commits_max", "history_page_bytes_max"),
-    *("listing_page_bytes_max", "listing_page_documents", "patience_s"),
+    *("listing_page_bytes_max", "listing_page_documents", "patience_s", "images_bytes_max"),
+    *("look_s", "events_max", "events_bytes_max"),
 }
 
 

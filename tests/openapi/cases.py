@@ -32,6 +32,9 @@ _CATALOGS = {
 }
 # It is there all the time: no other operation is given it.
 _DESCRIBED = "described"
+_SUBSCRIPTION = "search"
+_DROPPED = tuple(f"dropped{number}" for number in range(8))
+_RECEIVER = "https://receiver.invalid/in"
 _TOUCHES = 40
 _UPLOADS = 8
 _PINS = 8
@@ -83,6 +86,9 @@ def prepare(url: str) -> Given:
     lines = b"\n".join(json.dumps(each).encode() for each in touches * _TOUCHES)
     kind = {"Content-Type": "application/x-ndjson"}
     urlopen(Request(f"{url}/v1/bulk", lines, kind), timeout=WAIT_S).read()
+    for name in (_SUBSCRIPTION, *_DROPPED):
+        subscription = f"{url}/v1/catalogs/{CATALOG}/subscriptions/{name}"
+        _send(subscription, "PUT", {"to": _RECEIVER})
     pins = f"{url}/v1/catalogs/{CATALOG}/pins"
     return Given(
         datetime.now(UTC).isoformat(),
@@ -132,6 +138,7 @@ def adjust(case: Case[Any], given: Given) -> None:
     _leave_out_conditions(case)
     _write_texts(case)
     _write_entity_tags(case, operation)
+    _choose_receiver(case, operation)
     _remove_contradictions(case)
 
 
@@ -142,6 +149,9 @@ def _choose_names(case: Case[Any], operation: str, given: Given) -> None:
         return
     if "pin" in names:
         names["pin"] = one_of(given.pins, names)
+    if "subscription" in names:
+        dropped = one_of(_DROPPED, names)
+        names["subscription"] = dropped if operation.startswith("delete") else _SUBSCRIPTION
     if "upload" in names:
         names["upload"] = one_of(given.uploads[operation], names)
     if "catalog" in names:
@@ -254,6 +264,22 @@ def _write_entity_tags(case: Case[Any], operation: str) -> None:
             case.headers[name] = one_of(known, seed)
 
 
+def _choose_receiver(case: Case[Any], operation: str) -> None:
+    """A pattern doesn't say what an address is; and there is one beginning, where there is one."""
+    if operation not in ("put_subscription", "replay_subscription"):
+        return
+    if not isinstance(case.body, dict):
+        return
+    if operation == "put_subscription":
+        case.body["to"] = _RECEIVER
+    elif not case.body.get("initial"):
+        case.body.setdefault("from", 1)
+    if case.body.get("initial"):
+        case.body.pop("from", None)
+    elif "from" in case.body:
+        case.body["from"] = chance(case.body["from"], of=16)
+
+
 def _remove_contradictions(case: Case[Any]) -> None:
     """OpenAPI can't say that a parameter excludes another."""
     if "If-Match" in case.headers and "If-None-Match" in case.headers:
@@ -267,7 +293,13 @@ def _remove_contradictions(case: Case[Any]) -> None:
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)
-    if case.query.get("select") != "digest":
+    if case.operation.definition.raw["operationId"] == "watch_changes":
+        if case.query.get("initial") in (True, "true"):
+            for name in ("after", "key", "author", "manager"):
+                case.query.pop(name, None)
+        elif "/" in (case.headers.get("Last-Event-ID") or ""):
+            del case.headers["Last-Event-ID"]  # a position in a list
+    elif case.query.get("select") != "digest":
         case.query.pop("manager", None)
     if "key" in case.query and "timeout" not in case.query:
         case.query.pop("contains", None)

@@ -202,6 +202,9 @@ def _make_document(client: FlaskClient) -> dict[str, str]:
     upload = _json(client.post(uploads, json={"key": "uploaded"}))["upload"]
     staged = {"data": b"{}", "content_type": "application/octet-stream"}
     client.put(f"{uploads}/{upload}/parts/1", **staged)
+    client.put(
+        f"/v1/catalogs/{catalog}/subscriptions/search", json={"to": "https://search.example.com/in"}
+    )
     return {"pin": pin, "upload": upload}
 
 

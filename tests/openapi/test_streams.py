@@ -6,6 +6,7 @@ The file describes both bodies as bytes, since OpenAPI has no words for a sequen
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -107,3 +108,16 @@ def test_events_are_as_the_file_says(service: RunningGateway) -> None:
     with EventStream(service.port, path, Last_Event_ID="2") as stream:
         event = next(iter(stream))
         assert (event.name, event.id, event.data) == ("bookmark", 2, {"revision": 2})
+
+
+def test_events_of_the_state_are_as_the_file_says(service: RunningGateway) -> None:
+    written = bulk(service.url, [{**PUT, "catalog": "states", "key": key} for key in "ab"])
+    assert [line["status"] for line in written] == [201, 201]
+    path = "/v1/catalogs/states/changes?initial=true"
+    with EventStream(service.port, path) as stream:
+        *documents, synced = list(islice(stream, 3))
+    assert [event.name for event in documents] == ["document", "document"]
+    for event in documents:
+        validator("InitialDocument").validate(event.data)
+    assert synced.name == "synced"
+    validator("Synced").validate(synced.data)

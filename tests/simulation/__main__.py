@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .checker import check
 from .mutations import MUTATIONS, broken
 from .plan import Plan, as_chosen, listing, owning
+from .plans import from_state
 from .simulation import simulate
 from .trace import history, outcome_name
 
@@ -23,10 +24,13 @@ def main() -> int:
     parser.add_argument("--without", choices=MUTATIONS, help="break this rule of the protocol")
     parser.add_argument("--owners", action="store_true", help="with managers and reverts")
     parser.add_argument("--lists", action="store_true", help="the same, and lists with keys")
+    parser.add_argument("--from-state", action="store_true", help="watchers begin with the state")
     arguments = parser.parse_args()
     if arguments.without:
         with broken(arguments.without) as mutation:
             return run(arguments, mutation.adjust)
+    if arguments.from_state:
+        return run(arguments, from_state)
     if arguments.lists:
         return run(arguments, listing)
     return run(arguments, owning if arguments.owners else as_chosen)

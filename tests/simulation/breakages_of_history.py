@@ -18,6 +18,7 @@ from gateway.errors import CatalogNotFound
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
 from gateway.feed import channel as watch_values
+from gateway.feed import from_state as feed_from_state
 from gateway.feed import hub as watch_hub
 from gateway.model import DocumentRecord, PinRecord
 from gateway.read import listing
@@ -202,3 +203,23 @@ def page_of_what_is_left(
     told = [watch_values.encoded_commit(commit, self._encode) for commit in listed]
     reached = listed[-1].revision if listed else through
     return [each for each in told if selection.wants(each)], reached
+
+
+_begin = feed_from_state.FeedsFromState.begin
+
+
+def begin_at_the_present(
+    self: feed_from_state.FeedsFromState, feed: Any, catalog: str, tell: Any, **asked: Any
+) -> Any:
+    return _begin(self, feed, catalog, tell, **asked | {"position": None})
+
+
+def list_the_present(
+    self: feed_from_state.FeedsFromState, catalog: str, tell: Any, revision: int, **asked: Any
+) -> Any:
+    try:
+        return self._listing.export(
+            catalog, lambda document: tell(document, revision), resumable=True, **asked
+        )
+    except CatalogNotFound:
+        return None

@@ -8,7 +8,9 @@ import msgspec
 
 from .asks import Name
 from .ledger import Ledger, Violation
-from .recorder import Following, Made
+from .model import live
+from .recorder import Following, Heard, Made
+from .sameness import same
 
 
 def check_feed(ledger: Ledger, following: Following) -> Iterator[Violation]:
@@ -22,6 +24,8 @@ def check_feed(ledger: Ledger, following: Following) -> Iterator[Violation]:
             floor = ledger.floors(heard.tick, heard.tick)[-1]
             if not position < heard.revision <= floor:
                 yield Violation("feed", f"{position} was not compacted, the floor was {floor}")
+        elif heard.what == "synced":
+            yield from _check_synced(ledger, following, heard)
         elif heard.what == "commit":
             yield from _check_told(ledger, following, position, heard.revision, heard.encoded)
         else:
@@ -29,6 +33,24 @@ def check_feed(ledger: Ledger, following: Following) -> Iterator[Violation]:
         position = heard.revision
     if position != ledger.last:
         yield Violation("feed", f"at the end it has come to {position}, not {ledger.last}")
+
+
+def _check_synced(ledger: Ledger, following: Following, heard: Heard) -> Iterator[Violation]:
+    """What a client has when it is told that it has all is what the export at that revision has."""
+    if heard.revision not in ledger.current(heard.asked, heard.tick):
+        yield Violation("feed", f"{heard.revision} wasn't current since the state was asked for")
+        return
+    state = ledger.states[heard.revision]
+    there = {
+        Name(key): doc
+        for key, doc in state.items()
+        if key and live(doc) is not None and key.startswith(following.prefix)
+    }
+    if list(heard.documents) != sorted(there):
+        yield Violation("feed", f"{list(heard.documents)} of {sorted(there)} at {heard.revision}")
+    for key, document in heard.documents.items():
+        if not same(document, live(state.get(key))):
+            yield Violation("feed", f"{key} at {heard.revision} is {state.get(key)}, not told so")
 
 
 def _check_told(

@@ -14,6 +14,7 @@ from gateway.decide import compares, decide, performing, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
+from gateway.feed import from_state as feed_from_state
 from gateway.feed import hub as watch_hub
 from gateway.read import current, listing
 from gateway.read import history as gateway_history
@@ -40,6 +41,7 @@ from .plans import (
     doubtful,
     followed,
     forgetful,
+    from_state,
     hurried,
     keeping,
     kept_and_followed,
@@ -371,6 +373,18 @@ MUTATIONS: Mapping[str, Mutation] = {
         "feed",
         (watch_log.WatchLog, "page", history.page_of_what_is_left),
         adjust=kept_and_followed,
+    ),
+    "state-goes-on": mutation(
+        "a list of documents that was cut off goes on at the revision that it began at",
+        "feed",
+        (feed_from_state.FeedsFromState, "begin", history.begin_at_the_present),
+        adjust=from_state,
+    ),
+    "state-of-the-watcher": mutation(
+        "the documents that a feed begins with are of the revision that its watcher joined at",
+        "feed",
+        (feed_from_state.FeedsFromState, "_export", history.list_the_present),
+        adjust=from_state,
     ),
     **OWNING,
     **LISTS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gateway.limits import RetentionLimits, ServiceLimits, WatchLimits
 
@@ -35,6 +35,8 @@ class Plan:
     compactor: bool  # whether the workers compact in the background
     strays: bool  # whether writes arrive long after their call failed
     turns: bool  # whether the workers are on one machine, and see each other's turns
+    # Whether watchers begin with the state. It is in no plan that a seed chooses.
+    from_state: bool = field(default=False, repr=False)
 
     @property
     def faulty(self) -> bool:

@@ -264,6 +264,22 @@ def kept_and_followed(chosen: Plan) -> Plan:
     )
 
 
+def from_state(chosen: Plan) -> Plan:
+    """Watchers that begin with the state, a document to a page, and are cut off; compaction beside
+    them, and workers that die."""
+    kept = kept_and_followed(chosen)
+    return replace(
+        kept,
+        from_state=True,
+        keys=4,
+        export_page=1,
+        limits=replace(kept.limits, retention=replace(kept.limits.retention, commits=1)),
+        compactor=True,
+        faults=Faults(before=0.03, after=0.03, crash=0.01, slow=0.2, latency_s=0.005),
+        outages=False,
+    )
+
+
 def deafened(chosen: Plan) -> Plan:
     """Watchers of many catalogs with few commits each, over signals that keep breaking off."""
     return replace(

@@ -95,12 +95,15 @@ class Call:
 @dataclass(frozen=True)
 class Heard:
     """What a watcher was told at ``tick``: a commit, how far it has come (bookmark), or that what
-    lies below a revision can't be told any more (compacted)."""
+    lies below a revision can't be told any more (compacted). Or that it has all ``documents`` of a
+    revision, which it began to ask for at ``asked`` (synced)."""
 
     tick: int
-    what: Literal["commit", "bookmark", "compacted"]
+    what: Literal["commit", "bookmark", "compacted", "synced"]
     revision: int
     encoded: bytes = b""
+    documents: Mapping[str, DocumentRecord] = field(default_factory=dict)
+    asked: int = 0
 
 
 @dataclass

@@ -18,6 +18,7 @@ from unittest.mock import patch
 from gateway.decide import performing, reverting
 from gateway.decide.request import Applied
 from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
+from gateway.feed.channel import Selection
 from gateway.limits import ServiceLimits
 from gateway.model import Head, Skipped
 from gateway.retention.verification import Verification
@@ -161,13 +162,18 @@ class World:
         self.scheduler.spawn(self._people, run, name)
 
     def _start_follower(self) -> None:
+        catalog = self._rng.choice(self._catalogs)
+        selection = selections(self._keys, self._rng)
+        if self._plan.from_state:
+            selection = Selection(prefix=self._rng.choice(("", "", self._keys[0])))
         follower = Follower(
             self.scheduler,
             self._rng,
             self._recording,
-            self._rng.choice(self._catalogs),
-            selections(self._keys, self._rng),
+            catalog,
+            selection,
             self._pick_living,
+            from_state=self._plan.from_state,
         )
         self.scheduler.spawn(self._people, follower.run, "follower")
 

@@ -21,7 +21,7 @@ from gateway.decide import decide as deciding
 
 from .checker import check
 from .plan import as_chosen, listing, owning
-from .plans import listing_at_a_distance
+from .plans import from_state, listing_at_a_distance
 from .simulation import simulate
 from .trace import history, outcome_name
 
@@ -93,6 +93,18 @@ def test_histories_of_lists_have_the_answers_of_lists() -> None:
         if not (missing := {name for name in rare if outcomes[name] < 2}):
             return
     pytest.fail(f"too rare: {missing}")
+
+
+def test_feeds_that_begin_with_the_state_have_what_was_there() -> None:
+    """Rule: the state that a client has once it is told so is the export at that revision; also
+    where it was cut off within the list, and history compacted beside it."""
+    synced = 0
+    for seed in range(1, _SEEDS // 5 + 1):
+        recording = simulate(seed, from_state)
+        assert not check(recording), seed
+        heard = [each for following in recording.followings for each in following.heard]
+        synced += sum(each.what == "synced" for each in heard)
+    assert synced > 2 * (_SEEDS // 5)
 
 
 def test_a_seed_gives_the_same_history_in_another_process() -> None:

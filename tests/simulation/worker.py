@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gateway.decide.request import Refused, Request, WriteOutcome
 from gateway.errors import CommitError
+from gateway.feed.from_state import FromState
 from gateway.model import DocumentRecord
 from gateway.read.listing import whole
 from gateway.service import GatewayService
@@ -36,6 +37,18 @@ class Worker:
         self._recording = recording
         self.falls_behind = False
         self._due_since: dict[str, float] = {}
+
+    def begin_from_state(
+        self, catalog: str, prefix: str, position: tuple[int, str] | None
+    ) -> FromState[DocumentRecord]:
+        return self._gateway.feeds_from_state.begin(
+            self.feed,
+            catalog,
+            lambda document, _: document,
+            owner=PRINCIPAL,
+            prefix=prefix,
+            position=position,
+        )
 
     def call(self, ask: Ask, done: SimEvent) -> Call:
         """Begin to serve a call; ``done`` is set when it is answered, or the worker is dead."""

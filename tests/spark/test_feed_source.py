@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from patching.spark.catalog_reads import Compacted, ReadFailed, catalog_reads
 from patching.spark.feed_source import FeedReader, PlainFeedReader
-from patching.spark.history_source import COMMITS_SCHEMA
+from patching.spark.history_source import COMMITS_SCHEMA, CommitsReader
 from patching.spark.options import READ_STREAM, OptionRefused, Options
 from patching.spark.source import DOCUMENTS_SCHEMA
 from tests.patience import WAIT_S
@@ -164,6 +164,45 @@ def test_where_a_stream_begins(written: Written) -> None:
         reader(written, startingRevision=2).initialOffset()
     with pytest.raises(ReadFailed, match=r"startingRevision.*is at 6"):
         reader(written, startingRevision=8).initialOffset()
+
+
+def test_a_stream_may_begin_with_the_state(spark: Any, written: Written, sink: Sink) -> None:
+    """First a row for each document, as of the head then; then the commits, each once."""
+    written.put_each((f"k{i}", {"n": i}) for i in range(3))
+    written.put_each([("k1", {"n": 5})])
+    frame = written.stream(spark, type="changes", startingRevision="state")
+    sink.fail_on = 0
+    with pytest.raises(Exception, match="the sink fails once"):
+        sink.run(frame)
+    sink.run(frame)
+    assert sink.batches == [(0, [4, 4, 4]), (0, [4, 4, 4])], "the batch is run again"
+    written.put_each([("k0", 7)])
+    sink.run(frame)
+    assert sink.batches[2:] == [(1, [5])]
+
+
+def test_rows_of_the_state_say_what_there_was(written: Written) -> None:
+    written.put_each((f"k{i}", {"n": i}) for i in range(3))
+    feed = reader(written, startingRevision="state")
+    start = feed.initialOffset()
+    assert start == {"revision": 3, "state": times(written)[-1]}
+    written.put_each([("k1", "later")])
+    rows = [
+        row for piece in feed.partitions(start, {"revision": 4}) for row in rows_of(feed, piece)
+    ]
+    names = COMMITS_SCHEMA.fieldNames()
+    told = [dict(zip(names, row, strict=True)) for row in rows]
+    assert [(each["revision"], each["key"], each["action"]) for each in told] == [
+        *((3, f"k{i}", "document") for i in range(3)),
+        (4, "k1", "put"),
+    ]
+    assert told[1]["patch"] == '[{"op":"add","path":"","value":{"n":1}}]'
+    assert told[0]["time"].isoformat().startswith(start["state"][:19])
+    one = reader(written, startingRevision="state", key="k2")
+    (piece,) = one.partitions(start, {"revision": 3})
+    assert [row[7] for row in rows_of(one, piece)] == ["k2"]
+    with pytest.raises(OptionRefused, match="for a stream"):
+        CommitsReader(written.settled(type="commits", startingRevision="state"))
 
 
 def times(written: Written) -> list[str]:

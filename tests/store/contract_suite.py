@@ -292,6 +292,7 @@ class StoreContract:
             ChangeRecord("kept", "put", 2, None, {"$a": 1}, owners=OWNERS),
             ChangeRecord("taken", "patch", 2, [], owners_change=change_between(None, OWNERS)),
             ChangeRecord("based", "patch", 1, [], base_revision=2, base_id="ab" * 16),
+            ChangeRecord("managed", "put", 3, None, 1, managers=("nightly", "ann")),
         )
         full = commit(
             3,

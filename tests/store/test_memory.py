@@ -1,11 +1,12 @@
 import pytest
 
-from tests.memory_store import MemoryStore, MemoryTokens, MemoryUploads
+from tests.memory_store import MemoryStore, MemorySubscriptions, MemoryTokens, MemoryUploads
 from tests.store.contract_suite import StoreContract
 from tests.store.listings_suite import ListingsContract
 from tests.store.ranges_suite import RangesContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
+from tests.store.subscriptions_suite import SubscriptionsContract
 from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract
 from tests.store.verdicts_suite import VerdictsContract
@@ -29,6 +30,12 @@ class TestMemoryUploads(UploadsContract):
     @pytest.fixture
     def uploads(self) -> MemoryUploads:
         return MemoryStore().uploads()
+
+
+class TestMemorySubscriptions(SubscriptionsContract):
+    @pytest.fixture
+    def subscriptions(self) -> MemorySubscriptions:
+        return MemoryStore().subscriptions()
 
 
 class TestMemoryTokens(TokensContract):

@@ -11,6 +11,7 @@ from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
+from gateway.store.mongodb.subscription_records import MongoSubscriptions
 from gateway.store.mongodb.tokens import MongoTokens
 from patching import digest
 from patching.owners import Ownership, OwnerTree
@@ -20,6 +21,7 @@ from tests.store.listings_suite import ListingsContract
 from tests.store.ranges_suite import RangesContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
+from tests.store.subscriptions_suite import SubscriptionsContract
 from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract, upload
 from tests.store.verdicts_suite import VerdictsContract
@@ -48,6 +50,12 @@ class TestMongoUploads(UploadsContract):
     @pytest.fixture
     def uploads(self, store: MongoStore) -> MongoUploads:
         return store.uploads()
+
+
+class TestMongoSubscriptions(SubscriptionsContract):
+    @pytest.fixture
+    def subscriptions(self, store: MongoStore) -> MongoSubscriptions:
+        return store.subscriptions()
 
 
 class TestMongoTokens(TokensContract):

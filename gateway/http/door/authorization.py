@@ -279,6 +279,14 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "renew_pin": {"PUT": READ},
     "delete_pin": {"DELETE": READ},
     "compact": {"POST": ADMIN},
+    # What a receiver is told, no acl narrows.
+    "list_subscriptions": {"GET": ADMIN},
+    "read_subscription": {"GET": ADMIN},
+    "put_subscription": {"PUT": ADMIN},
+    "delete_subscription": {"DELETE": ADMIN},
+    "pause_subscription": {"POST": ADMIN},
+    "resume_subscription": {"POST": ADMIN},
+    "replay_subscription": {"POST": ADMIN},
 }
 
 

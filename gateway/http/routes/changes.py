@@ -3,12 +3,17 @@
 Both tell every commit above a revision that touches what was asked for, whole, once and in order,
 and how far the client has come by that: it goes on from there, at any gateway. A commit is encoded
 once, as an event; all streams send the same bytes, and a long poll takes its ``data`` out of them.
+
+With ``initial=true`` the documents come first, as of one revision R, by key; then that they were
+all, and then the commits above R. A client that was cut off within the list goes on behind the last
+document that it was told (``R/key``), at any gateway: R is pinned until the client has caught up,
+and for two minutes after it was cut off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
 
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
@@ -16,23 +21,31 @@ from werkzeug.http import parse_accept_header
 
 from gateway import memory
 from gateway.errors import GatewayError
-from gateway.feed.channel import Selection, Taken, WatchEnded
+from gateway.feed.channel import Selection, Taken, Told, WatchEnded
+from gateway.feed.from_state import FromState
 from gateway.feed.watcher import Watcher
-from gateway.http.context import Environ, Recheck, this_request
+from gateway.http.context import Context, Environ, Recheck, this_request
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
-from gateway.http.wire.query import POLL_PARAMETERS, STREAM_PARAMETERS, parameters, whole_number
-from gateway.http.wire.responses import Answer, Stream, StreamAnswer, body_answer, in_pieces
+from gateway.http.wire.query import POLL_PARAMETERS, STREAM_PARAMETERS, parameters
+from gateway.http.wire.responses import Answer, Stream, StreamAnswer, body_answer, encode, in_pieces
 from gateway.http.wire.shapes import (
+    FeedPosition,
+    ToldDocument,
     WatcherView,
     bookmark_event,
     commit_event,
+    document_event,
     end_event,
     event_data,
+    feed_position,
+    synced_event,
+    with_images,
 )
 from gateway.limits import RequestLimits
+from gateway.read.listing import CatalogExport
 from gateway.service import GatewayService
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -40,6 +53,8 @@ EVENT_STREAM: Final = "text/event-stream"
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
 _NO_STORE = ("Cache-Control", "no-store")
+# A page of commits with whole documents beside them ends with the one that fills it.
+_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class ChangesRoutes(Routes):
@@ -61,30 +76,138 @@ class ChangesRoutes(Routes):
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
         asked = parameters(environ, STREAM_PARAMETERS if as_stream else POLL_PARAMETERS)
-        if "" in asked["key"]:
-            detail = "parameter 'key': no document has an empty key"
-            raise RequestRefused("invalid_parameter", detail, parameter="key")
-        after = _last_event_id(environ)
+        _refuse_contradictions(asked)
+        position = _last_event_id(environ)
+        view = self._view(context, catalog, asked)
+        tell = self._tell(catalog, view, asked["include"])
+        if asked["initial"] and (position is None or position.key is not None):
+            return self._from_state(context, catalog, position, asked, tell, as_stream=as_stream)
+        watcher = self._feed.watch(
+            catalog,
+            after=_behind_commit(position, asked["after"] or 0),
+            selection=view.selection,
+            holder=context.holder,
+        )
+        if as_stream:
+            recheck = context.require_still_let_in
+            events = _events(watcher, tell, self._limits.watch_bookmark_s, recheck, [_PREAMBLE])
+            return _stream(events, watcher)
+        with watcher:
+            return _polled(_take(watcher, asked["timeout"], asked["limit"]), tell)
+
+    def _from_state(
+        self,
+        context: Context,
+        catalog: str,
+        position: FeedPosition | None,
+        asked: dict[str, Any],
+        tell: _Tell,
+        *,
+        as_stream: bool,
+    ) -> Answer:
+        begun = self._gateway.feeds_from_state.begin(
+            self._feed,
+            catalog,
+            document_event,
+            owner=context.by.name,
+            prefix=tell.view.selection.prefix,
+            position=None if position is None else (position.revision, position.key or ""),
+            sight=tell.view.sight,
+            holder=context.holder,
+            page_documents=None if as_stream else asked["limit"],
+        )
+        if as_stream:
+            recheck = context.require_still_let_in
+            events = _events_from_state(begun, tell, self._limits.watch_bookmark_s, recheck)
+            return _stream(events, begun.watcher)
+        with begun.watcher:
+            return _listed(begun)
+
+    def _view(self, context: Context, catalog: str, asked: dict[str, Any]) -> WatcherView:
         sight = self._gateway.acls.sight(context.by, catalog)
         if sight is not None and asked["key"]:
             sight.require_named(asked["key"])
-        selection = Selection(frozenset(asked["key"]), asked["prefix"])
-        watcher = self._feed.watch(
-            catalog,
-            after=asked["after"] if after is None else after,
-            selection=selection,
-            holder=context.holder,
+        selection = Selection(
+            frozenset(asked["key"]),
+            asked["prefix"],
+            frozenset(asked["author"]),
+            frozenset(asked["manager"]),
         )
-        seen = WatcherView(sight, selection)
-        if as_stream:
-            return self._stream(watcher, seen, context.require_still_let_in)
-        with watcher:
-            return _polled(_take(watcher, asked["timeout"], asked["limit"]), seen)
+        return WatcherView(sight, selection)
 
-    def _stream(self, watcher: Watcher, seen: WatcherView, recheck: Recheck) -> Answer:
-        headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
-        events = _events(watcher, seen, self._limits.watch_bookmark_s, recheck)
-        return StreamAnswer(Stream(events, watcher.close), 200, headers)
+    def _tell(self, catalog: str, view: WatcherView, include: Sequence[str]) -> _Tell:
+        if not include:
+            return _Tell(view)
+        bytes_max = self._gateway.limits.watch.images_bytes_max
+        image = self._gateway.listing.image
+
+        def imaged(told: Told) -> bytes:
+            return with_images(
+                told, include, lambda key, at: image(catalog, key, at), view, bytes_max
+            )
+
+        return _Tell(view, imaged)
+
+
+def _stream(events: Iterator[bytes], watcher: Watcher) -> Answer:
+    headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
+    return StreamAnswer(Stream(events, watcher.close), 200, headers)
+
+
+_FromState = FromState[ToldDocument]
+
+
+class _Tell(NamedTuple):
+    """What is told of commits: the events of those that are seen, one after the other.
+
+    ``imaged`` makes the event of a commit with whole documents; None: they are all made already.
+    """
+
+    view: WatcherView
+    imaged: Callable[[Told], bytes] | None = None
+
+    def seen(self, taken: Taken) -> Sequence[Told]:
+        """Raises StoreUnavailable."""
+        return self.view.seen(taken.told)
+
+    def batches(
+        self, taken: Taken, seen: Sequence[Told], parts: list[bytes]
+    ) -> Iterator[tuple[int, list[bytes]]]:
+        """``parts`` and the events of ``seen``, or a bookmark; as lists of whole events, each with
+        the revision that they come to. With whole documents, one commit at a time is made: raises
+        GatewayError, after what was given is told."""
+        if self.imaged is None or not seen:
+            told = [each.encoded for each in seen] or [bookmark_event(taken.revision)]
+            yield taken.revision, [*parts, *told]
+            return
+        for each in seen:
+            event = self.imaged(each)
+            memory.account().keep(len(event))
+            yield each.revision, [*parts, event]
+            parts = []
+
+
+def _refuse_contradictions(asked: dict[str, Any]) -> None:
+    """A list of some documents, and commits of some others, would make no state."""
+    if "" in asked["key"]:
+        _refuse("key", "no document has an empty key")
+    for name in ("after", "key", "author", "manager"):
+        if asked["initial"] and asked[name] is not None and asked[name] != ():
+            _refuse(name, "it can't be given together with 'initial'")
+
+
+def _refuse(name: str, reason: str) -> NoReturn:
+    detail = f"parameter {name!r}: {reason}"
+    raise RequestRefused("invalid_parameter", detail, parameter=name)
+
+
+def _behind_commit(position: FeedPosition | None, after: int) -> int:
+    if position is None:
+        return after
+    if position.key is not None:
+        detail = "Last-Event-ID: a position within a list goes with 'initial=true'"
+        raise RequestRefused("invalid_header", detail, header="Last-Event-ID")
+    return position.revision
 
 
 def _wants_stream(environ: Environ) -> bool:
@@ -96,13 +219,13 @@ def _wants_stream(environ: Environ) -> bool:
     return accepted.best_match([JSON, EVENT_STREAM]) == EVENT_STREAM
 
 
-def _last_event_id(environ: Environ) -> int | None:
-    """The position of a client that reconnects: it has come further than its URL says."""
+def _last_event_id(environ: Environ) -> FeedPosition | None:
+    """The place of a client that reconnects: it has come further than its URL says."""
     given = environ.get("HTTP_LAST_EVENT_ID")
     if given is None:
         return None
     try:
-        return whole_number(given)
+        return feed_position(given)
     except ValueError as error:
         raise RequestRefused(
             "invalid_header", f"Last-Event-ID: {error}", header="Last-Event-ID"
@@ -117,40 +240,126 @@ def _take(watcher: Watcher, timeout_s: float, limit: int) -> Taken:
         return Taken((), watcher.position)
 
 
-def _polled(taken: Taken, seen: WatcherView) -> Answer:
-    commits = b",".join(map(event_data, seen.events(taken.told)))
-    body = b'{"commits":[%b],"revision":%d}' % (commits, taken.revision)
+def _polled(taken: Taken, tell: _Tell) -> Answer:
+    seen, revision = tell.seen(taken), taken.revision
+    events = [each.encoded for each in seen]
+    if tell.imaged is not None:
+        events, size_bytes = [], 0
+        for each in seen:
+            events.append(tell.imaged(each))
+            size_bytes += len(events[-1])
+            memory.account().keep(size_bytes)
+            if size_bytes >= _PAGE_BYTES:
+                revision = each.revision
+                break
+    body = b'{"commits":[%b],"revision":%d}' % (b",".join(map(event_data, events)), revision)
     return body_answer(body, [_NO_STORE])
 
 
-def _events(
-    watcher: Watcher, seen: WatcherView, bookmark_s: float, recheck: Recheck
+def _listed(begun: _FromState) -> Answer:
+    """A page of the documents, as a long poll tells them."""
+    revision, export = begun.revision, begun.export
+    page = [] if export is None else [*next(export.pages, ())]
+    events = [*([begun.settings.event] if begun.settings else []), *(each.event for each in page)]
+    place, members = FeedPosition(revision), b""
+    if export is not None and export.next_after is not None:
+        place = FeedPosition(revision, export.next_after)
+    else:
+        synced = event_data(synced_event(revision, begun.time_us))
+        members = b',"synced":%b' % synced
+    body = b'{"documents":[%b],"commits":[],"revision":%d,"position":%b%b}' % (
+        b",".join(map(event_data, events)),
+        revision,
+        encode(str(place)),
+        members,
+    )
+    return body_answer(body, [_NO_STORE])
+
+
+def _events_from_state(
+    begun: _FromState, tell: _Tell, bookmark_s: float, recheck: Recheck
 ) -> Iterator[bytes]:
-    """The pieces of an event stream; the first comes at once, so that a client knows it is on.
+    """First the documents, then that they were all, then as any stream."""
+    watcher, export, revision = begun.watcher, begun.export, begun.revision
+    place = FeedPosition(revision, begun.after)
+    parts = [_PREAMBLE, *([begun.settings.event] if begun.settings else [])]
+    pages = iter(()) if export is None else export.pages
+    while True:
+        try:
+            watcher.require_open()
+            page = next(pages, None)
+            recheck()
+        except (WatchEnded, GatewayError) as error:
+            yield b"".join([*parts, end_event(error.code, error.detail, place)])
+            return
+        if page is None:
+            break
+        events = [each.event for each in page]
+        memory.account().keep(sum(map(len, events)))
+        if page:
+            place = FeedPosition(revision, page[-1].key)
+        for piece in in_pieces([*parts, *events], _PIECE_BYTES):
+            if not _may_go_on(recheck, export):
+                return
+            yield piece
+        parts, page, events = [], (), []  # given back before the next one is read
+    memory.account().keep(0)
+    watcher.begin()
+    parts.append(synced_event(revision, begun.time_us))
+    yield from _events(watcher, tell, bookmark_s, recheck, parts, export)
+
+
+def _may_go_on(recheck: Recheck, export: CatalogExport[ToldDocument] | None) -> bool:
+    """The piece before may have been taken slowly. False within an event, maybe: nothing can be
+    said any more."""
+    try:
+        recheck()
+        if export is not None:
+            export.renew()
+    except GatewayError:
+        return False
+    return True
+
+
+def _events(
+    watcher: Watcher,
+    tell: _Tell,
+    bookmark_s: float,
+    recheck: Recheck,
+    parts: list[bytes],
+    export: CatalogExport[ToldDocument] | None = None,
+) -> Iterator[bytes]:
+    """The pieces of an event stream, with ``parts`` first; these come at once, so that a client
+    knows it is on. What ``export`` pins is let go once the client has caught up.
 
     A principal that would no longer be let in gets no further events.
     """
     timeout_s = 0.0
-    parts: list[bytes] = [_PREAMBLE]
     while True:
         told_up_to = watcher.bookmarked
         try:
             taken = watcher.take(timeout_s, patient=False)
             recheck()
-            events = seen.events(taken.told)
+            seen = tell.seen(taken)
         except (WatchEnded, GatewayError) as error:
             # For errors too: the client goes on from the last event that it was sent.
-            parts.append(end_event(error.code, error.detail, told_up_to))
+            parts.append(end_event(error.code, error.detail, FeedPosition(told_up_to)))
             yield b"".join(parts)
             return
-        parts += events or [bookmark_event(taken.revision)]
-        for piece in in_pieces(parts, _PIECE_BYTES):
-            try:
-                recheck()  # the piece before may have been taken slowly
-            except GatewayError:
-                return  # within an event, maybe: nothing can be said any more
-            yield piece
-        parts, events = [], []
-        taken = Taken((), taken.revision)
+        if export is not None and not watcher.lag:
+            export.close()
+            export = None
+        batches = tell.batches(taken, seen, parts)
+        parts, taken, seen = [], Taken((), taken.revision), ()
+        try:
+            for told_up_to, batch in batches:  # noqa: B007 - told where the next can't be made
+                for piece in in_pieces(batch, _PIECE_BYTES):
+                    if not _may_go_on(recheck, export):
+                        return
+                    yield piece
+                batch.clear()  # given back before the next one is made
+        except GatewayError as error:
+            yield end_event(error.code, error.detail, FeedPosition(told_up_to))
+            return
         memory.account().keep(0)
         timeout_s = bookmark_s

@@ -35,6 +35,7 @@ from gateway.http.wire.responses import (
     in_pieces,
     state_headers,
 )
+from gateway.http.wire.shapes import document_shape
 from gateway.model import DocumentRecord
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
@@ -190,7 +191,7 @@ class ListingRoutes(Routes):
             if not sending:
                 export.close()
         lines = _export_lines(export.revision, export.pages) if sending else iter(())
-        body = Stream(_pieces(lines, context.require_still_let_in), export.close)
+        body = Stream(_pieces(lines, context.require_still_let_in, export.renew), export.close)
         return flask.Response(body, 200, headers, content_type=JSON)
 
     @route("GET", f"{CATALOG}/partitions", "plan_partitions")
@@ -228,20 +229,7 @@ def _with_token(document: DocumentRecord) -> _Told:
 
 @interruptible
 def _encoded(document: DocumentRecord) -> msgspec.Raw:
-    return msgspec.Raw(encode(_shape(document)))
-
-
-def _shape(document: DocumentRecord) -> dict[str, Any]:
-    shape = {
-        "key": document.key,
-        "etag": document.token,
-        "revision": document.revision,
-        "create_revision": document.create_revision,
-        "value": document.content,
-    }
-    if document.attributes:
-        shape["attributes"] = document.attributes
-    return shape
+    return msgspec.Raw(encode(document_shape(document)))
 
 
 def _digest_shape(each: KeyDigest) -> dict[str, Any]:
@@ -290,7 +278,7 @@ def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[b
     yield b"\n}}\n"
 
 
-def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
+def _pieces(lines: Iterable[bytes], recheck: Recheck, renew: Callable[[], None]) -> Iterator[bytes]:
     """Joined to pieces worth a system call each, as long as their reader would be let in.
 
     What can't be read to its end breaks the connection off: the client sees that it isn't whole.
@@ -298,6 +286,7 @@ def _pieces(lines: Iterable[bytes], recheck: Recheck) -> Iterator[bytes]:
     try:
         for piece in in_pieces(lines, _PIECE_BYTES):
             recheck()
+            renew()
             yield piece
     except GatewayError as error:
         _log.warning("an export was broken off: %s", error)

@@ -87,6 +87,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "outcome_not_found": ProblemKind(404, "Nothing decided under this idempotency key"),
     "pin_not_found": ProblemKind(404, "No such pin"),
     "upload_not_found": ProblemKind(404, "No such upload"),
+    "subscription_not_found": ProblemKind(404, "No such subscription"),
     "revision_compacted": ProblemKind(410, "Revision compacted"),
     # The state
     "test_failed": ProblemKind(409, "A test operation failed"),

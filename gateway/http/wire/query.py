@@ -20,6 +20,8 @@ from gateway.http.wire.headers import AUTHOR_RULE, is_author, percent_decoded
 from patching.ownership import CONFLICTS
 
 REVISION_MAX = 2**63 - 1
+# What a feed tells beside a change: the document before it, and after it.
+IMAGES: Final = ("before", "value")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # RFC 3339, section 5.6. In a query a "+" means a space, so a space before the offset means a "+".
 _timestamp = re.compile(
@@ -71,6 +73,12 @@ def _conflict(text: str) -> str:
     return text
 
 
+def _image(text: str) -> str:
+    if text not in IMAGES:
+        raise ValueError(f"it must be one of {', '.join(IMAGES)}")
+    return text
+
+
 def _selected(text: str) -> str:
     if text not in ("digest", "key"):
         raise ValueError("it must be 'digest' or 'key', or be left out")
@@ -112,9 +120,13 @@ _SPAN: Any = {
     "to": _Parsed(whole_number, load_default=None),
 }
 _FEED: Any = {
-    "after": _AFTER,
+    "after": _Parsed(whole_number, load_default=None),
     "key": fields.List(fields.String(), load_default=()),
     "prefix": _TEXT,
+    "author": fields.List(fields.String(), load_default=()),
+    "manager": fields.List(_Parsed(_manager), load_default=()),
+    "include": fields.List(_Parsed(_image), load_default=()),
+    "initial": _Parsed(_switch, load_default=False),
 }
 
 NO_PARAMETERS: Final = _schema()
@@ -194,7 +206,9 @@ LOSSES_PARAMETERS: Final = _schema(
 )
 # A page of what two revisions have otherwise, of keys above ``after``.
 DIFFERENCES_PARAMETERS: Final = _schema(**_SPAN, prefix=_TEXT, after=_TEXT, limit=_LIMIT)
-# Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``.
+# Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``; of
+# these the ones by an ``author``, with a change by a ``manager``. ``include``: whole documents
+# beside their changes. ``initial``: before all that, the documents that there are.
 STREAM_PARAMETERS: Final = _schema(**_FEED)
 # At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
 POLL_PARAMETERS: Final = _schema(
@@ -214,7 +228,10 @@ def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
         if name not in schema.fields:
             known = ", ".join(schema.fields) or "none"
             _refuse(name, f"this route doesn't take it with this method; it takes: {known}")
-        _refuse(name, " ".join(map(str, messages[name])))
+        told = messages[name]
+        # Of a list, by the place of each that is wrong.
+        told = next(iter(told.values())) if isinstance(told, dict) else told
+        _refuse(name, " ".join(map(str, told)))
     return loaded
 
 

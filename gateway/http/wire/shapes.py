@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
+from gateway.http.wire.headers import percent_decoded
+from gateway.http.wire.query import whole_number
 from gateway.http.wire.responses import encode
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
     ChangeRecord,
     CommitRecord,
+    DocumentRecord,
     Skipped,
 )
 from gateway.read.losses import Loss
-from gateway.read.visibility import Life, Sight
+from gateway.read.visibility import Life, Sight, life_of
 from patching import ABSENT, join_pointer
 from patching.owners import OwnersChange, Ownership, OwnerTree
 from patching.values import rfc3339
@@ -115,7 +119,8 @@ def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
 
     ``patch`` is null where compaction kept only the name of the change; ``attributes`` are those
     afterwards, null where they are unchanged or there is no document; ``owners``, where anything
-    became of the owners of its leaves, is what.
+    became of the owners of its leaves, is what; ``managers``, where any applied or let go, are
+    these.
     """
     patch: list[dict[str, Any]] | None = change.patch
     if change.action == "delete":
@@ -127,7 +132,7 @@ def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
     attributes = change.attributes
     if attributes is None and patch is not None and change.action != "delete":
         attributes = {} if change.begins_at(revision) else None
-    shape = {
+    shape: dict[str, Any] = {
         "key": change.key or None,
         "action": _action(change),
         "create_revision": change.create_revision,
@@ -136,6 +141,8 @@ def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
     }
     if change.owners_change is not None:
         shape["owners"] = owners_change_shape(change.owners_change)
+    if change.managers:
+        shape["managers"] = change.managers
     return shape
 
 
@@ -174,14 +181,66 @@ def bookmark_event(revision: int) -> bytes:
     return _event("bookmark", {"revision": revision}, revision)
 
 
-def end_event(code: str, detail: str, revision: int) -> bytes:
-    return _event("end", {"code": code, "detail": detail, "revision": revision}, None)
+def end_event(code: str, detail: str, place: FeedPosition) -> bytes:
+    where: dict[str, Any] = {"revision": place.revision}
+    if place.key is not None:
+        where = {"position": str(place)}
+    return _event("end", {"code": code, "detail": detail, **where}, None)
 
 
-def _event(name: str, data: dict[str, Any], revision: int | None) -> bytes:
+class FeedPosition(NamedTuple):
+    """How far a client has come: behind the commit at ``revision`` or, with a ``key``, in the list
+    of the documents of that revision, behind that one; behind the settings, where it is ""."""
+
+    revision: int
+    key: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.revision) if self.key is None else f"{self.revision}/{quote(self.key)}"
+
+
+def feed_position(text: str) -> FeedPosition:
+    """ValueError where it is no place, as text."""
+    number, slash, key = text.partition("/")
+    return FeedPosition(whole_number(number), percent_decoded(key) if slash else None)
+
+
+class ToldDocument(NamedTuple):
+    key: str
+    event: bytes
+
+
+@interruptible
+def document_event(document: DocumentRecord, revision: int) -> ToldDocument:
+    """One of those that there are at ``revision``; the key of the settings is null."""
+    place = FeedPosition(revision, document.key)
+    return ToldDocument(document.key, _event("document", document_shape(document), place))
+
+
+def synced_event(revision: int, time_us: int | None) -> bytes:
+    """The documents of ``revision`` have all been told; ``time_us`` is that of its commit, None
+    where history doesn't have it any more."""
+    time = None if time_us is None else rfc3339(time_us)
+    return _event("synced", {"revision": revision, "time": time}, FeedPosition(revision))
+
+
+def document_shape(document: DocumentRecord) -> dict[str, Any]:
+    shape = {
+        "key": document.key or None,
+        "etag": document.token,
+        "revision": document.revision,
+        "create_revision": document.create_revision,
+        "value": document.content,
+    }
+    if document.attributes:
+        shape["attributes"] = document.attributes
+    return shape
+
+
+def _event(name: str, data: dict[str, Any], place: int | FeedPosition | None) -> bytes:
     """Three lines: encoded JSON holds no line end."""
-    place = b"" if revision is None else b"id: %d\n" % revision
-    return b"%bevent: %b\ndata: %b\n\n" % (place, name.encode(), encode(data))
+    id_line = b"" if place is None else f"id: {place}\n".encode()
+    return b"%bevent: %b\ndata: %b\n\n" % (id_line, name.encode(), encode(data))
 
 
 def event_data(event: bytes) -> bytes:
@@ -200,22 +259,28 @@ class WatcherView:
     sight: Sight | None
     selection: Selection
 
-    def events(self, told: Sequence[Told]) -> list[bytes]:
+    def seen(self, told: Sequence[Told]) -> Sequence[Told]:
         """Raises StoreUnavailable."""
         if self.sight is None or not told:
-            return [each.encoded for each in told]
+            return told
         hidden = self.sight.hidden(frozenset().union(*(each.lives for each in told)))
         if not hidden:
-            return [each.encoded for each in told]
-        events = []
+            return told
+        seen = []
         for each in told:
             if hidden.isdisjoint(each.lives):
-                events.append(each.encoded)
+                seen.append(each)
                 continue
             gone = {life.key for life in each.lives & hidden}
-            if self.selection.wants(replace(each, keys=each.keys - gone)):
-                events.append(_without(each, hidden, self.sight.principal.name))
-        return events
+            left = replace(each, keys=each.keys - gone)
+            if self.selection.wants(left):
+                encoded = _without(each, hidden, self.sight.principal.name)
+                seen.append(replace(left, encoded=encoded))
+        return seen
+
+    def may_see(self, document: DocumentRecord) -> bool:
+        """Whether it is visible as a past state. Raises StoreUnavailable."""
+        return self.sight is None or not self.sight.hidden((life_of(document),))
 
 
 def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
@@ -227,3 +292,53 @@ def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
     if _text(shape["author"]) != name:
         shape |= {"message": None, "idempotency_key": None}
     return _event("commit", shape, told.revision)
+
+
+# Of so many documents of one commit at most, what they were and are is told beside their changes.
+_IMAGES_MAX: Final = 500
+Image = Callable[[str, int], DocumentRecord | None]
+
+
+def with_images(
+    told: Told, wanted: Collection[str], image: Image, view: WatcherView, bytes_max: int
+) -> bytes:
+    """The event with whole documents beside its changes: ``value`` as the commit left it, and
+    ``before``; a member is absent where there is no document.
+
+    ``image`` gives the live document under a key at a revision. What takes more than ``bytes_max``
+    together isn't told but named in ``withheld``, like all beyond some hundred documents.
+    """
+    shape: dict[str, Any] = _members(event_data(told.encoded))
+    changes: list[dict[str, Any]] = []
+    left_bytes = bytes_max
+    for raw in _list(shape["changes"]):
+        change: dict[str, Any] = _members(raw)
+        life = _life(raw)
+        withheld = []
+        for name, revision in (("before", told.revision - 1), ("value", told.revision)):
+            if name not in wanted:
+                continue
+            if left_bytes <= 0 or len(changes) >= _IMAGES_MAX:
+                withheld.append(name)
+                continue
+            encoded = _image(image(life.key or SETTINGS_KEY, revision), life, view)
+            if encoded is not None and len(encoded) > left_bytes:
+                withheld.append(name)
+            elif encoded is not None:
+                left_bytes -= len(encoded)
+                change[name] = msgspec.Raw(encoded)
+        if withheld:
+            change["withheld"] = withheld
+        changes.append(change)
+    shape["changes"] = changes
+    return _event("commit", shape, told.revision)
+
+
+@interruptible
+def _image(document: DocumentRecord | None, life: _Life, view: WatcherView) -> bytes | None:
+    if document is None:
+        return None
+    # The document before may be an earlier one under the key, with an acl of its own.
+    if document.create_revision != life.create_revision and not view.may_see(document):
+        return None
+    return encode(document.content)

@@ -226,6 +226,8 @@ def _change_fields(change: ChangeRecord) -> dict[str, Json]:
         fields["owners_change"] = cast(Json, change.owners_change)
     if change.base_revision:
         fields["base"] = [change.base_revision, change.base_id]
+    if change.managers:
+        fields["managers"] = list(change.managers)
     return fields
 
 
@@ -243,6 +245,7 @@ def _change_from(fields: Mapping[str, Any]) -> ChangeRecord:
         owners_change=msgspec.convert(fields.get("owners_change"), OwnersChange | None),
         base_revision=base_revision,
         base_id=base_id,
+        managers=tuple(fields.get("managers", ())),
     )
 
 

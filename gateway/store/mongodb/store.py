@@ -11,6 +11,7 @@ from gateway.store.mongodb.connection import Connection, has_primary
 from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
 from gateway.store.mongodb.signals import SignalsPart
+from gateway.store.mongodb.subscription_records import MongoSubscriptions
 from gateway.store.mongodb.tokens import MongoTokens
 from gateway.store.mongodb.uploads import MongoUploads
 from patching import Json
@@ -33,6 +34,10 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
     def uploads(self) -> MongoUploads:
         """Staged uploads, in the same database and over the same client."""
         return MongoUploads(self._on)
+
+    def subscriptions(self) -> MongoSubscriptions:
+        """Subscriptions, in the same database and over the same client."""
+        return MongoSubscriptions(self._on)
 
     def tokens(self) -> MongoTokens:
         """Issued tokens, in the same database and over the same client."""

@@ -1,0 +1,150 @@
+"""A feed that begins with the state: the documents as of revision R, and a watcher from R on.
+
+Worked example. A client asks for catalog c, whose head is at 7: its watcher joins at 7, and the
+documents are read as 7 had them. Somebody commits 8 meanwhile; the watcher takes it afterwards. The
+client is cut off behind key b and comes back with 7 and b, to any gateway: it gets the documents
+behind b as 7 had them, and then 8. Compaction can't pass 7 before it has taken 8, for the list's
+pin holds 7 until the client has caught up.
+
+The watcher joins first: what is committed while a short list is sent, which has no pin, is in the
+ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
+from gateway.feed.channel import Selection
+from gateway.feed.watcher import Watcher, WatchService
+from gateway.model import SETTINGS_KEY, DocumentRecord
+from gateway.read.history import HistoryReads
+from gateway.read.listing import CatalogExport, Listing, not_overtaken
+from gateway.read.visibility import Sight
+from gateway.state.heads import as_unavailable
+
+_Told = TypeVar("_Told")
+# What is told of a document as of a revision.
+TellAt = Callable[[DocumentRecord, int], _Told]
+
+
+@dataclass(frozen=True, slots=True)
+class FromState(Generic[_Told]):
+    """``watcher`` takes nothing before its ``begin``, and has to be closed. ``export`` None:
+    nothing was ever written. ``settings`` is what is told of them, ``time_us`` when the revision
+    was made, each None where there is none. The list goes on behind the key ``after``.
+
+    ``export.close`` is to be called once the watcher has caught up, and not where the client is cut
+    off before.
+    """
+
+    watcher: Watcher
+    export: CatalogExport[_Told] | None
+    settings: _Told | None
+    time_us: int | None
+    after: str
+
+    @property
+    def revision(self) -> int:
+        """The one that is listed, as long as the watcher hasn't begun."""
+        return self.watcher.position
+
+
+class FeedsFromState:
+    """Thread-safe."""
+
+    def __init__(self, listing: Listing, history: HistoryReads) -> None:
+        self._listing = listing
+        self._history = history
+
+    def begin(
+        self,
+        feed: WatchService,
+        catalog: str,
+        tell: TellAt[_Told],
+        *,
+        owner: str,
+        prefix: str = "",
+        position: tuple[int, str] | None = None,
+        sight: Sight | None = None,
+        holder: str | None = None,
+        page_documents: int | None = None,
+    ) -> FromState[_Told]:
+        """The documents that begin with ``prefix``, from behind ``position``, a revision and a key,
+        or (None) all of the present, with the settings.
+
+        Raises what ``WatchService.watch`` and ``Listing.export`` raise. ``owner``: whose pin it is.
+        """
+
+        def begin() -> FromState[_Told]:
+            watcher = feed.watch(
+                catalog,
+                after=None if position is None else position[0],
+                selection=Selection(prefix=prefix),
+                holder=holder,
+            )
+            try:
+                watcher.begin_later()
+                at, after = position or (watcher.position, "")
+                export = self._export(
+                    catalog,
+                    tell,
+                    at,
+                    owner=owner,
+                    prefix=prefix,
+                    sight=sight,
+                    after=after,
+                    page_documents=page_documents,
+                )
+                settings = self._settings(catalog, tell, at) if position is None else None
+                return FromState(watcher, export, settings, self._time_us(catalog, at), after)
+            except BaseException:
+                watcher.close()
+                raise
+
+        return not_overtaken(None if position is None else position[0], begin)
+
+    def _export(
+        self,
+        catalog: str,
+        tell: TellAt[_Told],
+        revision: int,
+        *,
+        owner: str,
+        prefix: str,
+        sight: Sight | None,
+        after: str,
+        page_documents: int | None,
+    ) -> CatalogExport[_Told] | None:
+        with suppress(CatalogNotFound):
+            return self._listing.export(
+                catalog,
+                lambda document: tell(document, revision),
+                owner=owner,
+                prefix=prefix,
+                revision=revision,
+                sight=sight,
+                after=after,
+                page_documents=page_documents,
+                resumable=True,
+            )
+        return None
+
+    def _settings(self, catalog: str, tell: TellAt[_Told], revision: int) -> _Told | None:
+        with suppress(DocumentNotFound), as_unavailable():
+            found = self._history.document_at_revision(catalog, SETTINGS_KEY, revision)
+            return tell(found, revision)
+        return None
+
+    def _time_us(self, catalog: str, revision: int) -> int | None:
+        """When the commit at the revision was made, as far as history has it."""
+        if not revision:
+            return None
+        with suppress(RevisionCompacted), as_unavailable():
+            return self._history.told_commit(
+                catalog, revision, lambda commits: [each.time_us for each in commits]
+            )
+        return None

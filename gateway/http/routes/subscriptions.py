@@ -1,0 +1,183 @@
+"""`/v1/catalogs/{catalog}/subscriptions`: where a catalog's commits are delivered to.
+
+For those who are admin in the catalog: a receiver is told everything, whatever documents' acls say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from gateway.decide.strict import SWITCH, Exact, strict, text, whole
+from gateway.http.context import this_request
+from gateway.http.door.admission import take_members
+from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire.cloud_events import FORMATS
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import catalog_alone
+from gateway.http.wire.members import refuse_member
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
+from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
+from gateway.relay.managing import OVERLAP_S, SubscriptionStanding, SubscriptionTerms
+from gateway.relay.relay import OPEN_FAILURES
+from gateway.relay.signatures import RULE, secret_bytes
+from patching.values import rfc3339
+
+_ALL: Final = f"{CATALOG}/subscriptions"
+_is_name = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+_OVERLAP_S_MAX: Final = 30 * 86_400
+
+
+def _is_secret(given: str) -> bool:
+    try:
+        secret_bytes(given)
+    except ValueError:
+        return False
+    return True
+
+
+_FORMAT_RULE: Final = f"it must be one of {', '.join(FORMATS)}"
+_FROM: Final = {"from": whole(), "initial": SWITCH}
+SUBSCRIPTION: Final = strict(
+    to=text(2048, required=True),
+    prefix=text(1024, load_default=""),
+    format=Exact(
+        str,
+        f"it must be one of {', '.join(FORMATS)}",
+        FORMATS.__contains__,
+        load_default=FORMATS[0],
+    ),
+    secret=Exact(str, RULE, _is_secret),
+    secret_overlap_s=whole(0, _OVERLAP_S_MAX, load_default=OVERLAP_S),
+    **_FROM,
+)
+REPLAY: Final = strict(**_FROM)
+
+
+class SubscriptionRoutes(Routes):
+    @route("GET", _ALL, "list_subscriptions")
+    def page(self, catalog: str) -> Answer:
+        """All of the catalog, by name."""
+        found = self._gateway.subscriptions.page(self._catalog(catalog))
+        return body_answer(encode({"subscriptions": [_shape(each) for each in found]}), [])
+
+    @route("GET", f"{_ALL}/<segment:subscription>", "read_subscription")
+    def read(self, catalog: str, subscription: str) -> Answer:
+        return _answer(
+            self._gateway.subscriptions.read(self._catalog(catalog), _name(subscription))
+        )
+
+    @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
+    def put(self, catalog: str, subscription: str) -> Answer:
+        """Make it or change it; a change keeps its position unless it says where to begin."""
+        catalog, name = self._catalog(catalog), _name(subscription)
+        asked = take_members(this_request(), self._limits, SUBSCRIPTION)
+        self._require_address(asked["to"])
+        _refuse_two_beginnings(asked)
+        wanted = SubscriptionTerms(
+            asked["to"],
+            asked["prefix"],
+            asked["format"],
+            asked["from"],
+            asked["initial"],
+            asked["secret"],
+            asked["secret_overlap_s"],
+        )
+        standing, secret = self._gateway.subscriptions.put(
+            catalog, name, wanted, this_request().by.name
+        )
+        more = {} if secret is None else {"secret": secret}
+        status = 201 if standing.record.number == 1 else 200
+        return _answer(standing, status, **more)
+
+    @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
+    def delete(self, catalog: str, subscription: str) -> Answer:
+        self._gateway.subscriptions.drop(self._catalog(catalog), _name(subscription))
+        return empty_answer([])
+
+    @route("POST", f"{_ALL}/<segment:subscription>/pause", "pause_subscription")
+    def pause(self, catalog: str, subscription: str) -> Answer:
+        by = this_request().by.name
+        return _answer(
+            self._gateway.subscriptions.pause(self._catalog(catalog), _name(subscription), by)
+        )
+
+    @route("POST", f"{_ALL}/<segment:subscription>/resume", "resume_subscription")
+    def resume(self, catalog: str, subscription: str) -> Answer:
+        by = this_request().by.name
+        return _answer(
+            self._gateway.subscriptions.resume(self._catalog(catalog), _name(subscription), by)
+        )
+
+    @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription")
+    def replay(self, catalog: str, subscription: str) -> Answer:
+        """Deliver again from a revision on, or the state anew."""
+        catalog, name = self._catalog(catalog), _name(subscription)
+        asked = take_members(this_request(), self._limits, REPLAY)
+        _refuse_two_beginnings(asked)
+        if asked["from"] is None and not asked["initial"]:
+            refuse_member("/from", "it is missing; or 'initial', true, begins anew")
+        by = this_request().by.name
+        return _answer(self._gateway.subscriptions.replay(catalog, name, asked["from"], by))
+
+    def _catalog(self, encoded: str) -> str:
+        return catalog_alone(this_request().environ, encoded, self._limits)
+
+    def _require_address(self, url: str) -> None:
+        """What its name resolves to is looked at whenever it is connected to."""
+        try:
+            require_allowed_literal(target_of(url), self._gateway.limits.relay.networks)
+        except AddressRefused as error:
+            refuse_member("/to", str(error))
+
+
+def _refuse_two_beginnings(asked: dict[str, Any]) -> None:
+    if asked["initial"] and asked["from"] is not None:
+        refuse_member("/initial", "it can't be given together with 'from'")
+
+
+def _name(segment: str) -> str:
+    if _is_name(segment) is None:
+        detail = "a subscription's name has 1 to 64 letters, digits, '_' and '-'"
+        raise RequestRefused("invalid_name", detail)
+    return segment
+
+
+def _answer(standing: SubscriptionStanding, status: int = 200, **more: Any) -> Answer:
+    headers = [("Catalog-Revision", str(standing.head))]
+    return body_answer(encode(_shape(standing) | more), headers, status)
+
+
+def _shape(standing: SubscriptionStanding) -> dict[str, Any]:
+    record, revision = standing.record, standing.revision
+    error = None if record.error is None else dict(record.error)
+    if error is not None:
+        error["time"] = rfc3339(error.pop("time_us"))
+    state = "active"
+    if record.paused:
+        state = "paused"
+    elif record.failures:
+        state = "failing" if record.failures >= OPEN_FAILURES else "retrying"
+    return {
+        "name": record.name,
+        "to": record.to,
+        "prefix": record.prefix,
+        "format": record.format,
+        "state": state,
+        "revision": revision,
+        "position": record.position,
+        "head": standing.head,
+        "lag": None if revision is None else max(0, standing.head - revision),
+        "delivered": record.delivered,
+        "last_delivery": _time(record.delivered_us),
+        "failures": record.failures,
+        "last_error": error,
+        "next_try": None if record.paused else _time(record.next_try_us),
+        "secrets": sum(not until or until > standing.now_us for _, until in record.secrets),
+        "created": rfc3339(record.created_us),
+        "changed_by": record.by,
+    }
+
+
+def _time(time_us: int) -> str | None:
+    return rfc3339(time_us) if time_us else None

@@ -1,0 +1,266 @@
+"""Subscriptions as people make, change and look at them; ``relay`` works for them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.errors import (
+    AboveLimit,
+    RevisionCompacted,
+    RevisionNotFound,
+    StoreUnavailable,
+    SubscriptionNotFound,
+)
+from gateway.limits import RelayLimits
+from gateway.model import PinRecord
+from gateway.relay.signatures import secret_of
+from gateway.runtime import Runtime
+from gateway.state.heads import Settler, as_unavailable
+from gateway.store.contract import Store, SubscriptionRecord
+
+_TRIES = 20
+# Renewed by the relay well before it would end; what nobody renews ends.
+PIN_S = 150
+# So long two secrets sign, where one is changed, unless somebody says otherwise.
+OVERLAP_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionTerms:
+    """What somebody wants of a subscription. ``after``: the revision behind which it begins, or
+    begins anew, None: where it is, or now; ``initial``: with the state. ``secret`` None: the one
+    that there is, or a new one."""
+
+    to: str
+    prefix: str = ""
+    format: str = "cloudevents"
+    after: int | None = None
+    initial: bool = False
+    secret: str | None = None
+    overlap_s: int = OVERLAP_S
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStanding:
+    """``head`` is the catalog's revision; ``revision`` the one that has been delivered, None before
+    the state is."""
+
+    record: SubscriptionRecord
+    head: int
+    now_us: int
+
+    @property
+    def revision(self) -> int | None:
+        return revision_of(self.record.position)
+
+
+def revision_of(position: str) -> int | None:
+    return int(position) if position.isdigit() else None
+
+
+def held_revision(position: str) -> int | None:
+    """The revision that history has to be kept from; None: nothing was begun."""
+    number = position.partition("/")[0]
+    return int(number) if number else None
+
+
+def pin_of(record: SubscriptionRecord, now_us: int) -> PinRecord | None:
+    """What keeps the history that is to be delivered."""
+    revision = held_revision(record.position)
+    if revision is None:
+        return None
+    expires_us = now_us + PIN_S * 1_000_000
+    return PinRecord(_pin_id(record), revision, expires_us, "", f"subscription {record.name}")
+
+
+def _pin_id(record: SubscriptionRecord) -> str:
+    return hashlib.sha256(f"{record.catalog}\0{record.name}".encode()).hexdigest()[:32]
+
+
+class SubscriptionService:
+    """Every method raises StoreUnavailable; all that name one but ``put`` SubscriptionNotFound."""
+
+    def __init__(
+        self, store: Store, settler: Settler, runtime: Runtime, limits: RelayLimits
+    ) -> None:
+        self._store = store
+        self._records = store.subscriptions()
+        self._settler = settler
+        self._runtime = runtime
+        self._limits = limits
+        # Called after a change: the relay of this process looks at once.
+        self.when_changed: Callable[[], None] = lambda: None
+
+    def put(
+        self, catalog: str, name: str, wanted: SubscriptionTerms, by: str
+    ) -> tuple[SubscriptionStanding, str | None]:
+        """The subscription, made or changed, and its secret where that was made here.
+
+        Raises RevisionNotFound and RevisionCompacted for what it can't begin behind, and AboveLimit
+        where a catalog has too many.
+        """
+        made = None if wanted.secret is not None else secret_of(bytes.fromhex(self._new_key()))
+        for _ in range(_TRIES):
+            with as_unavailable():
+                before = self._records.subscription(catalog, name)
+            if before is None:
+                record = self._created(catalog, name, wanted, by, wanted.secret or made or "")
+                with as_unavailable():
+                    done = self._records.create_subscription(record)
+            else:
+                record, made = self._changed(before, wanted, by), None
+                anew = wanted.initial or wanted.after is not None
+                with as_unavailable():
+                    done = self._records.change_subscription(record, before.number, anew=anew)
+            if done:
+                return self._done(record), made
+        raise StoreUnavailable("others change the subscription at the same time")
+
+    def read(self, catalog: str, name: str) -> SubscriptionStanding:
+        with as_unavailable():
+            record = self._records.subscription(catalog, name)
+        if record is None:
+            raise SubscriptionNotFound(name)
+        return self._standing(record)
+
+    def page(self, catalog: str) -> Sequence[SubscriptionStanding]:
+        """All of the catalog, by name."""
+        with as_unavailable():
+            return [self._standing(each) for each in self._records.subscriptions_of(catalog)]
+
+    def pause(self, catalog: str, name: str, by: str) -> SubscriptionStanding:
+        now_us = self._runtime.now_us()
+        return self._change(
+            catalog, name, lambda it: replace(it, paused=True, by=by, failing_since_us=now_us)
+        )
+
+    def resume(self, catalog: str, name: str, by: str) -> SubscriptionStanding:
+        """It is tried again at once, whatever has failed."""
+        return self._change(
+            catalog, name, lambda it: _tried_again(replace(it, paused=False, by=by))
+        )
+
+    def replay(self, catalog: str, name: str, after: int | None, by: str) -> SubscriptionStanding:
+        """Deliver again what is behind revision ``after``; None: begin anew with the state.
+
+        Raises RevisionNotFound and RevisionCompacted.
+        """
+        position = self._begin(catalog, after, initial=after is None)
+        return self._change(
+            catalog, name, lambda it: _tried_again(replace(it, position=position, by=by))
+        )
+
+    def drop(self, catalog: str, name: str) -> None:
+        with as_unavailable():
+            record = self._records.subscription(catalog, name)
+            if record is None or not self._records.drop_subscription(catalog, name):
+                raise SubscriptionNotFound(name)
+            self._store.drop_pin(catalog, _pin_id(record))
+        self.when_changed()
+
+    def _change(
+        self,
+        catalog: str,
+        name: str,
+        change: Callable[[SubscriptionRecord], SubscriptionRecord],
+    ) -> SubscriptionStanding:
+        for _ in range(_TRIES):
+            with as_unavailable():
+                before = self._records.subscription(catalog, name)
+                if before is None:
+                    raise SubscriptionNotFound(name)
+                record = replace(change(before), number=before.number + 1)
+                if self._records.change_subscription(record, before.number, anew=True):
+                    return self._done(record)
+        raise StoreUnavailable("others change the subscription at the same time")
+
+    def _done(self, record: SubscriptionRecord) -> SubscriptionStanding:
+        pin = pin_of(record, self._runtime.now_us())
+        if pin is not None:
+            with as_unavailable():
+                self._store.set_pin(record.catalog, pin)
+        self.when_changed()
+        return self._standing(record)
+
+    def _created(
+        self, catalog: str, name: str, wanted: SubscriptionTerms, by: str, secret: str
+    ) -> SubscriptionRecord:
+        with as_unavailable():
+            count = len(self._records.subscriptions_of(catalog))
+        maximum = self._limits.catalog_max
+        if count >= maximum:
+            raise AboveLimit(
+                f"{catalog!r} has {count} subscriptions; {maximum} are allowed",
+                limit="subscriptions_max",
+                maximum=maximum,
+                actual=count + 1,
+            )
+        return SubscriptionRecord(
+            catalog,
+            name,
+            wanted.to,
+            wanted.prefix,
+            wanted.format,
+            ((secret, 0),),
+            by,
+            self._runtime.now_us(),
+            position=self._begin(catalog, wanted.after, initial=wanted.initial),
+        )
+
+    def _changed(
+        self, before: SubscriptionRecord, wanted: SubscriptionTerms, by: str
+    ) -> SubscriptionRecord:
+        record = replace(
+            before,
+            to=wanted.to,
+            prefix=wanted.prefix,
+            format=wanted.format,
+            by=by,
+            number=before.number + 1,
+            secrets=self._secrets(before, wanted),
+        )
+        if not wanted.initial and wanted.after is None:
+            return record
+        position = self._begin(before.catalog, wanted.after, initial=wanted.initial)
+        return _tried_again(replace(record, position=position))
+
+    def _secrets(
+        self, before: SubscriptionRecord, wanted: SubscriptionTerms
+    ) -> tuple[tuple[str, int], ...]:
+        newest = before.secrets[0][0]
+        if wanted.secret in (None, newest):
+            return before.secrets
+        assert wanted.secret is not None
+        if not wanted.overlap_s:
+            return ((wanted.secret, 0),)
+        until_us = self._runtime.now_us() + wanted.overlap_s * 1_000_000
+        return ((wanted.secret, 0), (newest, until_us))
+
+    def _begin(self, catalog: str, after: int | None, *, initial: bool) -> str:
+        if initial:
+            return ""
+        with as_unavailable():
+            standing = self._settler.settle(catalog)
+        if after is None:
+            return str(standing.revision)
+        if after > standing.revision:
+            detail = f"revision {after} doesn't exist; the head is {standing.revision}"
+            raise RevisionNotFound(detail, standing.revision)
+        if after < standing.floor:
+            raise RevisionCompacted(after, standing.floor)
+        return str(after)
+
+    def _standing(self, record: SubscriptionRecord) -> SubscriptionStanding:
+        with as_unavailable():
+            head = self._store.heads([record.catalog]).get(record.catalog)
+        revision = 0 if head is None else head.revision
+        return SubscriptionStanding(record, revision, self._runtime.now_us())
+
+    def _new_key(self) -> str:
+        return self._runtime.new_id() + self._runtime.new_id()
+
+
+def _tried_again(record: SubscriptionRecord) -> SubscriptionRecord:
+    return replace(record, failures=0, failing_since_us=0, error=None, next_try_us=0)

@@ -1,0 +1,136 @@
+"""One delivery: a POST to an address that is allowed, of which the answer's status alone counts.
+
+It follows no redirect, uses no proxy, and has a deadline as a whole: a receiver that sends its
+answer byte by byte holds one delivery up, and no longer than another one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from gateway.relay.addresses import AddressRefused, Network, Resolve, Target, connect, target_of
+from gateway.runtime import Runtime
+
+# The most that a receiver may ask to be left alone.
+_RETRY_AFTER_S_MAX: Final = 3600
+
+
+class Undelivered(Exception):
+    """``code``: ``address_refused``, ``unreachable``, ``timed_out`` or ``answered_N``, N being the
+    status. ``is_gone``: the receiver wants no more."""
+
+    def __init__(
+        self, code: str, detail: str, *, retry_after_s: float = 0.0, is_gone: bool = False
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail[:500]
+        self.retry_after_s = retry_after_s
+        self.is_gone = is_gone
+
+
+class Deliverer:
+    """Thread-safe."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        networks: Sequence[Network] = (),
+        deadline_s: float = 10.0,
+        resolve: Resolve | None = None,
+    ) -> None:
+        """``networks`` are allowed besides the public internet. ``resolve`` None: as this machine
+        does."""
+        self.networks = networks
+        self.deadline_s = deadline_s
+        self._runtime = runtime
+        self._resolve = resolve
+        self._tls: ssl.SSLContext | None = None
+
+    def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], may_send: Callable[[], bool]
+    ) -> None:
+        """Returns where the receiver has taken it (2xx). Raises Undelivered.
+
+        ``may_send`` is asked once it is connected, for that may have taken long.
+        """
+        try:
+            target = target_of(url)
+            status, reason, retry_after = self._answer(target, body, headers, may_send)
+        except AddressRefused as error:
+            raise Undelivered("address_refused", str(error)) from error
+        except TimeoutError as error:
+            raise Undelivered("timed_out", f"no answer in {self.deadline_s:g} s") from error
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            detail = str(error) or type(error).__name__
+            raise Undelivered("unreachable", detail) from error
+        if not 200 <= status < 300:
+            raise Undelivered(
+                f"answered_{status}",
+                f"the receiver answered {status} {reason}"[:200],
+                retry_after_s=_seconds(retry_after),
+                is_gone=status == 410,
+            )
+
+    def _answer(
+        self,
+        target: Target,
+        body: bytes,
+        headers: Mapping[str, str],
+        may_send: Callable[[], bool],
+    ) -> tuple[int, str, str]:
+        is_over, done = False, self._runtime.event()
+        resolve = self._resolve or socket.getaddrinfo
+        sock = connect(target, self.networks, self.deadline_s, resolve)
+
+        def watch() -> None:
+            nonlocal is_over
+            if not done.wait(self.deadline_s):
+                is_over = True
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+        self._runtime.spawn(watch, "relay-deadline")
+        try:
+            if target.secure:
+                sock = self._secured().wrap_socket(
+                    sock, server_hostname=target.host, do_handshake_on_connect=False
+                )
+                sock.do_handshake()
+            if not may_send():
+                raise Undelivered("outrun", "it took too long to connect: another worker goes on")
+            connection = http.client.HTTPConnection(target.host, target.port)
+            connection.sock = sock
+            sent = {"Host": target.authority, "Connection": "close", **headers}
+            connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in sent.items():
+                connection.putheader(name, value)
+            connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            response = connection.getresponse()
+            return response.status, response.reason, response.headers.get("Retry-After", "")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if is_over or isinstance(error, TimeoutError):
+                raise TimeoutError from error
+            raise OSError(str(error) or type(error).__name__) from error
+        finally:
+            done.set()
+            sock.close()
+
+    def _secured(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
+
+def _seconds(retry_after: str) -> float:
+    """A date is taken for nothing: clocks differ."""
+    digits = retry_after.strip()
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+        return 0.0
+    return float(min(int(digits), _RETRY_AFTER_S_MAX))

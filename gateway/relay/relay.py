@@ -1,0 +1,440 @@
+"""The relay of a process delivers for the subscriptions that it has claimed.
+
+Worked example. Subscription s of catalog c has come to 31. Worker w claims it: the claim is a lease
+in the database, which w renews as long as it lives. Its runner watches c behind 31, takes 32 and
+33, and sends them; the receiver answers 204, and w writes 33 into s, if the claim is still its own.
+If w dies after the answer and before that, another worker claims s when the lease is over, finds 31
+and sends 32 and 33 again: at least once, and in order. If w only slept, it finds its claim lost
+before it sends more, and its progress is refused.
+
+A receiver that doesn't answer holds up its own runner alone: what was read for it is dropped, and
+read again when it is tried again, later each time. Its history is held by a pin meanwhile, for
+``hold_s``. If history was compacted in spite of that, the receiver is told so (410), and gets the
+state anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from gateway.errors import GatewayError, RevisionCompacted, RevisionNotFound
+from gateway.feed.channel import Selection, Told, WatchEnded
+from gateway.feed.from_state import FeedsFromState
+from gateway.feed.watcher import WatchService
+from gateway.limits import RelayLimits
+from gateway.memory import Memory, OwnAccount, account, work_for
+from gateway.meters import NO_METERS, Meters, RelayReadings
+from gateway.model import DocumentRecord
+from gateway.relay.managing import PIN_S, held_revision, pin_of
+from gateway.relay.posting import Deliverer, Undelivered
+from gateway.relay.signatures import signed
+from gateway.runtime import Runtime
+from gateway.store.contract import Store, StoreUnreachable, SubscriptionRecord
+
+_log = logging.getLogger(__name__)
+
+# From so many failures in a row on, one event at a time is tried, at longer and longer intervals.
+OPEN_FAILURES: Final = 5
+_PAUSE_S: Final = 1.0
+_PAUSE_S_MAX: Final = 600.0
+_QUIET_LOOK_S: Final = 5.0
+_IDLE_S: Final = 1.0
+_RETRY_S: Final = 1.0
+# Progress without a delivery, past commits that aren't wanted, is written so often.
+_NOTED_S: Final = 5.0
+
+
+class Envelopes(Protocol):
+    """What is sent of what happened; see ``gateway.http.wire.cloud_events``."""
+
+    def commit(self, catalog: str, told: Told) -> bytes: ...
+
+    def document(self, catalog: str, record: DocumentRecord, revision: int) -> bytes: ...
+
+    def synced(self, catalog: str, revision: int, time_us: int | None) -> bytes: ...
+
+    def compacted(self, catalog: str, code: str, detail: str, position: str) -> bytes: ...
+
+    def position(self, revision: int, key: str) -> str:
+        """Behind that document in the list of the documents of a revision."""
+
+    def key_of(self, position: str) -> tuple[int, str]:
+        """The revision and the key of such a position."""
+
+    def event_id(self, catalog: str, position: str) -> str: ...
+
+    def message(self, form: str, events: Sequence[bytes]) -> tuple[bytes, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelayParts:
+    """What runners work with."""
+
+    store: Store
+    runtime: Runtime
+    limits: RelayLimits
+    memory: Memory
+    feed: WatchService
+    from_state: FeedsFromState
+    envelopes: Envelopes
+    deliverer: Deliverer
+    meters: Meters = NO_METERS
+
+
+class Relay:
+    """Thread-safe. ``start`` is called once; ``stop`` ends all deliveries."""
+
+    def __init__(self, parts: RelayParts) -> None:
+        self._parts = parts
+        self._records = parts.store.subscriptions()
+        self.holder = parts.runtime.new_id()
+        self._runners: dict[tuple[str, str], Runner] = {}
+        self._wake = parts.runtime.event()
+        self._is_stopping = False
+        self._held_until = 0.0
+        self._pinned_at = 0.0
+        self._heads: dict[str, int] = {}
+
+    def start(self) -> None:
+        if self._parts.limits.worker_max:
+            self._parts.runtime.spawn(self._run, "relay")
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        for runner in tuple(self._runners.values()):
+            runner.stop()
+        self._wake.set()
+
+    def look(self) -> None:
+        """Look at once: something was changed."""
+        self._wake.set()
+
+    def holds_on(self, seconds: float) -> bool:
+        """Whether its claims last for so long at least, by this process's clock."""
+        return self._parts.runtime.monotonic() + seconds < self._held_until
+
+    def readings(self) -> RelayReadings:
+        records = [runner.record for runner in tuple(self._runners.values())]
+        lags = [
+            max(0, self._heads.get(each.catalog, 0) - (held_revision(each.position) or 0))
+            for each in records
+            if not each.paused
+        ]
+        failing = sum(each.failures >= OPEN_FAILURES for each in records)
+        return RelayReadings(len(records), failing, max(lags, default=0))
+
+    def _run(self) -> None:
+        runtime = self._parts.runtime
+        runtime.sleep(self._parts.limits.look_s * runtime.jitter())
+        while not self._is_stopping:
+            try:
+                self.step()
+            except StoreUnreachable as error:
+                _log.info("subscriptions can't be read: %s", error)
+            except Exception:  # noqa: BLE001 - the thread must outlive any defect
+                _log.exception("subscriptions can't be worked for")
+            limits = self._parts.limits
+            look_s = limits.look_s if self._runners else _QUIET_LOOK_S
+            self._wake.wait(min(look_s, limits.claim_s / 6))
+            self._wake.clear()
+        for runner in tuple(self._runners.values()):
+            with suppress(StoreUnreachable):
+                self._records.end_claim(*runner.name, self.holder)
+
+    def step(self) -> None:
+        """Renew the claims, claim what nobody works for, and let go of what is gone."""
+        limits, now = self._parts.limits, self._parts.runtime.monotonic()
+        if self._runners:
+            self._records.renew_claims(self.holder, limits.claim_s)
+        held, free = self._records.claimable(self.holder, limits.worker_max)
+        self._held_until = now + limits.claim_s
+        records = {(each.catalog, each.name): each for each in held}
+        for catalog, name in free:
+            if len(records) >= limits.worker_max or self._is_stopping:
+                break
+            claimed = self._records.claim_subscription(catalog, name, self.holder, limits.claim_s)
+            if claimed is not None:
+                records[catalog, name] = claimed
+        for named in self._runners.keys() - records.keys():
+            self._runners.pop(named).stop()
+        for named, record in records.items():
+            runner = self._runners.get(named)
+            if runner is None:
+                runner = self._runners[named] = Runner(self._parts, self, record)
+                self._parts.runtime.spawn(runner.run, f"relay {named}")
+            runner.meet(record)
+        self._hold_history(now)
+
+    def _hold_history(self, now: float) -> None:
+        records = [runner.record for runner in self._runners.values()]
+        heads = self._parts.store.heads({each.catalog for each in records}) if records else {}
+        self._heads = {catalog: head.revision for catalog, head in heads.items()}
+        if now - self._pinned_at < PIN_S / 5:
+            return
+        self._pinned_at = now
+        now_us = self._parts.runtime.now_us()
+        for record in records:
+            pin = pin_of(record, now_us)
+            failing_s = (now_us - record.failing_since_us) / 1_000_000
+            is_over = bool(record.failing_since_us) and failing_s > self._parts.limits.hold_s
+            if pin is not None and not is_over:
+                self._parts.store.set_pin(record.catalog, pin)
+
+
+class _Outrun(Exception):
+    """Another worker works for it by now, or somebody has changed it."""
+
+
+class Runner:
+    """One subscription's deliveries, in a thread of its own."""
+
+    def __init__(self, parts: RelayParts, relay: Relay, record: SubscriptionRecord) -> None:
+        self.name = record.catalog, record.name
+        self.record = record
+        self._parts = parts
+        self._relay = relay
+        self._records = parts.store.subscriptions()
+        self._wake = parts.runtime.event()
+        self._is_stopped = False
+        self._saved_at = 0.0
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._wake.set()
+
+    def meet(self, record: SubscriptionRecord) -> None:
+        """The record as it was read: it counts where somebody has changed it."""
+        if record.number != self.record.number:
+            self.record = record
+            self._wake.set()
+
+    def run(self) -> None:
+        account = self._parts.memory.own_account()
+        work_for(account)
+        while not self._is_stopped:
+            pause_s = _RETRY_S
+            try:
+                pause_s = self._step(account)
+            except Exception:  # noqa: BLE001 - one subscription's trouble is no other's
+                _log.exception("subscription %r can't be worked for", self.name)
+            finally:
+                account.close()
+            if not self._is_stopped and pause_s:
+                self._wake.wait(pause_s)
+            self._wake.clear()
+
+    def _step(self, account: OwnAccount) -> float:
+        """Deliver what there is; returns the seconds until there may be more."""
+        record = self.record
+        left_s = (record.next_try_us - self._parts.runtime.now_us()) / 1_000_000
+        if record.paused or left_s > 0:
+            return min(left_s, _IDLE_S) if left_s > 0 else _IDLE_S
+        try:
+            if not record.position.isdigit():
+                self._deliver_state(account)
+            self._deliver_commits(account)
+        except Undelivered as error:
+            self._failed(error)
+        except (RevisionCompacted, RevisionNotFound) as error:
+            self._begin_anew(error)
+        except (GatewayError, WatchEnded, StoreUnreachable) as error:
+            _log.info("subscription %r waits: %s", self.name, error)
+            return _RETRY_S
+        except _Outrun:
+            return _IDLE_S
+        return 0.0
+
+    def _deliver_commits(self, account: OwnAccount) -> None:
+        """Until it is stopped, changed, or its claim is lost."""
+        record = self.record
+        with self._parts.feed.watch(
+            record.catalog,
+            after=int(record.position),
+            selection=Selection(prefix=record.prefix),
+        ) as watcher:
+            while True:
+                self._require_own(record)
+                taken = watcher.take(_IDLE_S, limit=self._most(), patient=True)
+                for some in self._in_batches(taken.told):
+                    events = [self._parts.envelopes.commit(record.catalog, each) for each in some]
+                    self._send(record, events, str(some[0].revision))
+                    record = self._moved(record, str(some[-1].revision), len(some))
+                if taken.revision > int(record.position) and self._is_due(taken.told):
+                    record = self._moved(record, str(taken.revision), 0)
+                account.close()
+
+    def _is_due(self, told: Sequence[Told]) -> bool:
+        """Whether commits that were passed, and not delivered, are to be noted."""
+        since_s = self._parts.runtime.monotonic() - self._saved_at
+        return not told and since_s > _NOTED_S
+
+    def _most(self) -> int:
+        return 1 if self.record.failures >= OPEN_FAILURES else self._parts.limits.events_max
+
+    def _in_batches(self, told: Sequence[Told]) -> list[list[Told]]:
+        """As many as one delivery may have; what is told takes that much memory anyway."""
+        most = 1 if self.record.format == "cloudevents" else self._most()
+        batches: list[list[Told]] = []
+        size = 0
+        for each in told:
+            size += len(each.encoded)
+            is_full = bool(batches) and len(batches[-1]) >= most
+            if not batches or is_full or size > self._parts.limits.events_bytes_max:
+                batches.append([])
+                size = len(each.encoded)
+            batches[-1].append(each)
+        return batches
+
+    def _deliver_state(self, account: OwnAccount) -> None:
+        """The documents, and that these were all."""
+        record, envelopes = self.record, self._parts.envelopes
+        position = envelopes.key_of(record.position) if record.position else None
+        most = 1 if record.format == "cloudevents" else self._most()
+        begun = self._parts.from_state.begin(
+            self._parts.feed,
+            record.catalog,
+            lambda document, at: (
+                document.key,
+                envelopes.document(record.catalog, document, at),
+            ),
+            owner="",
+            prefix=record.prefix,
+            position=position,
+            page_documents=self._parts.limits.events_max,
+        )
+        with begun.watcher:
+            revision = begun.revision
+            told = [] if begun.settings is None else [begun.settings]
+            for page in begun.export.pages if begun.export else ((),):
+                told += page
+                while told:
+                    some, told = self._fitting(told, most)
+                    first, last = (envelopes.position(revision, some[i][0]) for i in (0, -1))
+                    self._send(record, [event for _, event in some], first)
+                    record = self._moved(record, last, len(some))
+                    if begun.export is not None:
+                        begun.export.renew()
+                account.close()
+            synced = f"{revision}/synced"
+            event = envelopes.synced(record.catalog, revision, begun.time_us)
+            self._send(record, [event], synced)
+            self._moved(record, str(revision), 1)
+            if begun.export is not None:
+                begun.export.close()
+
+    def _fitting(
+        self, told: list[tuple[str, bytes]], most: int
+    ) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
+        size, count = 0, 0
+        for _, event in told[:most]:
+            size += len(event)
+            if count and size > self._parts.limits.events_bytes_max:
+                break
+            count += 1
+        return told[:count], told[count:]
+
+    def _begin_anew(self, error: RevisionCompacted | RevisionNotFound) -> None:
+        """The receiver is told that something is missing, and gets the state."""
+        record = self.record
+        if not record.position:
+            return
+        _log.warning("subscription %r begins anew with the state: %s", self.name, error)
+        event = self._parts.envelopes.compacted(
+            record.catalog, error.code, error.detail, record.position
+        )
+        place = f"{record.position}/compacted"
+        with suppress(_Outrun):
+            try:
+                self._send(record, [event], place)
+            except Undelivered as failure:
+                self._failed(failure)
+            else:
+                self._moved(record, "", 1)
+
+    def _send(self, record: SubscriptionRecord, events: Sequence[bytes], first: str) -> None:
+        """``first`` is where the first of them is. Raises Undelivered, and _Outrun where it isn't
+        this worker's to send any more."""
+        self._require_own(record)
+        envelopes, now_us = self._parts.envelopes, self._parts.runtime.now_us()
+        body, media_type = envelopes.message(record.format, events)
+        account().take(2 * len(body))  # with the events, until the end of this piece of work
+        name = envelopes.event_id(record.catalog, first)
+        if len(events) > 1:
+            name = f"{name}+{len(events)}"
+        secrets = [secret for secret, until in record.secrets if not until or until > now_us]
+        headers = {
+            "Content-Type": media_type,
+            "User-Agent": "metadata-gateway",
+            **signed(secrets, name, now_us // 1_000_000, body),
+        }
+        self._parts.deliverer.post(
+            record.to, body, headers, lambda: self._relay.holds_on(self._parts.deliverer.deadline_s)
+        )
+
+    def _require_own(self, record: SubscriptionRecord) -> None:
+        is_changed = self.record.number != record.number
+        deadline_s = self._parts.deliverer.deadline_s
+        if self._is_stopped or is_changed or not self._relay.holds_on(deadline_s):
+            raise _Outrun
+
+    def _moved(self, record: SubscriptionRecord, position: str, events: int) -> SubscriptionRecord:
+        """Note how far it has come. Raises _Outrun and StoreUnreachable."""
+        now_us = self._parts.runtime.now_us()
+        if events:
+            self._parts.meters.relayed("delivered", events)
+        moved = replace(
+            record,
+            position=position,
+            failures=0,
+            failing_since_us=0,
+            error=None,
+            next_try_us=0,
+            delivered=record.delivered + events,
+            delivered_us=now_us if events else record.delivered_us,
+        )
+        self._save(moved)
+        return moved
+
+    def _failed(self, error: Undelivered) -> None:
+        record, runtime = self.record, self._parts.runtime
+        if error.code == "outrun":
+            return
+        now_us, failures = runtime.now_us(), record.failures + 1
+        self._parts.meters.relayed("failed", 1)
+        pause_s = min(_PAUSE_S * 2 ** min(failures - 1, 20), _PAUSE_S_MAX)
+        pause_s = max(pause_s * (0.5 + runtime.jitter()), error.retry_after_s)
+        if failures in (1, OPEN_FAILURES):
+            _log.warning("subscription %r: %s (%s)", self.name, error.detail, error.code)
+        failed = replace(
+            record,
+            failures=failures,
+            failing_since_us=record.failing_since_us or now_us,
+            error={"code": error.code, "detail": error.detail, "time_us": now_us},
+            next_try_us=now_us + round(pause_s * 1_000_000),
+        )
+        with suppress(_Outrun, StoreUnreachable):
+            pin = pin_of(record, now_us)
+            if failures == 1 and pin is not None:  # there may be none yet
+                self._parts.store.set_pin(record.catalog, pin)
+            if error.is_gone:
+                self._pause(failed)
+            else:
+                self._save(failed)
+
+    def _pause(self, record: SubscriptionRecord) -> None:
+        """The receiver wants no more, until somebody resumes it."""
+        self._require_own(record)
+        paused = replace(record, paused=True, number=record.number + 1)
+        if self._records.change_subscription(paused, record.number, anew=True):
+            self.record = paused
+
+    def _save(self, record: SubscriptionRecord) -> None:
+        if not self._records.save_progress(record, self._relay.holder):
+            raise _Outrun
+        self._saved_at = self._parts.runtime.monotonic()
+        if self.record.number == record.number:
+            self.record = record

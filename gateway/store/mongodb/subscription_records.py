@@ -1,0 +1,130 @@
+"""Subscriptions: see ``gateway.store.contract`` for the contract.
+
+``subscriptions``  ``_id`` catalog + NUL + name; the fields of ``SubscriptionRecord``; holder and
+                   until (a date), the lease of the worker that works for it. A handful of records,
+                   listed as a whole, not sharded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from pymongo import ReturnDocument
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
+
+from gateway.store.contract import PROGRESS, SubscriptionRecord
+from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.indexes import of_catalog
+from gateway.store.mongodb.records import Record
+
+# A lease that was never taken, or was ended, has no end.
+_IS_OVER: Final = {"$lte": ["$until", "$$NOW"]}
+_RUNS: Final = {"$gt": ["$until", "$$NOW"]}
+
+
+def _until(duration_s: float) -> Record:
+    return {"$add": ["$$NOW", round(duration_s * 1000)]}
+
+
+class MongoSubscriptions(StorePart):
+    """See ``gateway.store.contract.SubscriptionStore``."""
+
+    @property
+    def _records(self) -> Collection[Record]:
+        return self._on.database["subscriptions"]
+
+    def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None:
+        with self._on.reading() as session:
+            record = self._records.find_one({"_id": _id(catalog, name)}, session=session)
+        return None if record is None else _from(record)
+
+    def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
+        with self._on.reading() as session:
+            found = self._records.find({"_id": of_catalog(catalog)}, session=session)
+            return [_from(record) for record in found.sort("_id")]
+
+    def create_subscription(self, record: SubscriptionRecord) -> bool:
+        fields = {"_id": _id(record.catalog, record.name), **_fields(record)}
+        with self._on.writing() as session:
+            try:
+                self._records.insert_one(fields, session=session)
+            except DuplicateKeyError:
+                return False
+        return True
+
+    def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
+        fields = _fields(record)
+        if not anew:
+            fields = {name: value for name, value in fields.items() if name not in PROGRESS}
+        named = {"_id": _id(record.catalog, record.name), "number": number}
+        with self._on.writing() as session:
+            done = self._records.update_one(named, {"$set": fields}, session=session)
+        return done.matched_count == 1
+
+    def drop_subscription(self, catalog: str, name: str) -> bool:
+        with self._on.writing() as session:
+            done = self._records.delete_one({"_id": _id(catalog, name)}, session=session)
+        return done.deleted_count == 1
+
+    def claimable(
+        self, holder: str, limit: int
+    ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
+        with self._on.reading() as session:
+            mine = self._records.find({"holder": holder, "$expr": _RUNS}, session=session)
+            held = [_from(record) for record in mine]
+            free = self._records.find(
+                {"$expr": _IS_OVER}, {"catalog": 1, "name": 1}, session=session
+            ).limit(limit)
+            return held, [(record["catalog"], record["name"]) for record in free]
+
+    def claim_subscription(
+        self, catalog: str, name: str, holder: str, duration_s: float
+    ) -> SubscriptionRecord | None:
+        named = {"_id": _id(catalog, name), "$expr": _IS_OVER}
+        taken = {"holder": {"$literal": holder}, "until": _until(duration_s)}
+        with self._on.writing() as session:
+            record = self._records.find_one_and_update(
+                named, [{"$set": taken}], return_document=ReturnDocument.AFTER, session=session
+            )
+        return None if record is None else _from(record)
+
+    def renew_claims(self, holder: str, duration_s: float) -> None:
+        held = {"holder": holder, "$expr": _RUNS}
+        with self._on.writing() as session:
+            self._records.update_many(
+                held, [{"$set": {"until": _until(duration_s)}}], session=session
+            )
+
+    def end_claim(self, catalog: str, name: str, holder: str) -> None:
+        held = {"_id": _id(catalog, name), "holder": holder}
+        with self._on.writing() as session:
+            self._records.update_one(held, {"$unset": {"holder": 1, "until": 1}}, session=session)
+
+    def save_progress(self, record: SubscriptionRecord, holder: str) -> bool:
+        fields = _fields(record)
+        held = {
+            "_id": _id(record.catalog, record.name),
+            "number": record.number,
+            "holder": holder,
+            "$expr": _RUNS,
+        }
+        progress = {"$set": {name: fields[name] for name in PROGRESS}}
+        with self._on.writing() as session:
+            done = self._records.update_one(held, progress, session=session)
+        return done.matched_count == 1
+
+
+def _id(catalog: str, name: str) -> str:
+    return f"{catalog}\0{name}"
+
+
+def _fields(record: SubscriptionRecord) -> dict[str, Any]:
+    return asdict(record) | {"secrets": [list(each) for each in record.secrets]}
+
+
+def _from(record: Record) -> SubscriptionRecord:
+    fields = {name: record[name] for name in SubscriptionRecord.__dataclass_fields__}
+    return SubscriptionRecord(**fields | {"secrets": tuple(map(tuple, record["secrets"]))})

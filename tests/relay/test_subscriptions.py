@@ -1,0 +1,470 @@
+"""Each commit is delivered in order and at least once; a receiver that is slow, wrong or gone holds
+up nobody else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.errors import PinHolds
+from tests.http.conftest import problem
+from tests.patience import WAIT_S
+from tests.relay.conftest import SECRET, Begin, Gateway
+from tests.relay.receiver import Post, Receiver, is_signed
+
+OTHER = "whsec_" + "QUJD" * 12
+Eventually = Callable[..., Any]
+
+
+class TestDelivery:
+    def test_each_commit_comes_once_in_order_as_the_feed_tells_it(
+        self, gateway: Gateway, receiver: Receiver
+    ) -> None:
+        gateway.catalog.put({"n": 0})
+        told = gateway.subscribe(receiver)
+        assert (told["state"], told["revision"], told["lag"]) == ("active", 1, 0)
+        for number in range(1, 6):
+            gateway.catalog.put({"n": number})
+        receiver.wait_for_commits(6)
+        assert receiver.revisions == [2, 3, 4, 5, 6]
+        history = gateway.catalog.client.get(f"{gateway.catalog.path}/commits?after=1").get_json()
+        assert [each["data"] for each in receiver.events] == history["commits"]
+
+    def test_an_event_is_one_of_cloudevents(self, gateway: Gateway, receiver: Receiver) -> None:
+        gateway.subscribe(receiver)
+        gateway.catalog.put({"n": 0}, Commit_Message="why")
+        receiver.wait_for_commits(1)
+        (post,) = receiver.posts
+        assert post.path == "/in?a=b"
+        assert post.headers["Content-Type"] == "application/cloudevents+json; charset=utf-8"
+        (event,) = post.events
+        data = event.pop("data")
+        assert event == {
+            "specversion": "1.0",
+            "id": "shop/1",
+            "source": "/v1/catalogs/shop",
+            "type": "metadata-gateway.commit",
+            "datacontenttype": "application/json",
+            "time": data["time"],
+        }
+        assert data["message"] == "why"
+        assert post.headers["webhook-id"] == event["id"]
+        assert is_signed(post, SECRET)
+        assert not is_signed(post, OTHER)
+        assert not is_signed(post._replace(body=post.body + b" "), SECRET)
+
+    def test_a_batch_has_many(self, gateway: Gateway, receiver: Receiver) -> None:
+        for number in range(250):
+            gateway.catalog.put({"n": number})
+        gateway.subscribe(receiver, format="cloudevents-batch", from_=0)
+        receiver.wait_for_commits(250)
+        assert receiver.revisions == list(range(1, 251))
+        assert [len(post.events) for post in receiver.posts] == [100, 100, 50]
+        first = receiver.posts[0]
+        assert first.headers["Content-Type"].startswith("application/cloudevents-batch+json")
+        assert (first.headers["webhook-id"], is_signed(first, SECRET)) == ("shop/1+100", True)
+
+    def test_a_delivery_is_bounded_in_bytes(self, begin: Begin, receiver: Receiver) -> None:
+        gateway = begin(events_bytes_max=3000)
+        for number in range(10):
+            gateway.catalog.put({"n": number, "text": "x" * 1000})
+        gateway.subscribe(receiver, format="cloudevents-batch", from_=0)
+        receiver.wait_for_commits(10)
+        assert receiver.revisions == list(range(1, 11))
+        assert max(len(post.body) for post in receiver.posts) < 4000
+
+    def test_a_prefix_selects(self, gateway: Gateway, receiver: Receiver) -> None:
+        gateway.subscribe(receiver, prefix="tables/")
+        for key in ("a", "tables/1", "b", "tables/2", "c"):
+            gateway.catalog.put(1, key=key)
+        receiver.wait_for_commits(4)
+        assert receiver.revisions == [2, 4]
+
+    def test_it_may_begin_with_the_state(self, begin: Begin, receiver: Receiver) -> None:
+        gateway = begin(events_max=2)
+        keys = ["a", "b.c/ü", "d", "e", "f"]
+        for key in keys:
+            gateway.catalog.put({"of": key}, key=key)
+        settings = {"require_precondition": False}
+        assert gateway.catalog.client.put(gateway.catalog.path, json=settings).status_code < 300
+        assert gateway.subscribe(receiver, initial=True)["revision"] is None
+        receiver.wait_for(lambda it: it.of("synced"))
+        documents = [event["data"] for event in receiver.of("document")]
+        assert [each["key"] for each in documents] == [None, *keys]
+        assert documents[2]["value"] == {"of": "b.c/ü"}
+        assert [each["id"] for each in receiver.events[:3]] == [
+            *("shop/6/", "shop/6/a"),
+            "shop/6/b%2Ec/%C3%BC",
+        ]
+        assert receiver.of("synced")[0]["data"]["revision"] == 6
+        gateway.catalog.put(2)
+        receiver.wait_for_commits(7)
+        assert all(is_signed(post, SECRET) for post in receiver.posts)
+
+    def test_a_list_that_fails_goes_on_behind_what_was_taken(
+        self, begin: Begin, receiver: Receiver
+    ) -> None:
+        gateway = begin(events_max=2)
+        keys = [f"k{number}" for number in range(7)]
+        for key in keys:
+            gateway.catalog.put(1, key=key)
+        count = iter(range(1_000))
+        receiver.answer = lambda _: 500 if next(count) % 3 == 1 else 204
+        gateway.subscribe(receiver, initial=True)
+        receiver.wait_for(lambda it: it.of("synced"))
+        assert [event["data"]["key"] for event in receiver.of("document")] == keys
+        assert len(receiver.posts) > len(keys) + 1
+
+
+class TestFailures:
+    @pytest.mark.parametrize("status", [500, 404, 429, 302, None])
+    def test_what_isnt_taken_is_sent_again_in_order(
+        self, gateway: Gateway, receiver: Receiver, status: int | None
+    ) -> None:
+        count = iter(range(1_000))
+        receiver.answer = lambda _: status if next(count) % 2 == 0 else 204
+        receiver.headers = {"Location": receiver.url}
+        gateway.subscribe(receiver)
+        for number in range(5):
+            gateway.catalog.put({"n": number})
+        receiver.wait_for_commits(5)
+        assert receiver.revisions == [1, 2, 3, 4, 5]
+        sent = [post.events[0]["id"] for post in receiver.posts]
+        assert sent == [f"shop/{n}" for n in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)]
+
+    def test_an_answer_that_gets_lost_has_it_come_twice_with_one_id(
+        self, gateway: Gateway, receiver: Receiver
+    ) -> None:
+        count = iter(range(1_000))
+        receiver.answer = lambda _: -1 if next(count) == 1 else 204
+        gateway.subscribe(receiver)
+        for number in range(3):
+            gateway.catalog.put({"n": number})
+        receiver.wait_for_commits(3)
+        assert receiver.revisions == [1, 2, 2, 3]
+        assert receiver.events[1] == receiver.events[2]
+
+    def test_it_shows_what_is_wrong_and_when_it_is_tried_next(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        receiver.answer = lambda _: 503
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        eventually(lambda: gateway.shown()["state"] == "failing")
+        shown = gateway.shown()
+        assert shown["failures"] >= 5
+        assert shown["last_error"]["code"] == "answered_503"
+        assert shown["next_try"] > shown["last_error"]["time"]
+        assert (shown["revision"], shown["head"], shown["lag"]) == (0, 1, 1)
+        readings = gateway.service.readings().relay
+        assert (readings.subscriptions, readings.failing) == (1, 1)
+        receiver.answer = lambda _: 204
+        eventually(lambda: gateway.shown()["state"] == "active")
+        shown = gateway.shown()
+        assert (shown["last_error"], shown["failures"], shown["delivered"]) == (None, 0, 1)
+
+    def test_one_that_fails_gets_one_event_at_a_time(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        receiver.answer = lambda _: 503
+        for number in range(20):
+            gateway.catalog.put(number)
+        gateway.subscribe(receiver, format="cloudevents-batch", from_=0)
+        eventually(lambda: gateway.shown()["state"] == "failing")
+        receiver.answer = lambda _: 204
+        receiver.wait_for_commits(20)
+        assert len(receiver.posts[0].events) == 20
+        assert next(len(each.events) for each in receiver.posts[5:]) == 1
+        assert receiver.revisions == list(range(1, 21))
+
+    def test_a_receiver_that_wants_no_more_is_paused(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        receiver.answer = lambda _: 410
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        eventually(lambda: gateway.shown()["state"] == "paused")
+        assert gateway.shown()["last_error"]["code"] == "answered_410"
+        receiver.answer = lambda _: 204
+        assert gateway.post("s/resume").status_code == 200
+        receiver.wait_for_commits(1)
+
+    def test_a_slow_one_holds_up_no_other(self, gateway: Gateway, receiver: Receiver) -> None:
+        lets_go = threading.Event()
+        with Receiver(lambda _: 204 if lets_go.wait(WAIT_S) else 500) as slow:
+            gateway.subscribe(slow, "slow")
+            gateway.subscribe(receiver, "quick")
+            for number in range(30):
+                gateway.catalog.put(number)
+            receiver.wait_for_commits(30)
+            assert slow.events == []
+            lets_go.set()
+            slow.wait_for_commits(30)
+        assert slow.revisions == receiver.revisions == list(range(1, 31))
+
+    def test_an_answer_that_never_ends_is_over_at_the_deadline(
+        self, gateway: Gateway, eventually: Eventually
+    ) -> None:
+        gateway.relay._parts.deliverer.deadline_s = 0.2
+
+        def drip(_: Post) -> int:
+            time.sleep(1.0)
+            return 204
+
+        with Receiver(drip) as slow:
+            gateway.subscribe(slow)
+            gateway.catalog.put(1)
+            eventually(lambda: gateway.shown()["failures"] > 0)
+            assert gateway.shown()["last_error"]["code"] == "timed_out"
+
+
+class TestWorkers:
+    def test_another_worker_goes_on_where_one_died(
+        self, begin: Begin, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        first = begin()
+        first.subscribe(receiver)
+        first.catalog.put(1)
+        eventually(lambda: first.shown()["revision"] == 1)
+        store = first.store
+        first.die()
+        second = begin()
+        second.catalog.put(2)
+        store.subscriptions()._claims.clear()  # the lease is over
+        receiver.wait_for_commits(2)
+        assert receiver.revisions == [1, 2]
+
+    def test_of_many_workers_one_delivers(self, begin: Begin, receiver: Receiver) -> None:
+        gateways = [begin() for _ in range(4)]
+        gateways[0].subscribe(receiver)
+        for number in range(40):
+            gateways[number % 4].catalog.put(number)
+        receiver.wait_for_commits(40)
+        assert receiver.revisions == list(range(1, 41))
+        assert sum(each.service.readings().relay.subscriptions for each in gateways) == 1
+
+    def test_a_worker_that_slept_sends_nothing_more(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        eventually(lambda: gateway.shown()["revision"] == 1)
+        claims = gateway.store.subscriptions()._claims
+        claims["shop", "s"] = "another", time.monotonic() + 1000
+        eventually(lambda: not gateway.relay._runners)
+        gateway.catalog.put(2)
+        assert gateway.shown()["lag"] == 1
+        assert receiver.revisions == [1]
+
+    def test_one_that_stops_gives_its_subscriptions_back(
+        self, begin: Begin, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        first = begin()
+        first.subscribe(receiver)
+        eventually(lambda: first.relay._runners)
+        first.stop()
+        second = begin()
+        second.catalog.put(1)
+        receiver.wait_for_commits(1)
+
+    def test_a_worker_has_no_more_than_it_may(self, begin: Begin, receiver: Receiver) -> None:
+        gateways = [begin(worker_max=2) for _ in range(2)]
+        for number in range(4):
+            gateways[0].subscribe(receiver, f"s{number}")
+        gateways[0].catalog.put(1)
+        receiver.wait_for(lambda it: len(it.events) == 4)
+        assert [each.service.readings().relay.subscriptions for each in gateways] == [2, 2]
+
+
+class TestHistory:
+    def test_it_is_held_for_what_is_to_be_delivered(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        receiver.answer = lambda _: 503
+        gateway.subscribe(receiver)
+        for number in range(5):
+            gateway.catalog.put(number)
+        eventually(lambda: gateway.shown()["failures"] > 0)
+        with pytest.raises(PinHolds):
+            gateway.service.retention.compact("shop", 4)
+        assert [pin.note for pin in gateway.service.retention.pins("shop")] == ["subscription s"]
+        assert gateway.catalog.client.delete(f"{gateway.path}/s").status_code == 204
+        gateway.service.retention.compact("shop", 4)
+
+    def test_beyond_the_bound_it_is_told_so_and_begins_anew_with_the_state(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        gateway.catalog.put("first")
+        gateway.subscribe(receiver)
+        assert gateway.post("s/pause").status_code == 200
+        for number in range(1, 5):
+            gateway.catalog.put(number)
+        eventually(lambda: all(r.record.paused for r in gateway.relay._runners.values()))
+        (pin,) = gateway.service.retention.pins("shop")
+        gateway.store.drop_pin("shop", pin.id)  # nobody has renewed it
+        gateway.service.retention.compact("shop", 4)
+        assert gateway.post("s/resume").status_code == 200
+        receiver.wait_for(lambda it: it.of("synced"))
+        gateway.catalog.put(9)
+        receiver.wait_for_commits(6)
+        told = [(event["type"].partition(".")[2], event["data"]) for event in receiver.events]
+        assert [kind for kind, _ in told] == ["compacted", "document", "synced", "commit"]
+        assert told[0][1]["status"] == 410
+        assert told[0][1]["code"] == "revision_compacted"
+        assert (told[1][1]["value"], told[2][1]["revision"]) == (4, 5)
+
+    def test_for_a_receiver_that_is_away_for_too_long_no_pin_is_renewed(
+        self, begin: Begin, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        gateway = begin(hold_s=0)
+        receiver.answer = lambda _: 503
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        eventually(lambda: gateway.shown()["failures"] > 1)
+        (pin,) = gateway.service.retention.pins("shop")
+        gateway.store.drop_pin("shop", pin.id)
+        gateway.relay._pinned_at = -1_000.0
+        gateway.relay.look()
+        eventually(lambda: gateway.relay._pinned_at > 0)
+        assert not gateway.service.retention.pins("shop")
+
+
+class TestChanges:
+    def test_paused_it_gets_nothing_and_resumed_everything(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        eventually(lambda: gateway.shown()["revision"] == 1)
+        assert gateway.post("s/pause").get_json()["state"] == "paused"
+        eventually(lambda: all(r.record.paused for r in gateway.relay._runners.values()))
+        for number in range(5):
+            gateway.catalog.put(number)
+        assert receiver.revisions == [1]
+        assert (gateway.shown()["lag"], gateway.shown()["next_try"]) == (5, None)
+        assert gateway.post("s/resume").get_json()["state"] == "active"
+        receiver.wait_for_commits(6)
+        assert receiver.revisions == [1, 2, 3, 4, 5, 6]
+
+    def test_a_replay_delivers_again(self, gateway: Gateway, receiver: Receiver) -> None:
+        gateway.subscribe(receiver)
+        for number in range(4):
+            gateway.catalog.put(number)
+        receiver.wait_for_commits(4)
+        assert gateway.post("s/replay", {"from": 2}).status_code == 200
+        receiver.wait_for(lambda it: len(it.events) == 6)
+        assert receiver.revisions == [1, 2, 3, 4, 3, 4]
+        assert gateway.post("s/replay", {"initial": True}).status_code == 200
+        receiver.wait_for(lambda it: it.of("synced"))
+        problem(gateway.post("s/replay", {"from": 9}), 404, "revision_not_found")
+        problem(gateway.post("s/replay", {}), 400, "invalid_body")
+
+    def test_while_a_secret_is_changed_both_sign(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        gateway.subscribe(receiver)
+        assert gateway.subscribe(receiver, secret=OTHER)["secrets"] == 2
+        gateway.catalog.put(1)
+        receiver.wait_for_commits(1)
+        assert is_signed(receiver.posts[-1], SECRET)
+        assert is_signed(receiver.posts[-1], OTHER)
+        eventually(lambda: gateway.shown()["revision"] == 1)
+        again = gateway.subscribe(receiver, secret=SECRET, secret_overlap_s=0)
+        assert (again["secrets"], again["revision"]) == (1, 1)
+        gateway.catalog.put(2)
+        receiver.wait_for_commits(2)
+        assert is_signed(receiver.posts[-1], SECRET)
+        assert not is_signed(receiver.posts[-1], OTHER)
+
+    def test_a_secret_that_is_made_is_told_once(self, gateway: Gateway, receiver: Receiver) -> None:
+        answer = gateway.catalog.client.put(f"{gateway.path}/s", json={"to": receiver.url})
+        made = answer.get_json()["secret"]
+        assert answer.status_code == 201
+        gateway.catalog.put(1)
+        receiver.wait_for_commits(1)
+        assert is_signed(receiver.posts[0], made)
+        again = gateway.catalog.client.put(f"{gateway.path}/s", json={"to": receiver.url})
+        assert "secret" not in again.get_json()
+        assert "secret" not in gateway.shown()
+
+    def test_another_address_goes_on_where_the_first_one_was(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        with Receiver() as another:
+            gateway.subscribe(receiver)
+            gateway.catalog.put(1)
+            eventually(lambda: gateway.shown()["revision"] == 1)
+            assert gateway.subscribe(another)["revision"] == 1
+            gateway.catalog.put(2)
+            another.wait_for_commits(2)
+            assert (receiver.revisions, another.revisions) == ([1], [2])
+
+    def test_they_are_listed_and_gone_when_dropped(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        for name in ("b", "a"):
+            gateway.subscribe(receiver, name)
+        listed = gateway.catalog.client.get(gateway.path).get_json()["subscriptions"]
+        assert [each["name"] for each in listed] == ["a", "b"]
+        eventually(lambda: len(gateway.relay._runners) == 2)
+        assert gateway.catalog.client.delete(f"{gateway.path}/a").status_code == 204
+        eventually(lambda: len(gateway.relay._runners) == 1)
+        for call in (
+            lambda: gateway.catalog.client.get(f"{gateway.path}/a"),
+            lambda: gateway.catalog.client.delete(f"{gateway.path}/a"),
+            lambda: gateway.post("a/pause"),
+            lambda: gateway.post("a/resume"),
+            lambda: gateway.post("a/replay", {"from": 0}),
+        ):
+            problem(call(), 404, "subscription_not_found")
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("members", "pointer"),
+        [
+            ({"to": "http://example.com/in"}, "/to"),
+            ({"to": "ftp://example.com"}, "/to"),
+            ({"to": "https://10.0.0.1/in"}, "/to"),
+            ({"to": "https://user:pass@example.com"}, "/to"),
+            ({"to": 5}, "/to"),
+            ({"secret": "whsec_c2hvcnQ="}, "/secret"),
+            ({"secret": "a long text that isn't one"}, "/secret"),
+            ({"format": "xml"}, "/format"),
+            ({"from": -1}, "/from"),
+            ({"from": 0, "initial": True}, "/initial"),
+            ({"secret_overlap_s": -1}, "/secret_overlap_s"),
+            ({"other": 1}, "/other"),
+        ],
+    )
+    def test_what_is_wrong_is_named_and_nothing_is_made(
+        self, gateway: Gateway, receiver: Receiver, members: dict[str, Any], pointer: str
+    ) -> None:
+        answer = gateway.put(members.pop("to", receiver), **members)
+        assert problem(answer, 400, "invalid_body")["pointer"] == pointer
+        assert gateway.catalog.client.get(gateway.path).get_json() == {"subscriptions": []}
+
+    def test_it_begins_behind_a_revision_that_there_is(
+        self, gateway: Gateway, receiver: Receiver
+    ) -> None:
+        problem(gateway.put(receiver, from_=1), 404, "revision_not_found")
+        for number in range(3):
+            gateway.catalog.put(number)
+        gateway.service.retention.compact("shop", 2)
+        problem(gateway.put(receiver, from_=1), 410, "revision_compacted")
+        assert gateway.subscribe(receiver, from_=2)["revision"] == 2
+
+    def test_a_catalog_has_so_many_at_most(self, begin: Begin, receiver: Receiver) -> None:
+        gateway = begin(catalog_max=1)
+        gateway.subscribe(receiver)
+        gateway.subscribe(receiver)
+        refused = problem(gateway.put(receiver, "t"), 413, "over_limit")
+        assert (refused["limit"], refused["maximum"]) == ("subscriptions_max", 1)
+
+    @pytest.mark.parametrize("name", ["a.b", "a%20b", "x" * 65, "%00"])
+    def test_a_name_is_one(self, gateway: Gateway, receiver: Receiver, name: str) -> None:
+        assert gateway.put(receiver, name).status_code in (400, 404)
