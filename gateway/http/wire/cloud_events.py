@@ -18,7 +18,6 @@ from gateway.http.wire.shapes import (
     document_shape,
     event_data,
     feed_position,
-    rfc3339,
 )
 from gateway.model import DocumentRecord
 from patching.values import rfc3339
