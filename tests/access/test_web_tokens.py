@@ -357,6 +357,8 @@ class TestKeys:
             (b"HTTP/1.1 200 OK\r\nX: ", b"y"),
             (b"HTTP/1.1 200 OK\r\n\r\n{", b" "),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+            # Cut off, it looks whole.
+            (b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps({"keys": [KEY.as_jwk()]}).encode(), b" "),
         ],
     )
     def test_a_set_that_drips_is_given_up_when_its_time_is_up(

@@ -22,6 +22,7 @@ from gateway.decide.decide import decide
 from gateway.decide.edits import KeyEdit, MoveKey
 from gateway.decide.owning import ApplyWanted
 from gateway.decide.request import Applied, Decision, Refused, Request, View
+from gateway.http.wire import body
 from gateway.model import SETTINGS_KEY, Idempotency
 from tests.asking import NOW, RULES, ask, document, extended, put, refused, run, view
 
@@ -196,3 +197,20 @@ def test_what_tells_of_what_is_done_is_not_broken_off() -> None:
 def test_nothing_is_broken_off_where_a_section_begins_or_ends() -> None:
     with cpu.section(CpuAccount(1.0)):
         assert cpu.draw(100.0, cpu.section.__exit__.__code__) is False
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        body.decode_value,
+        body.decode_document,
+        body.decode_patch,
+        body.decode_extended_patch,
+        body.read_patch,
+        body.decode_members,
+        body.document_bytes,
+    ],
+)
+def test_whatever_reads_a_body_is_a_section(read: Callable[..., object]) -> None:
+    """Others have their turn in its midst, and it is broken off."""
+    assert read.__code__ in cpu._EDGES

@@ -283,6 +283,20 @@ class _Seat:
         self.left += 1
 
 
+def test_a_seat_is_held_until_the_last_byte_was_taken(memory_gateway: GatewayService) -> None:
+    catalog = behind(memory_gateway, reads_in_flight_max=1)
+    assert catalog.put("x" * 200_000).status_code == 201
+    exported = catalog.client.get(f"{catalog.path}/export")
+    pieces = iter(exported.response)
+    assert next(pieces)
+    refused(catalog.get(), "reads_in_flight_max")
+    assert next(pieces)
+    refused(catalog.get(), "reads_in_flight_max")
+    list(pieces)
+    exported.close()
+    assert catalog.get().status_code == 200
+
+
 def test_an_answer_that_nobody_closes_leaves_its_seat_to_the_next_request(
     memory_gateway: GatewayService,
 ) -> None:

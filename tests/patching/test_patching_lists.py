@@ -304,3 +304,20 @@ def test_violations_are_found_where_there_are_any(rules: Any, document: Any) -> 
     except ListViolation:
         broken = True
     assert broken == is_broken(rules, document)
+
+
+def test_the_way_through_the_rules_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many addresses there are under however many rules."""
+    made: list[None] = []
+    make = list_rules._Way.__init__
+
+    def counted(self: Any, *given: Any) -> None:
+        made.append(None)
+        make(self, *given)
+
+    monkeypatch.setattr(list_rules._Way, "__init__", counted)
+    rules = parse_lists([{"pointer": "/*" * depth, "item_key": ["id"]} for depth in range(1, 99)])
+    address = ("a",) * 98
+    for _ in range(100):
+        assert all([*rules.keys_along(address)][1:])
+    assert len(made) <= 99
