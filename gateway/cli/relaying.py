@@ -103,9 +103,9 @@ def relay(
     """Write what commits make of documents to a topic of Kafka.
 
     Each changed document is a message: its key, its content after the commit (none where it was
-    deleted), and the headers `catalog`, `revision`, `commit_id` and `author`. They come in order
-    within a partition, and at least once. Without a position and --after, the documents that there
-    are come first.
+    deleted), and headers for catalog, revision, commit_id and author. They come in order within a
+    partition, and at least once. Without a position and --after, the documents that there are come
+    first.
     """
     writer = TopicWriter(_producer(kafka, settings), topic)
     of = session.gateway.catalog(catalog)
