@@ -35,6 +35,7 @@ from gateway.store.contract import (
     MoveResult,
     Rejected,
     StoreUnreachable,
+    SubscriptionStore,
     Swept,
     Unsent,
     UploadStore,
@@ -365,6 +366,9 @@ class FaultyStore:
 
     def uploads(self) -> UploadStore:
         return self._inner.uploads()
+
+    def subscriptions(self) -> SubscriptionStore:
+        return self._inner.subscriptions()
 
     def stored_bytes(self, content: Json) -> int:
         return self._inner.stored_bytes(content)
