@@ -59,6 +59,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     ),
     "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
     "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
+    "relay": CommandEntry(
+        f"{_HERE}.relaying", "relay", "Write what commits make of documents to a topic of Kafka."
+    ),
     "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
     "transaction": CommandEntry(
         f"{_HERE}.writing", "transaction", "Change several documents at once, or none."

@@ -1,0 +1,201 @@
+"""`gateway relay`: a catalog's commits go to a topic of Kafka, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+import click
+import msgspec
+
+from gateway.cli.command import ReadCommand, Session
+from gateway.cli.names import CATALOG, REVISION
+from patching.client import Catalog, Change, Commit
+from patching.values import Absent
+
+_INSTALL: Final = (
+    "gateway relay needs the extra 'kafka': pip install '.[kafka]' in the gateway's repository"
+)
+_BATCH: Final = 500
+_FLUSH_S: Final = 30.0
+_encode = msgspec.json.Encoder().encode
+
+
+class _Producer(Protocol):
+    def produce(self, topic: str, **message: Any) -> None: ...
+
+    def poll(self, timeout: float) -> int: ...
+
+    def flush(self, timeout: float) -> int: ...
+
+
+class TopicWriter:
+    """Writes messages; ``flush`` returns when the brokers have them all. Raises ClickException."""
+
+    def __init__(self, producer: _Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._error: object = None
+
+    def write(self, key: str, value: bytes | None, headers: dict[str, str]) -> None:
+        """``value`` None: a tombstone."""
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    key=key.encode(),
+                    value=value,
+                    headers={name: text.encode() for name, text in headers.items()},
+                    on_delivery=self._told,
+                )
+                return
+            except BufferError:  # as many as it holds wait for the brokers
+                self._producer.poll(0.1)
+
+    def flush(self) -> None:
+        left = self._producer.flush(_FLUSH_S)
+        if self._error is not None or left:
+            raise click.ClickException(
+                f"Kafka has not taken everything: {self._error or f'{left} messages wait'}"
+            )
+
+    def _told(self, error: object, _: object) -> None:
+        self._error = self._error or error
+
+
+@click.command("relay", cls=ReadCommand)
+@click.argument("catalog", type=CATALOG)
+@click.option("--kafka", required=True, metavar="HOST:PORT,…", help="The brokers to begin with.")
+@click.option("--topic", required=True, help="The topic to write to.")
+@click.option(
+    "--position",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file that holds the revision up to which everything was written.",
+)
+@click.option("--prefix", default="", help="Only documents whose keys begin with this.")
+@click.option(
+    "--after", type=REVISION, metavar="N", help="Without a position yet: commits above this one."
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N commits.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the Kafka client, such as security.protocol=SSL. Repeatable.",
+)
+@click.pass_obj
+def relay(
+    session: Session,
+    catalog: str,
+    kafka: str,
+    topic: str,
+    position: Path,
+    prefix: str,
+    after: int | None,
+    limit: int | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Write what commits make of documents to a topic of Kafka.
+
+    Each changed document is a message: its key, its content after the commit (none where it was
+    deleted), and headers for catalog, revision, commit_id and author. They come in order within a
+    partition, and at least once. Without a position and --after, the documents that there are come
+    first.
+    """
+    writer = TopicWriter(_producer(kafka, settings), topic)
+    of = session.gateway.catalog(catalog)
+    begun = _read_position(position)
+    if begun is None:
+        begun = after
+    with (
+        of.changes(begun, initial=begun is None, prefix=prefix, include=["value"]) as feed,
+        session.output.ended_from_outside(feed.close),
+    ):
+        if begun is None:
+            count = 0
+            for document in feed.documents:
+                headers = {"catalog": catalog, "revision": str(document.revision)}
+                writer.write(document.key, _encode(document.value), headers)
+                count += 1
+            writer.flush()
+            _save(position, feed.position)
+            session.output.message(f"{count} documents at revision {feed.position}")
+        session.output.message(f"following {catalog!r} after revision {feed.position}")
+        _follow(of, feed, writer, limit, prefix, lambda revision: _save(position, revision))
+
+
+def _follow(
+    of: Catalog,
+    feed: Iterator[Commit],
+    writer: TopicWriter,
+    limit: int | None,
+    prefix: str,
+    save: Callable[[int], None],
+) -> None:
+    left = limit
+    while left is None or left > 0:
+        commit = next(feed, None)
+        if commit is None:
+            return
+        for change in commit.changes:
+            if change.key is not None and change.key.startswith(prefix):
+                headers = {
+                    "catalog": of.name,
+                    "revision": str(commit.revision),
+                    "commit_id": commit.commit_id,
+                    "author": commit.author,
+                }
+                writer.write(change.key, _value(of, commit, change), headers)
+        writer.flush()
+        save(commit.revision)
+        left = None if left is None else left - 1
+
+
+def _value(of: Catalog, commit: Commit, change: Change) -> bytes | None:
+    if "value" in change.withheld and change.key is not None:
+        return _encode(of.get(change.key, revision=commit.revision).value)
+    return None if isinstance(change.value, Absent) else _encode(change.value)
+
+
+def _producer(brokers: str, settings: tuple[str, ...]) -> _Producer:
+    try:
+        from confluent_kafka import KafkaException, Producer
+    except ModuleNotFoundError as error:
+        raise click.ClickException(_INSTALL) from error
+    chosen = dict(each.partition("=")[::2] for each in settings)
+    given = {"acks": "all", **chosen, "bootstrap.servers": brokers, "enable.idempotence": True}
+    try:
+        return cast(_Producer, Producer(given))
+    except KafkaException as error:
+        raise click.UsageError(f"the Kafka client can't be made: {error}") from error
+
+
+def _read_position(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except FileNotFoundError:
+        return None
+    if not text.isdecimal():
+        raise click.UsageError(f"--position: {path} holds no revision")
+    return int(text)
+
+
+def _save(path: Path, revision: int) -> None:
+    """Whole or not at all, also where the machine stops."""
+    made = path.with_name(f"{path.name}.new")
+    with made.open("w") as file:
+        file.write(f"{revision}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    made.replace(path)
+    with suppress(OSError):  # where a folder can't be synced
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,145 @@
+"""`gateway relay` writes each commit to a topic, in order and at least once.
+
+On the mock cluster of librdkafka, which speaks the protocol: no broker can be installed here.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patching.client import Catalog, Gateway
+from tests.commandline.conftest import Commands, Ran
+from tests.patience import WAIT_S
+
+kafka = pytest.importorskip("confluent_kafka", reason="the extra 'kafka' isn't installed")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    """Its mock brokers live as long as it does."""
+    return kafka.Producer(
+        {"test.mock.num.brokers": 1, "bootstrap.servers": "none:1", "log_level": 0}
+    )
+
+
+class Topic:
+    """A topic of its own, and the position up to which ``relay`` has written it."""
+
+    def __init__(self, cluster: Any, run: Commands, catalog: str, position: Path) -> None:
+        found = cluster.list_topics(timeout=WAIT_S).brokers.values()
+        self.brokers = ",".join(f"{each.host}:{each.port}" for each in found)
+        self.name = uuid.uuid4().hex
+        self.position = position
+        self._run = run
+        self._catalog = catalog
+
+    def relay(self, *options: str, code: int = 0) -> Ran:
+        named = ("--kafka", self.brokers, "--topic", self.name, "--position", str(self.position))
+        return self._run(
+            "relay", self._catalog, *named, "--set", "log_level=0", *options, code=code
+        )
+
+    def messages(self, count: int) -> list[tuple[str, Any, int]]:
+        """The first so many: key, value (None: a tombstone) and revision."""
+        group = {"group.id": "tests", "enable.auto.commit": False, "log_level": 0}
+        consumer = kafka.Consumer({"bootstrap.servers": self.brokers, **group})
+        partitions = consumer.list_topics(self.name, timeout=WAIT_S).topics[self.name].partitions
+        consumer.assign([kafka.TopicPartition(self.name, each, 0) for each in partitions])
+        found: list[tuple[str, Any, int]] = []
+        while len(found) < count:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, f"{len(found)} of {count}"
+            if message.error() is None:
+                value = None if message.value() is None else json.loads(message.value())
+                revision = int(dict(message.headers())["revision"])
+                found.append((message.key().decode(), value, revision))
+        consumer.close()
+        return found
+
+    def by_revision(self, count: int) -> list[tuple[str, Any, int]]:
+        return sorted(self.messages(count), key=lambda each: each[2])
+
+
+@pytest.fixture
+def topic(cluster: Any, run: Commands, catalog: str, tmp_path: Path) -> Topic:
+    return Topic(cluster, run, catalog, tmp_path / "position")
+
+
+@pytest.fixture
+def written(run: Commands, catalog: str) -> Iterator[Catalog]:
+    """By three commits: k0, k1 and k2."""
+    with Gateway(run.url) as client:
+        made = client.catalog(catalog)
+        for number in range(3):
+            made.put(f"k{number}", {"n": number})
+        yield made
+
+
+def test_each_commit_is_what_it_makes_of_documents(written: Catalog, topic: Topic) -> None:
+    written.put("k0", {"n": 9})
+    topic.relay("--after", "2", "--limit", "2")
+    assert topic.position.read_text() == "4\n"
+    written.delete("k1")
+    topic.relay("--limit", "1")
+    assert topic.by_revision(3) == [("k2", {"n": 2}, 3), ("k0", {"n": 9}, 4), ("k1", None, 5)]
+
+
+def test_without_a_position_the_documents_come_first(written: Catalog, topic: Topic) -> None:
+    done = threading.Event()
+
+    def write_behind() -> None:
+        """Once the documents are written."""
+        while not topic.position.exists() and not done.wait(0.05):
+            pass
+        written.put("k9", 1)
+
+    writing = threading.Thread(target=write_behind)
+    writing.start()
+    topic.relay("--limit", "1")
+    done.set()
+    writing.join()
+    documents = [(f"k{number}", {"n": number}, number + 1) for number in range(3)]
+    assert topic.by_revision(4) == [*documents, ("k9", 1, 4)]
+
+
+def test_a_commit_whose_position_got_lost_comes_again(written: Catalog, topic: Topic) -> None:
+    for number in range(4):
+        written.put("k", number)
+    topic.relay("--after", "3", "--limit", "4")
+    topic.position.write_text("5\n")  # it died before it wrote the rest
+    topic.relay("--limit", "2")
+    assert [revision for _, _, revision in topic.messages(6)] == [4, 5, 6, 7, 6, 7]
+
+
+def test_a_prefix_selects(written: Catalog, topic: Topic) -> None:
+    written.put("other", 1)
+    topic.relay("--prefix", "k", "--after", "0", "--limit", "3")
+    assert [key for key, _, _ in topic.by_revision(3)] == ["k0", "k1", "k2"]
+
+
+def test_what_was_compacted_ends_it(written: Catalog, topic: Topic) -> None:
+    written.compact(3)
+    topic.position.write_text("1\n")
+    topic.relay(code=3)
+    assert topic.position.read_text() == "1\n"
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1"])
+def test_a_position_is_a_revision(topic: Topic, text: str) -> None:
+    topic.position.write_text(text)
+    assert "holds no revision" in topic.relay(code=2).stderr
+
+
+def test_brokers_that_are_away_end_it_and_move_nothing(written: Catalog, topic: Topic) -> None:
+    topic.brokers = "127.0.0.1:1"
+    options = ("--after", f"{written.read().revision - 1}", "--limit", "1")
+    refused = topic.relay(*options, "--set", "message.timeout.ms=300", code=1)
+    assert "Kafka has not taken everything" in refused.stderr
+    assert not topic.position.exists()
