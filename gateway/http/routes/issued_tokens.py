@@ -18,9 +18,9 @@ from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.members import refuse_member
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
-from gateway.http.wire.shapes import rfc3339
 from gateway.limits import RequestLimits
 from gateway.service import GatewayService
+from patching.values import rfc3339
 
 _LIFETIME_S_MAX: Final = 36_500 * 86_400
 _GRANTS_MAX: Final = 100
