@@ -32,7 +32,7 @@ from gateway.service import GatewayService
 from gateway.settings import Settings
 from gateway.store.contract import TokenStore
 from gateway.store.mongodb import connect
-from gateway.tokens.issued import Tokens
+from gateway.tokens.issued import ServedTokens, Tokens
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ def create_application(settings: Settings) -> ServedApp:
         watched.exposition,
         limits.admission,
         principal_limits(settings),
+        ServedTokens(Tokens(store.tokens())),
     )
     _deliver(app, gateway)
     return app

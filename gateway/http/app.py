@@ -28,6 +28,7 @@ from gateway.http.routes.catalogs import WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
 from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
 from gateway.http.routes.history import HistoryRoutes
+from gateway.http.routes.issued_tokens import TokenIssuer, TokenRoutes
 from gateway.http.routes.listing import ListingRoutes
 from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
@@ -180,13 +181,14 @@ def create_app(
     exposition: Callable[[], bytes] = nothing_measured,
     admission: AdmissionLimits = DEFAULT_ADMISSION,
     principal_limits: PrincipalLimits | None = None,
+    tokens: TokenIssuer | None = None,
 ) -> GatewayFlask:
     """The service over ``gateway``; a WSGI application that needs nothing else.
 
     ``authenticate`` tells whom a request is from; None: access control is off.
     ``observers`` are told of each request; ``exposition`` is what ``/metrics`` answers.
     ``admission`` is what it takes on at a time; ``principal_limits`` what each principal may ask
-    for, None: as much as it likes.
+    for, None: as much as it likes. ``tokens`` are made and revoked over HTTP.
     """
     app = GatewayFlask("gateway", static_folder=None)
     # OPTIONS is answered where there is more to say than Allow: at documents.
@@ -211,6 +213,7 @@ def create_app(
         return app.doors.let_out(this_request(), answer)
 
     _register_routes(app, gateway, limits, exposition)
+    TokenRoutes(gateway, limits, tokens).register(app)
     app.index_routes()
     app.register_error_handler(Exception, _answer_error)
     admitting = Admission(app.wsgi_app, admission, gateway.memory)

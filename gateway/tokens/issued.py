@@ -24,7 +24,8 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -163,6 +164,33 @@ class Tokens:
             while len(remembered) > _REMEMBERED_MAX:
                 remembered.popitem(last=False)
         return seen
+
+
+class ServedTokens:
+    """Tokens as they are issued, listed and revoked over HTTP. Raises StoreUnavailable."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken:
+        with _as_unavailable():
+            return self._tokens.issue(name, grants, lifetime_s)
+
+    def all(self) -> Sequence[StoredToken]:
+        with _as_unavailable():
+            return self._tokens.all()
+
+    def revoke(self, token_id: str) -> StoredToken | None:
+        with _as_unavailable():
+            return self._tokens.revoke(token_id)
+
+
+@contextmanager
+def _as_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnreachable as error:
+        raise StoreUnavailable("the database can't be reached") from error
 
 
 class _Query:

@@ -62,6 +62,9 @@ CALLS: dict[tuple[str, str], Call] = {
     ("let_go", "DELETE"): Call("{c}/owners/k"),
     ("list_losses", "GET"): Call("{c}/owners?lost_by=x"),
     ("read_principal", "GET"): Call("/v1/principal"),
+    ("create_token", "POST"): Call("/v1/tokens", {"name": "x", "grants": ["read:*"]}),
+    ("list_tokens", "GET"): Call("/v1/tokens"),
+    ("revoke_token", "DELETE"): Call("/v1/tokens/0123456789abcdef"),
     ("list_catalogs", "GET"): Call("/v1/catalogs"),
     ("read_catalog", "GET"): Call("{c}"),
     ("put_catalog", "PUT"): Call("{c}", {}),
@@ -150,6 +153,9 @@ def test_a_caller_is_let_in_where_its_role_says_so(
         elif who == "stranger":
             problem(answer, 401, "unauthenticated")
             assert answer.headers["WWW-Authenticate"] == 'Bearer realm="metadata-gateway"', where
+        elif need is Need.EVERYTHING:
+            content = problem(answer, 403, "forbidden")
+            assert (content["role"], content["catalog"]) == ("admin", "*"), where
         elif isinstance(need, Role) and (held is None or held < need):
             content = problem(answer, 403, "forbidden")
             assert (content["role"], content["catalog"]) == (need.name.lower(), catalog), where

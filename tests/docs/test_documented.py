@@ -61,7 +61,12 @@ def _shown(endpoint: str, method: str) -> str:
     need = need_of(endpoint, method)
     if isinstance(need, Role):
         return need.name.lower()
-    return {Need.NOTHING: "–", Need.TOKEN: "token", None: ""}[need]
+    return {
+        Need.NOTHING: "–",
+        Need.TOKEN: "token",
+        Need.EVERYTHING: "admin of every catalog",
+        None: "",
+    }[need]
 
 
 def codes() -> tuple[Rows, Rows]:

@@ -82,6 +82,8 @@ def _action(given: Object) -> Object:
         action["value"] = {"note": given.get("value")}
     elif "value" in known:
         action["value"] = given.get("value")
+    if "pointers" in known:
+        action["pointers"] = [one_of(("/name", ""), given)]
     if "attributes" in known and "attributes" in given:
         action["attributes"] = _attributes(given["attributes"])
     return action

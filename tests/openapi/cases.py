@@ -73,6 +73,7 @@ class Given:
 
     made: str
     pins: tuple[str, ...]
+    tokens: tuple[str, ...]
     uploads: dict[str, tuple[str, ...]]
 
 
@@ -93,6 +94,10 @@ def prepare(url: str) -> Given:
     return Given(
         datetime.now(UTC).isoformat(),
         tuple(_send(pins, "POST", {"seconds": 600})["pin"] for _ in range(_PINS)),
+        tuple(
+            _send(f"{url}/v1/tokens", "POST", {"name": "x", "grants": ["read:x"]})["id"]
+            for _ in range(_PINS)
+        ),
         {
             operation: tuple(_upload(url, f"{operation} {index}") for index in range(_UPLOADS))
             for operation in ("read_upload", "drop_upload", "put_part", "commit_upload")
@@ -152,6 +157,8 @@ def _choose_names(case: Case[Any], operation: str, given: Given) -> None:
     if "subscription" in names:
         dropped = one_of(_DROPPED, names)
         names["subscription"] = dropped if operation.startswith("delete") else _SUBSCRIPTION
+    if "token_id" in names:
+        names["token_id"] = one_of(given.tokens, names)
     if "upload" in names:
         names["upload"] = one_of(given.uploads[operation], names)
     if "catalog" in names:

@@ -25,7 +25,8 @@ from gateway.limits import ServiceLimits
 from gateway.model import Action
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from tests.memory_store import MemoryStore
+from gateway.tokens.issued import ServedTokens, Tokens
+from tests.memory_store import MemoryStore, MemoryTokens
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import (
     Object,
@@ -52,7 +53,8 @@ _CONSOLE_PATHS = {"/", "/console", "/console/{name}"}
 
 @pytest.fixture(scope="module")
 def app() -> Flask:
-    return create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    return create_app(gateway, tokens=ServedTokens(Tokens(MemoryTokens())))
 
 
 def test_the_file_is_valid_openapi() -> None:
@@ -205,7 +207,8 @@ def _make_document(client: FlaskClient) -> dict[str, str]:
     client.put(
         f"/v1/catalogs/{catalog}/subscriptions/search", json={"to": "https://search.example.com/in"}
     )
-    return {"pin": pin, "upload": upload}
+    token = _json(client.post("/v1/tokens", json={"name": "x", "grants": ["read:x"]}))["id"]
+    return {"pin": pin, "upload": upload, "token_id": token}
 
 
 def _json(answer: TestResponse) -> Any:

@@ -172,6 +172,7 @@ def _fields(context: Context, status: int) -> dict[str, Any]:
     names = context.names
     # As they were understood, or as they were sent where they can't be.
     fields |= {name: _decoded(names[name]) for name in ("catalog", "key") if name in names}
+    fields |= {name: names[name] for name in ("token", "issued_to") if name in names}
     if context.problem is not None:
         fields["code"] = context.problem
     if context.decided is not None:

@@ -123,7 +123,10 @@ class Authorization:
         if need is Need.TOKEN:
             context.recheck = self._recheck(context, None, "")
             return
-        catalog = catalog_name(context.names["catalog"], self._limits)
+        if need is Need.EVERYTHING:
+            need, catalog = Role.ADMIN, EVERY_CATALOG
+        else:
+            catalog = catalog_name(context.names["catalog"], self._limits)
         if not principal.may(need, catalog):
             self._slow_down(principal)
             raise forbidden(principal, need, catalog, "the request")
@@ -210,11 +213,16 @@ def _is_loopback(host: str) -> bool:
         return named[1] == "localhost"
 
 
+# Only a pattern of all names matches it.
+EVERY_CATALOG: Final = "*"
+
+
 class Need(Enum):
     """A requirement that isn't a role in one catalog."""
 
     NOTHING = "open to everybody"
     TOKEN = "any principal"
+    EVERYTHING = "admin of every catalog"
 
 
 READ, WRITE, ADMIN = Role.READ, Role.WRITE, Role.ADMIN
@@ -246,6 +254,9 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "let_go": {"DELETE": WRITE},
     "list_losses": {"GET": READ},
     "read_principal": {"GET": Need.TOKEN},  # who asks
+    "create_token": {"POST": Need.EVERYTHING},
+    "list_tokens": {"GET": Need.EVERYTHING},
+    "revoke_token": {"DELETE": Need.EVERYTHING},
     # Catalogs
     "list_catalogs": {"GET": Need.TOKEN},  # of those that the principal may read
     "read_catalog": {"GET": READ},

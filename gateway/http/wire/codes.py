@@ -86,6 +86,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "revision_not_found": ProblemKind(404, "No such revision"),
     "outcome_not_found": ProblemKind(404, "Nothing decided under this idempotency key"),
     "pin_not_found": ProblemKind(404, "No such pin"),
+    "token_not_found": ProblemKind(404, "No such token"),
     "upload_not_found": ProblemKind(404, "No such upload"),
     "subscription_not_found": ProblemKind(404, "No such subscription"),
     "revision_compacted": ProblemKind(410, "Revision compacted"),

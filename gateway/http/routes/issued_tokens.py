@@ -1,0 +1,152 @@
+"""`/v1/tokens`: tokens made, listed and revoked by who is admin of every catalog.
+
+A token is told once, when it is made. Neither it nor its secret is in any log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from gateway.access.principal import Grant, checked_name, parse_grant
+from gateway.decide.strict import Exact, strict, whole
+from gateway.http.context import this_request
+from gateway.http.door.admission import take_members
+from gateway.http.routes import Routes, route
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import refuse_conditions
+from gateway.http.wire.members import refuse_member
+from gateway.http.wire.query import NO_PARAMETERS, parameters
+from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
+from gateway.limits import RequestLimits
+from gateway.service import GatewayService
+from patching.values import rfc3339
+
+_LIFETIME_S_MAX: Final = 36_500 * 86_400
+_GRANTS_MAX: Final = 100
+TOKEN_REQUEST: Final = strict(
+    name=Exact(str, "it must be a text", required=True),
+    grants=Exact(
+        list,
+        f"it must be a list of 1 to {_GRANTS_MAX} texts",
+        lambda items: 0 < len(items) <= _GRANTS_MAX and all(isinstance(e, str) for e in items),
+        required=True,
+    ),
+    expires_in_s=whole(1, _LIFETIME_S_MAX),
+)
+_NO_STORE: Final = ("Cache-Control", "no-store")
+
+
+class TokenState(Protocol):
+    """A token without its secret."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def grants(self) -> tuple[str, ...]: ...
+    @property
+    def created_us(self) -> int: ...
+    @property
+    def expires_us(self) -> int | None: ...
+    @property
+    def revoked_us(self) -> int | None: ...
+
+
+class NewToken(Protocol):
+    """``text`` is what its holder sends."""
+
+    @property
+    def stored(self) -> TokenState: ...
+    @property
+    def text(self) -> str: ...
+
+
+class TokenIssuer(Protocol):
+    """Raises StoreUnavailable. See ``gateway.tokens.issued.ServedTokens``."""
+
+    def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> NewToken: ...
+
+    def all(self) -> Sequence[TokenState]: ...
+
+    def revoke(self, token_id: str) -> TokenState | None: ...
+
+
+class TokenRoutes(Routes):
+    def __init__(
+        self, gateway: GatewayService, limits: RequestLimits, issuer: TokenIssuer | None
+    ) -> None:
+        """``issuer`` None: there is no database of tokens."""
+        super().__init__(gateway, limits)
+        self._issuer = issuer
+
+    @route("POST", "/v1/tokens", "create_token")
+    def create(self) -> Answer:
+        """A new token, which is told in this answer alone."""
+        context = this_request()
+        parameters(context.environ, NO_PARAMETERS)
+        asked = take_members(context, self._limits, TOKEN_REQUEST)
+        name, grants = _named(asked["name"]), _granted(asked["grants"])
+        issued = self._tokens().issue(name, grants, asked["expires_in_s"])
+        _audit(issued.stored)
+        content = {**_shape(issued.stored), "token": issued.text}
+        return body_answer(encode(content), [_NO_STORE], 201)
+
+    @route("GET", "/v1/tokens", "list_tokens")
+    def page(self) -> Answer:
+        """All tokens without their secrets, the oldest first; also revoked and expired ones."""
+        context = this_request()
+        refuse_conditions(context.environ)
+        parameters(context.environ, NO_PARAMETERS)
+        tokens = self._tokens().all()
+        return body_answer(encode({"tokens": [_shape(each) for each in tokens]}), [_NO_STORE])
+
+    @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
+    def revoke(self, token_id: str) -> Answer:
+        """Within five seconds it lets nobody in any more; a revoked one stays so."""
+        revoked = self._tokens().revoke(token_id)
+        if revoked is None:
+            # What was sent may be a token by mistake, and isn't repeated.
+            raise RequestRefused("token_not_found", "there is no token with this id")
+        _audit(revoked)
+        return empty_answer([])
+
+    def _tokens(self) -> TokenIssuer:
+        if self._issuer is None:
+            raise RequestRefused("token_not_found", "this gateway issues no tokens")
+        return self._issuer
+
+
+def _named(name: str) -> str:
+    try:
+        return checked_name(name)
+    except ValueError as error:
+        refuse_member("/name", str(error))
+
+
+def _granted(texts: Sequence[str]) -> list[Grant]:
+    grants = []
+    for index, text in enumerate(texts):
+        try:
+            grants.append(parse_grant(text))
+        except ValueError as error:
+            refuse_member(f"/grants/{index}", str(error))
+    return grants
+
+
+def _audit(token: TokenState) -> None:
+    """Have the audit line say which one, and whose: neither is secret."""
+    context = this_request()
+    context.names = {**context.names, "token": token.id, "issued_to": token.name}
+
+
+def _shape(token: TokenState) -> dict[str, Any]:
+    return {
+        "id": token.id,
+        "name": token.name,
+        "grants": token.grants,
+        "created": rfc3339(token.created_us),
+        "expires": None if token.expires_us is None else rfc3339(token.expires_us),
+        "revoked": None if token.revoked_us is None else rfc3339(token.revoked_us),
+    }
