@@ -1,0 +1,147 @@
+"""The tools as a server of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial, wraps
+from importlib.metadata import version
+from typing import Any, Final
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError
+from mcp.server.mcpserver.tools.base import Tool
+from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+
+from gateway.mcp.tools import AgentTools, Refused
+from patching.client import Change, ClientError, Gateway
+
+_READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+# A change names what it was made for, and history keeps what was: nothing is destroyed by it.
+_CHANGES: Final = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+_STATES: Final = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+_URI: Final = "metadata://{catalog}/{+key}"
+_AGAIN_S: Final = 1.0
+
+
+def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ()) -> MCPServer[Any]:
+    """``watched``: the catalogs of whose documents clients are told when they change."""
+    bus = InMemorySubscriptionBus()
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
+        watchers = [Watcher(gateway, each, tools.scope.prefix) for each in watched]
+        async with anyio.create_task_group() as tasks:
+            for each in watchers:
+                tasks.start_soon(each.run, bus)
+            yield
+            for each in watchers:
+                each.stop()
+            tasks.cancel_scope.cancel()
+
+    server: MCPServer[Any] = MCPServer(
+        "metadata-gateway",
+        title="Metadata gateway",
+        version=version("metadata-gateway"),
+        tools=_tools(tools),
+        lifespan=lifespan,
+        subscriptions=bus,
+    )
+
+    @server.resource(_URI, name="document", mime_type="application/json")
+    async def document(catalog: str, key: str) -> str:
+        """A document of a catalog."""
+        try:
+            read = partial(tools.read, catalog, key)
+            return json.dumps(await anyio.to_thread.run_sync(read), ensure_ascii=False)
+        except Refused as refused:
+            raise ResourceError(str(refused)) from refused
+
+    return server
+
+
+def _tools(tools: AgentTools) -> list[Tool]:
+    found = [
+        _tool(tools.find, _READS),
+        _tool(tools.read, _READS),
+        _tool(tools.history, _READS),
+        _tool(tools.preview, _READS),
+    ]
+    if not tools.scope.read_only:
+        found += [
+            _tool(tools.change, _CHANGES),
+            _tool(tools.apply, _STATES),
+            _tool(tools.undo, _CHANGES),
+        ]
+    return found
+
+
+def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
+    """A tool of which an argument that it doesn't know is an error."""
+
+    @wraps(call)
+    async def called(**arguments: Any) -> CallToolResult:
+        try:
+            result, refused = await anyio.to_thread.run_sync(partial(call, **arguments)), False
+        except Refused as error:
+            result, refused = error.result, True
+        text = TextContent(text=json.dumps(result, ensure_ascii=False))
+        return CallToolResult(content=[text], structured_content=result, is_error=refused)
+
+    text = " ".join((call.__doc__ or "").replace("``", "'").split())
+    made = Tool.from_function(
+        called, call.__name__, description=text, annotations=hints, structured_output=False
+    )
+    arguments = made.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    made.parameters["additionalProperties"] = False
+    return made
+
+
+class Watcher:
+    """Tells clients of each document of a catalog that changed."""
+
+    def __init__(self, gateway: Gateway, catalog: str, prefix: str) -> None:
+        self._gateway = gateway
+        self._catalog = catalog
+        self._prefix = prefix
+        self._is_stopped = threading.Event()
+        self._feed: Any = None
+        self._position: int | None = None
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        if self._feed is not None:
+            self._feed.close()
+
+    async def run(self, bus: InMemorySubscriptionBus) -> None:
+        await anyio.to_thread.run_sync(self._follow, bus, abandon_on_cancel=True)
+
+    def _follow(self, bus: InMemorySubscriptionBus) -> None:
+        while not self._is_stopped.is_set():
+            with suppress(ClientError):
+                catalog = self._gateway.catalog(self._catalog)
+                after = (
+                    catalog.settings.get().revision if self._position is None else self._position
+                )
+                self._feed = catalog.changes(after, prefix=self._prefix)
+                with self._feed:
+                    for commit in self._feed:
+                        self._position = commit.revision
+                        for change in commit.changes:
+                            anyio.from_thread.run(bus.publish, ResourceUpdated(self._uri(change)))
+            self._is_stopped.wait(_AGAIN_S)
+
+    def _uri(self, change: Change) -> str:
+        return f"metadata://{self._catalog}/{change.key or ''}"

@@ -1,0 +1,416 @@
+"""What an agent can do with documents: find, read, preview, change, apply, undo, see what happened.
+
+Each tool is a call or two of `patching.client` with a result that is bounded in bytes. Whatever the
+gateway refuses comes with the document as it is, so that the next try can be right. Contents of
+documents are data of others; each result names the members that hold any (``untrusted``).
+
+An agent can't overwrite what it hasn't seen: a change needs the token of what was read, or a
+`test`. Its commits name it, and it undoes only those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from patching import ABSENT, InvalidPatch, parse_extended, split_pointer
+from patching.client import Catalog as ClientCatalog
+from patching.client import ClientError, Commit, Conflict, Document, Gateway, NotFound, RequestError
+from patching.client.errors import PreconditionFailed, Problem
+from patching.client.results import Written
+from patching.client.terms import WriteTerms
+from patching.extended import is_conditional
+from patching.pointers import find as found_at
+from patching.values import encoded_bytes
+
+RESULT_BYTES_MAX: Final = 48 * 1024
+_KEYS_MAX: Final = 500
+_COMMITS_MAX: Final = 50
+_MEMBERS_MAX: Final = 200
+_NAME: Final = re.compile(r"[\w.@:/+ -]{1,100}", re.ASCII).fullmatch
+_MARK: Final = "[agent"
+
+Result = dict[str, Any]
+
+
+class Refused(Exception):
+    """A tool did nothing; ``result`` says why."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result["detail"])
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Who acts: what its commits say. Raises ValueError for a name that a message can't hold."""
+
+    name: str
+    model: str | None = None
+    conversation: str | None = None
+
+    def __post_init__(self) -> None:
+        for each in (self.name, self.model, self.conversation):
+            if each is not None and not _NAME(each):
+                raise ValueError(f"not a name of up to 100 letters, digits and .@:/+_-: {each!r}")
+
+    @property
+    def mark(self) -> str:
+        """What the messages of all its commits begin with."""
+        return f"{_MARK} {self.name}"
+
+    def message(self, why: str) -> str:
+        more = [f"model {self.model}"] if self.model else []
+        more += [f"conversation {self.conversation}"] if self.conversation else []
+        return "; ".join([self.mark, *more]) + f"] {why}".rstrip()
+
+    def made(self, commit: Commit) -> bool:
+        message = commit.message or ""
+        return message.startswith((f"{self.mark}]", f"{self.mark};"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """``prefix``: of the keys that it may see and change. ``dry_run_only``: changes are only
+    tried."""
+
+    prefix: str = ""
+    read_only: bool = False
+    dry_run_only: bool = False
+
+    def require(self, key: str) -> None:
+        if not key.startswith(self.prefix):
+            detail = f"only documents whose keys begin with {self.prefix!r} are open to this server"
+            raise Refused({"code": "out_of_scope", "detail": detail, "applied": "no"})
+
+
+class AgentTools:
+    """Thread-safe, as its ``gateway`` is. Every tool raises Refused."""
+
+    def __init__(self, gateway: Gateway, agent: Agent, scope: Scope) -> None:
+        self._gateway = gateway
+        self.agent = agent
+        self.scope = scope
+
+    def find(
+        self, catalog: str, prefix: str = "", contains: str = "", after: str = "", limit: int = 100
+    ) -> Result:
+        """The keys behind ``after``, in order; without ``contains``, those in deeper folders as
+        their folders. ``next`` is the ``after`` of the next page."""
+        prefix = prefix or self.scope.prefix
+        self.scope.require(prefix)
+        limit = _within("limit", limit, 1, _KEYS_MAX)
+        query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", limit)]
+        query += [("prefix", prefix)] if prefix else []
+        query += [("contains", contains)] if contains else [("delimiter", "/")]
+        query += [("after", after)] if after else []
+        page = _answered(lambda: self._catalog(catalog)._ask("/documents", query))
+        following = page["next"]
+        return _bounded(
+            {
+                "keys": [each["key"] for each in page["documents"]],
+                "folders": page.get("folders", []),
+                "revision": page["revision"],
+                "next": None if following is None else following["after"],
+                "untrusted": ["/keys", "/folders"],
+            },
+            "ask for fewer with 'limit'",
+        )
+
+    def read(
+        self, catalog: str, key: str, pointer: str = "", revision: int | None = None
+    ) -> Result:
+        """The value at ``pointer``, the token of the document, and who owns what there. Of a value
+        that is too large, the sizes of its members are told."""
+        self.scope.require(key)
+        tokens = _tokens(pointer)
+        documents = self._catalog(catalog)
+        document = _answered(lambda: documents.get(key, revision=revision))
+        value = found_at(document.value, tokens)
+        if value is ABSENT:
+            detail = f"there is nothing at {pointer!r}"
+            raise Refused({"code": "path_missing", "detail": detail, **_shown(document)})
+        owners = _answered(lambda: documents.owners(key, revision=revision))
+        within = [
+            {"pointer": leaf.pointer, "owners": [each.manager for each in leaf.owners]}
+            for leaf in owners
+            if leaf.pointer == pointer or leaf.pointer.startswith(pointer + "/")
+        ]
+        return {
+            **_value(value, pointer),
+            "token": document.etag,
+            "revision": document.catalog_revision,
+            "owners": within[:_MEMBERS_MAX],
+            "owners_left_out": max(0, len(within) - _MEMBERS_MAX),
+        }
+
+    def preview(
+        self, catalog: str, key: str, operations: Sequence[Mapping[str, Any]], token: str = ""
+    ) -> Result:
+        """What ``change`` would do: the effective patch, and whom it takes fields from."""
+        written = self._patched(catalog, key, operations, token, dry_run=True)
+        return self._told(written)
+
+    def change(
+        self,
+        catalog: str,
+        key: str,
+        operations: Sequence[Mapping[str, Any]],
+        token: str = "",
+        why: str = "",
+        call_id: str = "",
+    ) -> Result:
+        """Apply ``operations`` (JSON Patch, or extended ones). ``token`` of what was read, or a
+        `test` among them, is required. Sent again with the same ``call_id``, it is done once."""
+        if not token and not is_conditional(_parsed(operations)):
+            detail = "send the token of what you read, or a 'test' operation of what you saw"
+            raise Refused({"code": "precondition_required", "detail": detail, "applied": "no"})
+        dry_run = self.scope.dry_run_only
+        written = self._patched(
+            catalog, key, operations, token, why=why, call_id=call_id, dry_run=dry_run
+        )
+        return self._told(written)
+
+    def apply(
+        self,
+        catalog: str,
+        key: str,
+        wanted: Mapping[str, Any],
+        why: str = "",
+        skip_what_others_own: bool = False,
+    ) -> Result:
+        """State what the agent wants of a document, as a manager of its own name: it owns these
+        fields then, and what others own is kept."""
+        self._require_writable(key)
+        terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
+        written = self._written(
+            catalog,
+            key,
+            lambda: self._catalog(catalog).apply(
+                key,
+                wanted,
+                manager=self.agent.name,
+                conflict="skip" if skip_what_others_own else "refuse",
+                **terms,
+            ),
+        )
+        told = self._told(written)
+        told["skipped"] = [leaf.pointer for leaf in written.skipped]
+        return told
+
+    def undo(self, catalog: str, revision: int, why: str = "") -> Result:
+        """Undo a commit that this agent made; what others changed since is kept."""
+        if self.scope.read_only:
+            raise Refused(_READ_ONLY)
+        documents = self._catalog(catalog)
+        commit = _answered(lambda: documents.commit(revision))
+        if not self.agent.made(commit):
+            detail = f"revision {revision} isn't a commit of agent {self.agent.name!r}"
+            raise Refused({"code": "not_yours", "detail": detail, "applied": "no"})
+        for change in commit.changes:
+            self.scope.require(change.key or "")
+        terms = self._terms(why or f"undo {revision}", "", dry_run=self.scope.dry_run_only)
+        reverted = _answered(lambda: documents.revert(revision, **terms))
+        return {
+            "changed": reverted.changed,
+            "dry_run": self.scope.dry_run_only,
+            "revision": reverted.revision,
+        }
+
+    def history(self, catalog: str, key: str = "", after: int = 0, limit: int = 20) -> Result:
+        """Commits above revision ``after``, oldest first. ``next`` is the ``after`` of more."""
+        limit = _within("limit", limit, 1, _COMMITS_MAX)
+        if key:
+            self.scope.require(key)
+        commits = self._catalog(catalog).commits(after=after, key=key or None, page_size=limit)
+        page = _answered(lambda: list(islice(commits, limit + 1)))
+        shown = [self._commit(each) for each in page[:limit]]
+        while len(shown) > 1 and encoded_bytes(shown) > RESULT_BYTES_MAX:
+            shown.pop()
+        more = len(page) > len(shown)
+        return {
+            "commits": shown,
+            "next": page[len(shown) - 1].revision if more else None,
+            "untrusted": ["/commits"],
+        }
+
+    def _commit(self, commit: Commit) -> Result:
+        shown = [
+            {"key": each.key, "action": each.action, "patch": _short(each.patch)}
+            for each in commit.changes[:_MEMBERS_MAX]
+            if (each.key or "").startswith(self.scope.prefix)
+        ]
+        return {
+            "revision": commit.revision,
+            "time": commit.time.isoformat(),
+            "author": commit.author,
+            "message": commit.message,
+            "yours": self.agent.made(commit),
+            "changes": shown,
+        }
+
+    def _catalog(self, name: str) -> ClientCatalog:
+        return self._gateway.catalog(name)
+
+    def _require_writable(self, key: str) -> None:
+        if self.scope.read_only:
+            raise Refused(_READ_ONLY)
+        self.scope.require(key)
+
+    def _terms(self, why: str, call_id: str, *, dry_run: bool) -> WriteTerms:
+        terms: WriteTerms = {
+            "message": self.agent.message(why),
+            "show_refused": True,
+            "dry_run": dry_run,
+        }
+        if call_id:
+            terms["idempotency_key"] = f"{self.agent.name}/{call_id}".replace(" ", "_")
+        return terms
+
+    def _patched(
+        self,
+        catalog: str,
+        key: str,
+        operations: Sequence[Mapping[str, Any]],
+        token: str,
+        *,
+        why: str = "",
+        call_id: str = "",
+        dry_run: bool,
+    ) -> Written:
+        if dry_run:
+            self.scope.require(key)
+        else:
+            self._require_writable(key)
+        _parsed(operations)
+        terms = self._terms(why, call_id, dry_run=dry_run)
+        return self._written(
+            catalog,
+            key,
+            lambda: self._catalog(catalog).patch(
+                key, operations, if_match=token or None, rebase=bool(token), **terms
+            ),
+        )
+
+    def _written(self, catalog: str, key: str, write: Any) -> Written:
+        try:
+            written: Written = write()
+        except RequestError as error:
+            result = _refusal(error)
+            if isinstance(error, Conflict | PreconditionFailed) and "value" not in result:
+                try:
+                    result.update(_shown(self._catalog(catalog).get(key)))
+                except NotFound:
+                    result["value"] = None
+                except ClientError:
+                    pass  # the refusal says enough
+            raise Refused(result) from error
+        except (ClientError, ValueError) as error:
+            raise Refused(_refusal(error)) from error
+        return written
+
+    def _told(self, written: Written) -> Result:
+        changes = [
+            {
+                "key": each.get("key"),
+                "patch": _short(each.get("patch")),
+                "owners": _short(each.get("owners")),
+            }
+            for each in written.changes
+        ]
+        return {
+            "changed": written.changed,
+            "dry_run": written.dry_run,
+            "token": written.etag,
+            "revision": written.catalog_revision,
+            "replayed": written.replayed,
+            "changes": changes,
+            "untrusted": ["/changes"],
+        }
+
+
+_READ_ONLY: Final[Result] = {
+    "code": "read_only",
+    "detail": "this server only reads",
+    "applied": "no",
+}
+
+
+def _answered(call: Any) -> Any:
+    try:
+        return call()
+    except (ClientError, ValueError) as error:
+        raise Refused(_refusal(error)) from error
+
+
+def _refusal(error: Exception) -> Result:
+    result: Result = {"code": "invalid_argument", "detail": str(error), "applied": "no"}
+    if isinstance(error, RequestError):
+        result.update(code=error.code, detail=error.detail, applied=error.applied)
+        result["retryable"] = error.retryable
+    if isinstance(error, Problem):
+        result["problem"] = _short(error.problem)
+        if isinstance(error, Conflict | PreconditionFailed) and error.current_value is not ABSENT:
+            result.update(_value(error.current_value, ""), token=error.current_etag)
+    return result
+
+
+def _shown(document: Document) -> Result:
+    return {**_value(document.value, ""), "token": document.etag}
+
+
+def _value(value: Any, pointer: str) -> Result:
+    """``value``, or where it is too large, what of it can be asked for by pointer."""
+    size = encoded_bytes(value)
+    if size <= RESULT_BYTES_MAX:
+        return {"value": value, "untrusted": ["/value"]}
+    if isinstance(value, str):
+        cut = value[: RESULT_BYTES_MAX // 4]
+        return {"beginning": cut, "bytes": size, "untrusted": ["/beginning"]}
+    named: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    parts = {str(name): encoded_bytes(part) for name, part in islice(named, _MEMBERS_MAX)}
+    detail = f"{size} bytes are too many: read its parts, by 'pointer' {pointer + '/…'!r}"
+    return {
+        "too_large": detail,
+        "bytes_by_member": parts,
+        "members": len(value),
+        "untrusted": ["/bytes_by_member"],
+    }
+
+
+def _short(value: Any) -> Any:
+    """What is beside the point is left out where it is large."""
+    return value if encoded_bytes(value) <= RESULT_BYTES_MAX // 8 else {"left_out": "too large"}
+
+
+def _bounded(result: Result, hint: str) -> Result:
+    if len(json.dumps(result)) > RESULT_BYTES_MAX:
+        raise Refused({"code": "too_large", "detail": f"the result is too large: {hint}"})
+    return result
+
+
+def _within(name: str, given: int, least: int, most: int) -> int:
+    if not least <= given <= most:
+        detail = f"{name!r} is from {least} to {most}, not {given}"
+        raise Refused({"code": "invalid_argument", "detail": detail, "applied": "no"})
+    return given
+
+
+def _tokens(pointer: str) -> tuple[str, ...]:
+    try:
+        return split_pointer(pointer)
+    except InvalidPatch as error:
+        raise Refused({"code": error.code, "detail": str(error), "applied": "no"}) from error
+
+
+def _parsed(operations: Sequence[Mapping[str, Any]]) -> Any:
+    try:
+        return parse_extended({"patch": list(operations)})
+    except InvalidPatch as error:
+        refused: Result = {"code": error.code, "detail": str(error), "applied": "no"}
+        refused |= {"operation": error.operation, "pointer": error.pointer}
+        raise Refused(refused) from error

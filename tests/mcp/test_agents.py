@@ -1,0 +1,390 @@
+"""`gateway mcp` before a running gateway, driven by the protocol's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from gateway.mcp.server import mcp_server
+from gateway.mcp.tools import Agent as AgentName
+from gateway.mcp.tools import AgentTools, Scope
+from patching.client import Gateway
+from tests.patience import WAIT_S
+from tests.service import RunningGateway
+
+ADA = AgentName("ada", "m-1", "c-7")
+EVERYTHING = Scope()
+
+
+@pytest.fixture(scope="module")
+def running(mongodb_uri: str) -> Iterator[RunningGateway]:
+    with RunningGateway(mongodb_uri, f"test_{uuid.uuid4().hex}") as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def gateway(running: RunningGateway) -> Iterator[Gateway]:
+    with Gateway(running.url) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def catalog(gateway: Gateway) -> Any:
+    catalog = gateway.catalog(f"c-{uuid.uuid4().hex[:8]}")
+    catalog.put("tables/orders", {"rows": 1, "owner": "ann", "tags": ["a"]})
+    catalog.put("tables/people", {"rows": 2})
+    catalog.put("secret", {"pin": 1})
+    return catalog
+
+
+class Answer:
+    def __init__(self, result: Any) -> None:
+        self.refused = bool(result.is_error)
+        (text,) = result.content
+        try:
+            self.value = json.loads(text.text)
+        except json.JSONDecodeError:
+            self.value = text.text
+
+    def __getitem__(self, name: str) -> Any:
+        return self.value[name]
+
+
+class Agent:
+    """`await agent("read", key="k")` calls a tool of one catalog."""
+
+    def __init__(self, client: Client, catalog: str) -> None:
+        self.client = client
+        self._catalog = catalog
+
+    async def __call__(self, tool: str, **arguments: Any) -> Answer:
+        given = {"catalog": self._catalog, **arguments}
+        return Answer(await self.client.call_tool(tool, given))
+
+
+def command(url: str, *options: str) -> StdioServerParameters:
+    arguments = ["-m", "gateway.cli", "mcp", "--url", url, *options]
+    return StdioServerParameters(command=sys.executable, args=arguments)
+
+
+def acting(
+    gateway: Gateway,
+    catalog: Any,
+    act: Callable[[Agent], Awaitable[None]],
+    name: AgentName = ADA,
+    scope: Scope = EVERYTHING,
+) -> None:
+    """By a server in this process."""
+    server = mcp_server(AgentTools(gateway, name, scope), gateway)
+
+    async def run() -> None:
+        async with asyncio.timeout(WAIT_S), Client(server) as client:
+            await act(Agent(client, catalog.name))
+
+    asyncio.run(run())
+
+
+def test_an_agent_finds_reads_previews_changes_and_undoes(
+    running: RunningGateway, catalog: Any
+) -> None:
+    async def act(agent: Agent) -> None:
+        assert (await agent("find"))["folders"] == ["tables/"]
+        found = await agent("find", prefix="tables/", limit=1)
+        assert (found["keys"], found["next"]) == (["tables/orders"], "tables/orders")
+        rest = await agent("find", prefix="tables/", after=found["next"])
+        assert rest["keys"] == ["tables/people"]
+
+        read = await agent("read", key="tables/orders")
+        assert read["value"] == {"rows": 1, "owner": "ann", "tags": ["a"]}
+        assert read["untrusted"] == ["/value"]
+        operations = [{"op": "add_to_set", "path": "/tags", "value": "pii"}]
+        planned = await agent("preview", key="tables/orders", operations=operations)
+        (change,) = planned["changes"]
+        assert (planned["dry_run"], change["patch"][0]["path"]) == (True, "/tags/1")
+        assert catalog.get("tables/orders").value["tags"] == ["a"]
+
+        changed = await agent(
+            "change",
+            key="tables/orders",
+            operations=operations,
+            token=read["token"],
+            why="found an e-mail address",
+        )
+        assert changed["changed"]
+        assert catalog.get("tables/orders").value["tags"] == ["a", "pii"]
+        commit = catalog.commit(changed["revision"])
+        assert commit.message == (
+            "[agent ada; model m-1; conversation c-7] found an e-mail address"
+        )
+        (last,) = (await agent("history", key="tables/orders", after=1))["commits"]
+        assert (last["yours"], last["revision"]) == (True, changed["revision"])
+        assert (await agent("undo", revision=changed["revision"]))["changed"]
+        assert catalog.get("tables/orders").value["tags"] == ["a"]
+        other = await agent("undo", revision=1)
+        assert (other.refused, other["code"]) == (True, "not_yours")
+
+    async def run() -> None:
+        options = ("--agent", "ada", "--model", "m-1", "--conversation", "c-7")
+        server = command(running.url, *options)
+        async with asyncio.timeout(WAIT_S), Client(server) as client:
+            await act(Agent(client, catalog.name))
+
+    asyncio.run(run())
+
+
+def test_nothing_that_was_not_seen_is_overwritten(gateway: Gateway, catalog: Any) -> None:
+    async def act(agent: Agent) -> None:
+        operations = [{"op": "replace", "path": "/rows", "value": 5}]
+        blind = await agent("change", key="tables/orders", operations=operations)
+        assert (blind.refused, blind["code"]) == (True, "precondition_required")
+
+        token = (await agent("read", key="tables/orders"))["token"]
+        catalog.patch("tables/orders", [{"op": "replace", "path": "/rows", "value": 3}])
+        late = await agent("change", key="tables/orders", operations=operations, token=token)
+        assert late.refused
+        assert late["value"]["rows"] == 3
+        again = await agent(
+            "change", key="tables/orders", operations=operations, token=late["token"]
+        )
+        assert (again["changed"], catalog.get("tables/orders").value["rows"]) == (True, 5)
+
+        tested = [{"op": "test", "path": "/rows", "value": 4}, *operations]
+        wrong = await agent("change", key="tables/orders", operations=tested)
+        assert (wrong.refused, wrong["code"]) == (True, "test_failed")
+        assert wrong["value"]["rows"] == 5
+
+    acting(gateway, catalog, act)
+
+
+def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) -> None:
+    async def act(agent: Agent) -> None:
+        operations = [
+            {"op": "defined", "path": "/rows"},
+            {"op": "increment", "path": "/rows"},
+        ]
+        call = {"key": "tables/orders", "operations": operations, "call_id": "call 1"}
+        first, second = await agent("change", **call), await agent("change", **call)
+        assert (first["replayed"], second["replayed"]) == (False, True)
+        assert catalog.get("tables/orders").value["rows"] == 2
+
+    acting(gateway, catalog, act)
+
+
+def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
+    async def act(agent: Agent) -> None:
+        applied = await agent("apply", key="tables/people", wanted={"description": "people"})
+        assert applied["changed"]
+        read = await agent("read", key="tables/people", pointer="/description")
+        assert read["owners"] == [{"pointer": "/description", "owners": ["ada"]}]
+        catalog.apply("tables/people", {"steward": "bob"}, manager="bob")
+        refused = await agent("apply", key="tables/people", wanted={"steward": "eve"})
+        assert (refused.refused, refused["code"]) == (True, "owned_by_others")
+        wanted = {"description": "all people", "steward": "eve"}
+        skipped = await agent(
+            "apply", key="tables/people", wanted=wanted, skip_what_others_own=True
+        )
+        assert skipped["skipped"] == ["/steward"]
+
+    acting(gateway, catalog, act)
+
+
+def test_a_scope_is_all_that_there_is(gateway: Gateway, catalog: Any) -> None:
+    async def act(agent: Agent) -> None:
+        assert (await agent("find"))["keys"] == ["tables/orders", "tables/people"]
+        for tool, more in (
+            ("find", {"prefix": "s"}),
+            ("read", {"key": "secret"}),
+            ("preview", {"key": "secret", "operations": []}),
+            ("history", {"key": "secret"}),
+        ):
+            refused = await agent(tool, **more)
+            assert (refused.refused, refused["code"]) == (True, "out_of_scope"), tool
+        shown = (await agent("history"))["commits"]
+        assert "secret" not in json.dumps(shown)
+        tools = {each.name for each in (await agent.client.list_tools()).tools}
+        assert tools == {"find", "read", "preview", "history"}
+
+    acting(gateway, catalog, act, scope=Scope("tables/", read_only=True))
+
+
+def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
+    async def act(agent: Agent) -> None:
+        token = (await agent("read", key="secret"))["token"]
+        operations = [{"op": "replace", "path": "/pin", "value": 2}]
+        tried = await agent("change", key="secret", operations=operations, token=token)
+        assert (tried["dry_run"], tried["changed"]) == (True, True)
+        assert (await agent("apply", key="secret", wanted={"a": 1}))["dry_run"]
+        assert catalog.get("secret").value == {"pin": 1}
+
+    acting(gateway, catalog, act, scope=Scope(dry_run_only=True))
+
+
+def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) -> None:
+    catalog.put("large", {"text": "é" * 100_000, "small": 1})
+
+    async def act(agent: Agent) -> None:
+        read = await agent("read", key="large")
+        assert read["bytes_by_member"]["text"] > 200_000
+        assert "value" not in read.value
+        assert (await agent("read", key="large", pointer="/small"))["value"] == 1
+        text = await agent("read", key="large", pointer="/text")
+        assert set(text["beginning"]) == {"é"}
+
+    acting(gateway, catalog, act)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("read", {"key": "secret", "pin": 1}),
+        ("read", {}),
+        ("read", {"key": "secret", "pointer": "pin"}),
+        ("read", {"key": "nothing"}),
+        ("find", {"limit": 0}),
+        ("find", {"limit": 10_000}),
+        ("change", {"key": "secret", "operations": [{"op": "spam", "path": ""}]}),
+        ("change", {"key": "secret", "operations": [{"op": "max", "path": "/a", "value": "b"}]}),
+        ("undo", {"revision": 10_000}),
+        ("history", {"after": -1}),
+    ],
+    ids=str,
+)
+def test_bad_calls_change_nothing_and_say_what_is_wrong(
+    gateway: Gateway, catalog: Any, tool: str, arguments: dict[str, Any]
+) -> None:
+    async def act(agent: Agent) -> None:
+        refused = await agent(tool, **arguments)
+        assert refused.refused
+        assert "Error executing tool" not in str(refused.value) or "validation" in str(
+            refused.value
+        )
+
+    revision = catalog.settings.get().revision
+    acting(gateway, catalog, act)
+    assert catalog.settings.get().revision == revision
+
+
+def test_agents_that_race_lose_nothing(running: RunningGateway, catalog: Any) -> None:
+    async def add(agent: Agent, number: int) -> None:
+        token = (await agent("read", key="tables/orders"))["token"]
+        for _ in range(100):
+            rows = catalog.get("tables/orders").value["rows"]
+            operations = [
+                {"op": "test", "path": "/rows", "value": rows},
+                {"op": "replace", "path": "/rows", "value": rows + 1},
+                {"op": "add_to_set", "path": "/tags", "value": f"t{number}"},
+            ]
+            answer = await agent("change", key="tables/orders", operations=operations)
+            if not answer.refused:
+                return
+            assert answer["code"] == "test_failed", token
+        raise AssertionError("it never got through")
+
+    async def run() -> None:
+        parameters = command(running.url)
+        async with (
+            asyncio.timeout(WAIT_S),
+            Client(stdio_client(parameters)) as one,
+            Client(stdio_client(parameters)) as other,
+        ):
+            agents = [Agent(one, catalog.name), Agent(other, catalog.name)]
+            await asyncio.gather(*(add(agents[n % 2], n) for n in range(10)))
+
+    asyncio.run(run())
+    value = catalog.get("tables/orders").value
+    assert (value["rows"], len(value["tags"])) == (11, 11)
+
+
+@contextmanager
+def over_http(url: str, *options: str) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    arguments = [sys.executable, "-m", "gateway.cli", "mcp", "--url", url, "--http", address]
+    serving = subprocess.Popen([*arguments, *options], stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + WAIT_S
+        while time.monotonic() < until:
+            assert serving.poll() is None
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"http://{address}/mcp"
+    finally:
+        serving.terminate()
+        serving.wait(WAIT_S)
+
+
+def test_it_serves_streamable_http_and_tells_of_changes(
+    running: RunningGateway, catalog: Any
+) -> None:
+    uri = f"metadata://{catalog.name}/tables/orders"
+
+    async def run(url: str) -> None:
+        async with asyncio.timeout(WAIT_S), Client(url) as client:
+            agent = Agent(client, catalog.name)
+            assert (await agent("read", key="secret"))["value"] == {"pin": 1}
+            (content,) = (await client.read_resource(uri)).contents
+            assert json.loads(content.text)["value"]["rows"] == 1
+            async with client.listen(resource_subscriptions=[uri]) as told:
+                for rows in range(100):  # the server begins to watch when it can
+                    catalog.patch("tables/orders", [{"op": "add", "path": "/rows", "value": rows}])
+                    try:
+                        event = await asyncio.wait_for(anext(told), 1)
+                    except TimeoutError:
+                        continue
+                    assert event.uri == uri
+                    return
+        raise AssertionError("nothing was told")
+
+    with over_http(running.url, "--watch", catalog.name) as url:
+        asyncio.run(run(url))
+
+
+def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
+    async def act(agent: Agent) -> None:
+        for each in (await agent.client.list_tools()).tools:
+            hints = each.annotations
+            assert hints is not None
+            reads = each.name in {"find", "read", "preview", "history"}
+            assert hints.read_only_hint is reads, each.name
+            assert each.input_schema["additionalProperties"] is False
+            assert each.description
+
+    acting(gateway, catalog, act)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--agent", "a\nb"), "not a name"),
+        (("--http", "0.0.0.0:80"), "a port of this machine"),
+        (("--http", "here"), "a port of this machine"),
+    ],
+)
+def test_wrong_options_are_named(options: tuple[str, ...], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.cli", "mcp", *options],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env={**os.environ, "GATEWAY_URL": "http://127.0.0.1:1"},
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
