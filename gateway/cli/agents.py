@@ -50,14 +50,14 @@ def mcp(
     until stdin ends. Needs the extra mcp.
     """
     try:
-        from gateway.mcp.server import mcp_server
+        from gateway.cli.agent_server import mcp_server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise click.ClickException(
             "this needs the extra mcp: pip install 'metadata-gateway[mcp]'"
         ) from error
-    from gateway.mcp.tools import Agent, AgentTools, Scope
+    from gateway.cli.agent_tools import Agent, AgentTools, Scope
 
     try:
         acting = Agent(agent, model, conversation)

@@ -19,7 +19,7 @@ from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
-from gateway.mcp.tools import AgentTools, Refused
+from gateway.cli.agent_tools import AgentTools, ToolRefused
 from patching.client import Change, ClientError, Gateway
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -40,7 +40,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
-        watchers = [Watcher(gateway, each, tools.scope.prefix) for each in watched]
+        watchers = [ResourceWatcher(gateway, each, tools.scope.prefix) for each in watched]
         async with anyio.create_task_group() as tasks:
             for each in watchers:
                 tasks.start_soon(each.run, bus)
@@ -64,7 +64,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
         try:
             read = partial(tools.read, catalog, key)
             return json.dumps(await anyio.to_thread.run_sync(read), ensure_ascii=False)
-        except Refused as refused:
+        except ToolRefused as refused:
             raise ResourceError(str(refused)) from refused
 
     return server
@@ -93,7 +93,7 @@ def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
     async def called(**arguments: Any) -> CallToolResult:
         try:
             result, refused = await anyio.to_thread.run_sync(partial(call, **arguments)), False
-        except Refused as error:
+        except ToolRefused as error:
             result, refused = error.result, True
         text = TextContent(text=json.dumps(result, ensure_ascii=False))
         return CallToolResult(content=[text], structured_content=result, is_error=refused)
@@ -109,7 +109,7 @@ def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
     return made
 
 
-class Watcher:
+class ResourceWatcher:
     """Tells clients of each document of a catalog that changed."""
 
     def __init__(self, gateway: Gateway, catalog: str, prefix: str) -> None:

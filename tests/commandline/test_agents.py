@@ -18,9 +18,9 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from gateway.mcp.server import mcp_server
-from gateway.mcp.tools import Agent as AgentName
-from gateway.mcp.tools import AgentTools, Scope
+from gateway.cli.agent_server import mcp_server
+from gateway.cli.agent_tools import Agent as AgentName
+from gateway.cli.agent_tools import AgentTools, Scope
 from patching.client import Gateway
 from tests.patience import WAIT_S
 from tests.service import RunningGateway

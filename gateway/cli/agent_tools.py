@@ -37,7 +37,7 @@ _MARK: Final = "[agent"
 Result = dict[str, Any]
 
 
-class Refused(Exception):
+class ToolRefused(Exception):
     """A tool did nothing; ``result`` says why."""
 
     def __init__(self, result: Result) -> None:
@@ -85,11 +85,11 @@ class Scope:
     def require(self, key: str) -> None:
         if not key.startswith(self.prefix):
             detail = f"only documents whose keys begin with {self.prefix!r} are open to this server"
-            raise Refused({"code": "out_of_scope", "detail": detail, "applied": "no"})
+            raise ToolRefused({"code": "out_of_scope", "detail": detail, "applied": "no"})
 
 
 class AgentTools:
-    """Thread-safe, as its ``gateway`` is. Every tool raises Refused."""
+    """Thread-safe, as its ``gateway`` is. Every tool raises ToolRefused."""
 
     def __init__(self, gateway: Gateway, agent: Agent, scope: Scope) -> None:
         self._gateway = gateway
@@ -133,7 +133,7 @@ class AgentTools:
         value = found_at(document.value, tokens)
         if value is ABSENT:
             detail = f"there is nothing at {pointer!r}"
-            raise Refused({"code": "path_missing", "detail": detail, **_shown(document)})
+            raise ToolRefused({"code": "path_missing", "detail": detail, **_shown(document)})
         owners = _answered(lambda: documents.owners(key, revision=revision))
         within = [
             {"pointer": leaf.pointer, "owners": [each.manager for each in leaf.owners]}
@@ -168,7 +168,7 @@ class AgentTools:
         `test` among them, is required. Sent again with the same ``call_id``, it is done once."""
         if not token and not is_conditional(_parsed(operations)):
             detail = "send the token of what you read, or a 'test' operation of what you saw"
-            raise Refused({"code": "precondition_required", "detail": detail, "applied": "no"})
+            raise ToolRefused({"code": "precondition_required", "detail": detail, "applied": "no"})
         dry_run = self.scope.dry_run_only
         written = self._patched(
             catalog, key, operations, token, why=why, call_id=call_id, dry_run=dry_run
@@ -205,12 +205,12 @@ class AgentTools:
     def undo(self, catalog: str, revision: int, why: str = "") -> Result:
         """Undo a commit that this agent made; what others changed since is kept."""
         if self.scope.read_only:
-            raise Refused(_READ_ONLY)
+            raise ToolRefused(_READ_ONLY)
         documents = self._catalog(catalog)
         commit = _answered(lambda: documents.commit(revision))
         if not self.agent.made(commit):
             detail = f"revision {revision} isn't a commit of agent {self.agent.name!r}"
-            raise Refused({"code": "not_yours", "detail": detail, "applied": "no"})
+            raise ToolRefused({"code": "not_yours", "detail": detail, "applied": "no"})
         for change in commit.changes:
             self.scope.require(change.key or "")
         terms = self._terms(why or f"undo {revision}", "", dry_run=self.scope.dry_run_only)
@@ -258,7 +258,7 @@ class AgentTools:
 
     def _require_writable(self, key: str) -> None:
         if self.scope.read_only:
-            raise Refused(_READ_ONLY)
+            raise ToolRefused(_READ_ONLY)
         self.scope.require(key)
 
     def _terms(self, why: str, call_id: str, *, dry_run: bool) -> WriteTerms:
@@ -308,9 +308,9 @@ class AgentTools:
                     result["value"] = None
                 except ClientError:
                     pass  # the refusal says enough
-            raise Refused(result) from error
+            raise ToolRefused(result) from error
         except (ClientError, ValueError) as error:
-            raise Refused(_refusal(error)) from error
+            raise ToolRefused(_refusal(error)) from error
         return written
 
     def _told(self, written: Written) -> Result:
@@ -344,7 +344,7 @@ def _answered(call: Any) -> Any:
     try:
         return call()
     except (ClientError, ValueError) as error:
-        raise Refused(_refusal(error)) from error
+        raise ToolRefused(_refusal(error)) from error
 
 
 def _refusal(error: Exception) -> Result:
@@ -389,14 +389,14 @@ def _short(value: Any) -> Any:
 
 def _bounded(result: Result, hint: str) -> Result:
     if len(json.dumps(result)) > RESULT_BYTES_MAX:
-        raise Refused({"code": "too_large", "detail": f"the result is too large: {hint}"})
+        raise ToolRefused({"code": "too_large", "detail": f"the result is too large: {hint}"})
     return result
 
 
 def _within(name: str, given: int, least: int, most: int) -> int:
     if not least <= given <= most:
         detail = f"{name!r} is from {least} to {most}, not {given}"
-        raise Refused({"code": "invalid_argument", "detail": detail, "applied": "no"})
+        raise ToolRefused({"code": "invalid_argument", "detail": detail, "applied": "no"})
     return given
 
 
@@ -404,7 +404,7 @@ def _tokens(pointer: str) -> tuple[str, ...]:
     try:
         return split_pointer(pointer)
     except InvalidPatch as error:
-        raise Refused({"code": error.code, "detail": str(error), "applied": "no"}) from error
+        raise ToolRefused({"code": error.code, "detail": str(error), "applied": "no"}) from error
 
 
 def _parsed(operations: Sequence[Mapping[str, Any]]) -> Any:
@@ -413,4 +413,4 @@ def _parsed(operations: Sequence[Mapping[str, Any]]) -> Any:
     except InvalidPatch as error:
         refused: Result = {"code": error.code, "detail": str(error), "applied": "no"}
         refused |= {"operation": error.operation, "pointer": error.pointer}
-        raise Refused(refused) from error
+        raise ToolRefused(refused) from error
