@@ -55,7 +55,7 @@ def mcp(
         if (error.name or "").partition(".")[0] != "mcp":
             raise
         raise click.ClickException(
-            "this needs the extra mcp: pip install 'metadata-gateway[mcp]'"
+            "this needs the extra mcp: pip install '.[mcp]' in the gateway's repository"
         ) from error
     from gateway.cli.agent_tools import Agent, AgentTools, Scope
 
