@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from patching import ABSENT, InvalidPatch, parse_extended, split_pointer
+from patching import (
+    ABSENT,
+    ExtendedPatch,
+    InvalidPatch,
+    PatchError,
+    parse_extended,
+    split_pointer,
+)
 from patching.client import Catalog as ClientCatalog
 from patching.client import ClientError, Commit, Conflict, Document, Gateway, NotFound, RequestError
 from patching.client.errors import PreconditionFailed, Problem
@@ -33,6 +40,8 @@ _COMMITS_MAX: Final = 50
 _MEMBERS_MAX: Final = 200
 _NAME: Final = re.compile(r"[\w.@:/+ -]{1,100}", re.ASCII).fullmatch
 _MARK: Final = "[agent"
+
+_NO_KEYS: Final[Mapping[str, Sequence[str]]] = {}
 
 Result = dict[str, Any]
 
@@ -149,10 +158,15 @@ class AgentTools:
         }
 
     def preview(
-        self, catalog: str, key: str, operations: Sequence[Mapping[str, Any]], token: str = ""
+        self,
+        catalog: str,
+        key: str,
+        operations: Sequence[Mapping[str, Any]],
+        token: str = "",
+        list_keys: Mapping[str, Sequence[str]] = _NO_KEYS,
     ) -> Result:
         """What ``change`` would do: the effective patch, and whom it takes fields from."""
-        written = self._patched(catalog, key, operations, token, dry_run=True)
+        written = self._patched(catalog, key, operations, token, list_keys, dry_run=True)
         return self._told(written)
 
     def change(
@@ -161,17 +175,20 @@ class AgentTools:
         key: str,
         operations: Sequence[Mapping[str, Any]],
         token: str = "",
+        list_keys: Mapping[str, Sequence[str]] = _NO_KEYS,
         why: str = "",
         call_id: str = "",
     ) -> Result:
-        """Apply ``operations`` (JSON Patch, or extended ones). ``token`` of what was read, or a
-        `test` among them, is required. Sent again with the same ``call_id``, it is done once."""
-        if not token and not is_conditional(_parsed(operations)):
+        """Apply ``operations`` of the extended patch. ``token`` of what was read, or a `test` among
+        them, is required. Paths name the items of lists by key where the catalog declares them, or
+        ``list_keys`` does: {"/columns": ["name"]} makes "/columns/id/type" a path. Sent again with
+        the same ``call_id``, it is done once."""
+        if not token and not is_conditional(_parsed(operations, list_keys)):
             detail = "send the token of what you read, or a 'test' operation of what you saw"
             raise ToolRefused({"code": "precondition_required", "detail": detail, "applied": "no"})
         dry_run = self.scope.dry_run_only
         written = self._patched(
-            catalog, key, operations, token, why=why, call_id=call_id, dry_run=dry_run
+            catalog, key, operations, token, list_keys, why=why, call_id=call_id, dry_run=dry_run
         )
         return self._told(written)
 
@@ -277,6 +294,7 @@ class AgentTools:
         key: str,
         operations: Sequence[Mapping[str, Any]],
         token: str,
+        list_keys: Mapping[str, Sequence[str]],
         *,
         why: str = "",
         call_id: str = "",
@@ -286,13 +304,18 @@ class AgentTools:
             self.scope.require(key)
         else:
             self._require_writable(key)
-        _parsed(operations)
+        _parsed(operations, list_keys)
         terms = self._terms(why, call_id, dry_run=dry_run)
         return self._written(
             catalog,
             key,
             lambda: self._catalog(catalog).patch(
-                key, operations, if_match=token or None, rebase=bool(token), **terms
+                key,
+                operations,
+                if_match=token or None,
+                rebase=bool(token),
+                array_primary_keys=list_keys,
+                **terms,
             ),
         )
 
@@ -407,10 +430,13 @@ def _tokens(pointer: str) -> tuple[str, ...]:
         raise ToolRefused({"code": error.code, "detail": str(error), "applied": "no"}) from error
 
 
-def _parsed(operations: Sequence[Mapping[str, Any]]) -> Any:
+def _parsed(
+    operations: Sequence[Mapping[str, Any]], list_keys: Mapping[str, Sequence[str]]
+) -> ExtendedPatch:
+    patch = {"patch": list(operations), "array_primary_keys": dict(list_keys)}
     try:
-        return parse_extended({"patch": list(operations)})
-    except InvalidPatch as error:
+        return parse_extended(patch)
+    except PatchError as error:
         refused: Result = {"code": error.code, "detail": str(error), "applied": "no"}
         refused |= {"operation": error.operation, "pointer": error.pointer}
         raise ToolRefused(refused) from error

@@ -47,6 +47,8 @@ def catalog(gateway: Gateway) -> Any:
     catalog.put("tables/orders", {"rows": 1, "owner": "ann", "tags": ["a"]})
     catalog.put("tables/people", {"rows": 2})
     catalog.put("secret", {"pin": 1})
+    columns = {"keys": "tables/*", "pointer": "/columns", "item_key": ["name"]}
+    catalog.settings.put({"arrays": [columns, {"keys": "*", "pointer": "/tags", "set": True}]})
     return catalog
 
 
@@ -97,7 +99,7 @@ def acting(
     asyncio.run(run())
 
 
-def test_an_agent_finds_reads_previews_changes_and_undoes(
+def test_n16_an_agent_previews_changes_and_takes_back_exactly_what_it_did(
     running: RunningGateway, catalog: Any
 ) -> None:
     async def act(agent: Agent) -> None:
@@ -129,10 +131,18 @@ def test_an_agent_finds_reads_previews_changes_and_undoes(
         assert commit.message == (
             "[agent ada; model m-1; conversation c-7] found an e-mail address"
         )
-        (last,) = (await agent("history", key="tables/orders", after=1))["commits"]
-        assert (last["yours"], last["revision"]) == (True, changed["revision"])
+        # Meanwhile others write what the agent has not read, beside it and in the same list.
+        catalog.patch("tables/orders", [{"op": "add_to_set", "path": "/tags", "value": "theirs"}])
+        catalog.patch("tables/orders", [{"op": "replace", "path": "/rows", "value": 7}])
+        (last,) = [
+            each
+            for each in (await agent("history", key="tables/orders"))["commits"]
+            if each["yours"]
+        ]
+        assert last["revision"] == changed["revision"]
         assert (await agent("undo", revision=changed["revision"]))["changed"]
-        assert catalog.get("tables/orders").value["tags"] == ["a"]
+        left = {"rows": 7, "owner": "ann", "tags": ["a", "theirs"]}
+        assert catalog.get("tables/orders").value == left
         other = await agent("undo", revision=1)
         assert (other.refused, other["code"]) == (True, "not_yours")
 
@@ -167,6 +177,35 @@ def test_nothing_that_was_not_seen_is_overwritten(gateway: Gateway, catalog: Any
         assert wrong["value"]["rows"] == 5
 
     acting(gateway, catalog, act)
+
+
+def test_items_of_lists_are_named_by_key(gateway: Gateway, catalog: Any) -> None:
+    columns = [{"name": "id", "type": "int"}, {"name": "mail", "type": "text"}]
+    catalog.put("tables/orders", {"columns": columns, "links": [{"to": "a"}, {"to": "b"}]})
+
+    async def act(agent: Agent) -> None:
+        operations = [
+            {"op": "test", "path": "/columns/mail/type", "value": "text"},
+            {"op": "set", "path": "/columns/mail/pii", "value": True},
+            {"op": "set", "path": "/links/b/broken", "value": True},
+        ]
+        catalog.patch(
+            "tables/orders",
+            [{"op": "add", "path": "/columns/new", "value": {}}],
+            array_primary_keys={},
+        )
+        by_key = {"key": "tables/orders", "operations": operations, "list_keys": {"/links": ["to"]}}
+        planned = await agent("preview", **by_key)
+        assert [each["path"] for each in planned["changes"][0]["patch"]] == [
+            "/columns/1/pii",
+            "/links/1/broken",
+        ]
+        assert (await agent("change", **by_key))["changed"]
+
+    acting(gateway, catalog, act)
+    value = catalog.get("tables/orders").value
+    assert value["columns"][1] == {"name": "mail", "type": "text", "pii": True}
+    assert value["links"] == [{"to": "a"}, {"to": "b", "broken": True}]
 
 
 def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) -> None:
