@@ -1,4 +1,4 @@
-"""What may be sent twice is done once: each patch several times, in any order, amid killed workers."""
+"""What may be sent twice is done once: several times, in any order, amid killed workers."""
 
 from __future__ import annotations
 
