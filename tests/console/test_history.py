@@ -117,3 +117,16 @@ def test_history_is_narrowed_to_an_author_and_a_time(
     screenshot(browser, "history-narrowed")
     assert "ann" not in browser.text(".history")
     assert browser.labelled("Author").get_attribute("value") == "bob"
+
+
+def test_an_agents_commits_are_marked(browser: Browser, table: Writer) -> None:
+    message = "[agent curator; model m-1; conversation c-7] found an address <b>"
+    table.replace(T, "/owner", "ada", message=message)
+    table.replace(T, "/owner", "joe", message="[agentless] by hand")
+    browser.open(table.catalog, T, "history")
+    browser.wait_text(".body", "agent curator; model m-1; conversation c-7", "found an address <b>")
+    assert "[agentless] by hand" in browser.text(".body")
+    marks = browser.run(
+        "return [...document.querySelectorAll('.body .agent')].map(e => e.innerText)"
+    )
+    assert marks == ["agent curator; model m-1; conversation c-7"]

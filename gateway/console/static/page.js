@@ -97,6 +97,14 @@ export function time(text) {
   return h("time", { datetime: text, title: text }, shownAs);
 }
 
+/** What a commit's message says. That of an agent begins with who it is, which is marked. */
+export function said(message, tag = "p") {
+  if (!message) return null;
+  const [, agent, why] = /^\[agent ([^\]]+)\] ?(.*)$/s.exec(message) ?? [];
+  return h(tag, { class: "message" },
+    agent ? [h("span", { class: "agent" }, `agent ${agent}`), " ", why] : message);
+}
+
 export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
 /** Calls `act` once things have been quiet for a while. */

@@ -7,7 +7,7 @@ import { ownersOf } from "../owners.js";
 import { attributesOf } from "../parts.js";
 import { didTo } from "../concerns.js";
 import { stringify } from "../json.js";
-import { button, fill, h, say, time } from "../page.js";
+import { button, fill, h, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { deleteDocument } from "./delete.js";
 import { DOCUMENT, EditorView } from "./editor.js";
@@ -149,7 +149,7 @@ export class DocumentView {
       fact("Token", h("code", {}, shown.token)),
       fact("Attributes", shown.attributes.size ? [...shown.attributes.keys()].join(", ") : "none"),
       shown.owners.length > 0 && fact("Owned by", ownerMarks(ownersOf(shown.owners)))),
-    commit?.message && h("p", { class: "message" }, commit.message));
+    said(commit?.message));
   }
 
   #sent(text, tab) {

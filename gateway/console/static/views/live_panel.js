@@ -1,7 +1,7 @@
 // What is going on in a catalog, latest first.
 
 import { changeOf, didTo, verbOf } from "../concerns.js";
-import { fill, h, plural, time } from "../page.js";
+import { fill, h, plural, said, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { revisionHref } from "./history.js";
 
@@ -65,7 +65,7 @@ export class LivePanel {
         this.key !== null && changeOf(commit, this.key)
           ? h("a", { class: "revision", href: revisionHref({ catalog, key: this.key }, revision) }, `r${revision}`)
           : h("span", { class: "muted revision" }, `r${revision}`)),
-      commit.message && h("p", { class: "message" }, commit.message),
+      said(commit.message),
       this.#changes(commit));
     item.dataset.revision = revision;
     return item;

@@ -3,7 +3,7 @@
 import { changeOf, didTo } from "../concerns.js";
 import { ABSENT, edits } from "../differences.js";
 import { stringify } from "../json.js";
-import { button, fill, h, problemNote, say, time } from "../page.js";
+import { button, fill, h, problemNote, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
 import { numberOf } from "./history.js";
@@ -49,7 +49,7 @@ export class RevisionView {
     const change = changeOf(commit, this.model.key);
     return [h("p", {}, `${change ? didTo(change, commit.revision) : "changed"} at revision ${commit.revision} by `,
       h("strong", {}, commit.author), ", ", time(commit.time)),
-    commit.message && h("p", { class: "message" }, commit.message)];
+    said(commit.message)];
   }
 
   #content() {

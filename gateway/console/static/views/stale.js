@@ -3,7 +3,7 @@
 
 import { authorsOf, changeOf, didTo, whatItDid } from "../concerns.js";
 import { ABSENT, edits, overlapping } from "../differences.js";
-import { button, fill, h, plural, problemNote, say, time } from "../page.js";
+import { button, fill, h, plural, problemNote, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
 import { overwriteKnowingly } from "./overwrite.js";
@@ -210,14 +210,14 @@ export class StalePanel {
 function commitLine(commit, key) {
   const change = changeOf(commit, key);
   return h("li", {}, h("strong", {}, commit.author), ` ${change ? didTo(change, commit.revision) : "changed"}${change?.action === "attributes" ? "" : " it"}, revision ${commit.revision}, `,
-    time(commit.time), commit.message && h("span", { class: "message" }, ` ${commit.message}`));
+    time(commit.time), " ", said(commit.message, "span"));
 }
 
 /** Commits to other documents, with what they did to those in `spoken`, or to all they changed. */
 export function elsewhereList(model, commits, spoken) {
   return h("ul", { class: "plain" }, commits.slice(-20).map((commit) => h("li", {},
     h("p", {}, h("strong", {}, commit.author), ` ${whatItDid(commit)}, revision ${commit.revision}, `, time(commit.time),
-      commit.message && h("span", { class: "message" }, ` ${commit.message}`)),
+      " ", said(commit.message, "span")),
     commit.changes.filter(({ key }) => key !== null && (!spoken.size || spoken.has(key))).slice(0, 5).map((change) =>
       h("div", {}, h("p", { class: "place" }, h("a", { class: "mono", href: hrefOf({ catalog: model.catalog, key: change.key }) }, change.key),
         spoken.has(change.key) && h("span", { class: "clash mark" }, "speaks of this document")),
