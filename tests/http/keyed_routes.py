@@ -321,4 +321,6 @@ WITHOUT_KEY: Final = {
     "resume_subscription": "says what it is to be",
     "replay_subscription": "delivers at least once anyway",
     "compact_catalog": "the floor only rises",
+    "create_token": "issues another one, which nobody has been told of; it can be revoked",
+    "revoke_token": "a revoked one stays so",
 }

@@ -334,6 +334,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "outcome_not_found": _by(lambda c: c.client.get(f"{c.path}/outcomes/never")),
     "catalog_not_found": _by(lambda c: c.client.get("/v1/catalogs/never%20written")),
     "pin_not_found": _by(lambda c: c.client.get(f"{c.path}/pins/x")),
+    "token_not_found": _by(lambda c: c.client.delete("/v1/tokens/x")),
     "subscription_not_found": _by(lambda c: c.client.get(f"{c.path}/subscriptions/x")),
     "revision_compacted": _by(_read_below_the_floor),
     "application_conflict": _by(_begun_before_another),
