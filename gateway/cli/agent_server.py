@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial, wraps
 from importlib.metadata import version
 from typing import Any, Final
@@ -20,7 +21,9 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from gateway.cli.agent_tools import AgentTools, ToolRefused
-from patching.client import Change, ClientError, Gateway
+from patching.client import Change, ClientError, Gateway, Gone
+
+_log = logging.getLogger(__name__)
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 # A change names what it was made for, and history keeps what was: nothing is destroyed by it.
@@ -130,7 +133,7 @@ class ResourceWatcher:
 
     def _follow(self, bus: InMemorySubscriptionBus) -> None:
         while not self._is_stopped.is_set():
-            with suppress(ClientError):
+            try:
                 catalog = self._gateway.catalog(self._catalog)
                 after = (
                     catalog.settings.get().revision if self._position is None else self._position
@@ -141,6 +144,10 @@ class ResourceWatcher:
                         self._position = commit.revision
                         for change in commit.changes:
                             anyio.from_thread.run(bus.publish, ResourceUpdated(self._uri(change)))
+            except Gone:
+                self._position = None  # what was missed can't be told any more
+            except ClientError as error:
+                _log.info("the changes of %r can't be read: %s", self._catalog, error)
             self._is_stopped.wait(_AGAIN_S)
 
     def _uri(self, change: Change) -> str:

@@ -10,11 +10,10 @@ An agent can't overwrite what it hasn't seen: a change needs the token of what w
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from typing import Any, Final
 
 from patching import (
@@ -34,6 +33,10 @@ from patching.extended import is_conditional
 from patching.pointers import find as found_at
 from patching.values import encoded_bytes
 
+# Of a value, or of what is listed, as compact JSON; there may be one of each in a result.
+_VALUE_BYTES_MAX: Final = 24 * 1024
+_LISTED_BYTES_MAX: Final = 12 * 1024
+_SHORT_BYTES_MAX: Final = 4 * 1024
 RESULT_BYTES_MAX: Final = 48 * 1024
 _KEYS_MAX: Final = 500
 _COMMITS_MAX: Final = 50
@@ -143,7 +146,8 @@ class AgentTools:
         if value is ABSENT:
             detail = f"there is nothing at {pointer!r}"
             raise ToolRefused({"code": "path_missing", "detail": detail, **_shown(document)})
-        owners = _answered(lambda: documents.owners(key, revision=revision))
+        at = document.catalog_revision  # others may have written since
+        owners = _answered(lambda: documents.owners(key, revision=at))
         within = [
             {"pointer": leaf.pointer, "owners": [each.manager for each in leaf.owners]}
             for leaf in owners
@@ -153,8 +157,8 @@ class AgentTools:
             **_value(value, pointer),
             "token": document.etag,
             "revision": document.catalog_revision,
-            "owners": within[:_MEMBERS_MAX],
-            "owners_left_out": max(0, len(within) - _MEMBERS_MAX),
+            "owners": (listed := _fitting(within)),
+            "owners_left_out": len(within) - len(listed),
         }
 
     def preview(
@@ -216,7 +220,7 @@ class AgentTools:
             ),
         )
         told = self._told(written)
-        told["skipped"] = [leaf.pointer for leaf in written.skipped]
+        told["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
         return told
 
     def undo(self, catalog: str, revision: int, why: str = "") -> Result:
@@ -246,8 +250,7 @@ class AgentTools:
         commits = self._catalog(catalog).commits(after=after, key=key or None, page_size=limit)
         page = _answered(lambda: list(islice(commits, limit + 1)))
         shown = [self._commit(each) for each in page[:limit]]
-        while len(shown) > 1 and encoded_bytes(shown) > RESULT_BYTES_MAX:
-            shown.pop()
+        shown = _fitting(shown, _VALUE_BYTES_MAX) or shown[:1]
         more = len(page) > len(shown)
         return {
             "commits": shown,
@@ -256,11 +259,12 @@ class AgentTools:
         }
 
     def _commit(self, commit: Commit) -> Result:
-        shown = [
+        within = [
             {"key": each.key, "action": each.action, "patch": _short(each.patch)}
-            for each in commit.changes[:_MEMBERS_MAX]
+            for each in commit.changes
             if (each.key or "").startswith(self.scope.prefix)
         ]
+        shown = _fitting(within)
         return {
             "revision": commit.revision,
             "time": commit.time.isoformat(),
@@ -268,6 +272,7 @@ class AgentTools:
             "message": commit.message,
             "yours": self.agent.made(commit),
             "changes": shown,
+            "changes_left_out": len(within) - len(shown),
         }
 
     def _catalog(self, name: str) -> ClientCatalog:
@@ -389,29 +394,35 @@ def _shown(document: Document) -> Result:
 def _value(value: Any, pointer: str) -> Result:
     """``value``, or where it is too large, what of it can be asked for by pointer."""
     size = encoded_bytes(value)
-    if size <= RESULT_BYTES_MAX:
+    if size <= _VALUE_BYTES_MAX:
         return {"value": value, "untrusted": ["/value"]}
     if isinstance(value, str):
-        cut = value[: RESULT_BYTES_MAX // 4]
+        cut = value[: _VALUE_BYTES_MAX // 6]  # a character takes six bytes at most
         return {"beginning": cut, "bytes": size, "untrusted": ["/beginning"]}
     named: Any = value.items() if isinstance(value, dict) else enumerate(value)
-    parts = {str(name): encoded_bytes(part) for name, part in islice(named, _MEMBERS_MAX)}
-    detail = f"{size} bytes are too many: read its parts, by 'pointer' {pointer + '/…'!r}"
+    parts = [[str(name), encoded_bytes(part)] for name, part in islice(named, _MEMBERS_MAX)]
     return {
-        "too_large": detail,
-        "bytes_by_member": parts,
+        "too_large": f"{size} bytes are too many: read its parts by 'pointer'",
+        "pointer": _short(pointer),
+        "bytes_by_member": dict(_fitting(parts)),
         "members": len(value),
         "untrusted": ["/bytes_by_member"],
     }
 
 
+def _fitting(items: list[Any], bytes_max: int = _LISTED_BYTES_MAX) -> list[Any]:
+    """The first of ``items``, as many as fit."""
+    sizes = accumulate(encoded_bytes(each) + 1 for each in items)
+    return items[: sum(1 for _ in takewhile(lambda size: size <= bytes_max, sizes))]
+
+
 def _short(value: Any) -> Any:
     """What is beside the point is left out where it is large."""
-    return value if encoded_bytes(value) <= RESULT_BYTES_MAX // 8 else {"left_out": "too large"}
+    return value if encoded_bytes(value) <= _SHORT_BYTES_MAX else {"left_out": "too large"}
 
 
 def _bounded(result: Result, hint: str) -> Result:
-    if len(json.dumps(result)) > RESULT_BYTES_MAX:
+    if encoded_bytes(result) > RESULT_BYTES_MAX:
         raise ToolRefused({"code": "too_large", "detail": f"the result is too large: {hint}"})
     return result
 

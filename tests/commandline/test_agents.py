@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +21,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from gateway.cli.agent_server import mcp_server
+from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, Scope
 from gateway.cli.agent_tools import Agent as AgentName
-from gateway.cli.agent_tools import AgentTools, Scope
 from patching.client import Gateway
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -285,6 +287,41 @@ def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) 
     acting(gateway, catalog, act)
 
 
+def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> None:
+    """Whatever is long in it: texts, names, pointers of owners, changes of a commit."""
+    catalog.put("names", {"n" * 90_000 + str(n): "é" * 9_000 for n in range(5)})
+    catalog.put("escaped", {"text": "\x01" * 90_000})
+    wanted = {"o" * 900 + str(n): n for n in range(300)}
+    catalog.apply("owned", wanted, manager="bob")
+    many = [
+        {"action": "put", "key": f"many/{n}", "value": {"text": "x" * 3_000}} for n in range(150)
+    ]
+    catalog.transact({"then": many})
+
+    async def act(agent: Agent) -> None:
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("find", {"limit": 500}),
+            *(("read", {"key": key}) for key in ("names", "escaped", "owned")),
+            ("read", {"key": "escaped", "pointer": "/text"}),
+            ("history", {"limit": 50}),
+            ("apply", {"key": "owned", "wanted": dict.fromkeys(wanted, -1)}),
+            (
+                "apply",
+                {
+                    "key": "owned",
+                    "wanted": dict.fromkeys(wanted, -1),
+                    "skip_what_others_own": True,
+                },
+            ),
+        ]
+        for tool, arguments in calls:
+            answer = await agent(tool, **arguments)
+            size = len(json.dumps(answer.value, ensure_ascii=False).encode())
+            assert size <= RESULT_BYTES_MAX, tool
+
+    acting(gateway, catalog, act)
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -394,6 +431,24 @@ def test_it_serves_streamable_http_and_tells_of_changes(
 
     with over_http(running.url, "--watch", catalog.name) as url:
         asyncio.run(run(url))
+
+
+def test_pages_of_other_sites_reach_nothing(running: RunningGateway) -> None:
+    """Whose name resolves to this machine."""
+    ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+
+    def status(url: str, **more: str) -> int:
+        head = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        try:
+            asked = urllib.request.Request(url, ping, head | more)
+            return int(urllib.request.urlopen(asked, timeout=WAIT_S).status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with over_http(running.url) as url:
+        assert status(url, Host="evil.example") == 421
+        assert status(url, Origin="https://evil.example") == 403
+        assert status(url) not in (403, 421)
 
 
 def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
