@@ -249,12 +249,12 @@ class AgentTools:
             self.scope.require(key)
         commits = self._catalog(catalog).commits(after=after, key=key or None, page_size=limit)
         page = _answered(lambda: list(islice(commits, limit + 1)))
-        shown = [self._commit(each) for each in page[:limit]]
-        shown = _fitting(shown, _VALUE_BYTES_MAX) or shown[:1]
-        more = len(page) > len(shown)
+        told = [self._commit(each) for each in page[:limit]]
+        told = _fitting(told, _VALUE_BYTES_MAX) or told[:1]
+        shown = [each for each in told if each["changes"] or not self.scope.prefix]
         return {
             "commits": shown,
-            "next": page[len(shown) - 1].revision if more else None,
+            "next": page[len(told) - 1].revision if len(page) > len(told) else None,
             "untrusted": ["/commits"],
         }
 
