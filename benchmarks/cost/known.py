@@ -183,7 +183,7 @@ def _nested(choices: Choices, count: int, catalog: str) -> list[Request]:
 
 def reverts_of_nested(choices: Choices, catalog: str) -> Program:
     """Many reverts at once to an old revision of documents that are nested deeply."""
-    count = choices.number(2, 8)
+    count = choices.number(2, 4)
     setup = _nested(choices, count, catalog)
     body = {"to": count, "conflict": "skip"}
     path = _at(catalog, "/reverts?dry_run=true")
@@ -192,7 +192,7 @@ def reverts_of_nested(choices: Choices, catalog: str) -> Program:
 
 def reads_of_nested(choices: Choices, catalog: str) -> Program:
     """Likewise reads of them, as they are or as they were."""
-    count = choices.number(2, 4)
+    count = choices.number(1, 2)
     setup = _nested(choices, count, catalog)
     about = choices.pick(("", "?revision=", "?revision="))
     keys = [f"k{n}" + (f"{about}{count + n}" if about else "") for n in range(count)]
@@ -203,7 +203,7 @@ def reads_of_nested(choices: Choices, catalog: str) -> Program:
 
 def transactions_of_nested(choices: Choices, catalog: str) -> Program:
     """Likewise transactions that are about all of them."""
-    count = choices.number(2, 8)
+    count = choices.number(2, 4)
     setup = _nested(choices, count, catalog)
     patch = [{"op": "add", "path": "/0", "value": 1}]
     then = [{"action": "patch", "key": f"k{n}", "patch": patch} for n in range(count)]
