@@ -50,12 +50,12 @@ def wrong(content: Any, lists: Lists) -> bool:
 
 
 def sound(lists: Lists, *contents: Any) -> Lists:
-    """Those that are right in all of them."""
+    """Those that are right in all of them, and no objects."""
     bad = {
         name
         for content in contents
-        for name, array in _arrays(content, lists).items()
-        if named(name, array) is None
+        for name in lists
+        if (array := _member(content, name)) is not None and named(name, array) is None
     }
     return lists - bad
 

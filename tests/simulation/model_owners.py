@@ -73,8 +73,8 @@ def written(
     owners: Owners, before: Any, after: Any, author: str, revision: int, lists: Lists
 ) -> Owners:
     """After plain writes by ``author``, which made ``after`` of ``before``."""
-    owners = fitted(owners, before, lists)
-    at = rules(sound(lists, before, after))
+    lists = sound(lists, before, after)
+    owners, at = fitted(owners, before, lists), rules(lists)
     found: Owners = oracle.written(owners, before, after, author, revision, at)
     return found
 
@@ -91,8 +91,9 @@ def restored(
 ) -> Owners:
     """After a revert by ``author``, which made ``after`` of ``now``; ``base``, ``target`` and
     ``now`` are (content, attributes, owners)."""
+    lists = sound(lists, base[0], target[0], now[0], after)
     states = [(each[0], fitted(each[2], each[0], lists)) for each in (base, target, now)]
-    at = rules(sound(lists, *(each[0] for each in states), after))
+    at = rules(lists)
     found: Owners = oracle.restored(*states, after, author, revision, kept, at)
     return found
 
