@@ -175,6 +175,8 @@ class Drafts:
                 self.skipped |= places
         content, attributes, owners = now
         kept = content == before.content
+        if kept and owners == fitted(before.owners, content, self._lists):
+            owners = before.owners  # as the lists were that there were then
         self._put(action.key, content, None if content is GONE else attributes, kept=kept)
         if content is not GONE:
             self._now[action.key] = replace(self._now[action.key], owners=owners, owned=content)

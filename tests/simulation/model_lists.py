@@ -60,6 +60,17 @@ def sound(lists: Lists, *contents: Any) -> Lists:
     return lists - bad
 
 
+def without_objects(content: Any, lists: Lists) -> Any:
+    """Without what is in the place of a list, and is none."""
+    if not isinstance(content, dict):
+        return content
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in lists or isinstance(value, list)
+    }
+
+
 def rules(lists: Lists) -> Callable[[Tokens], str | None]:
     """As the oracle of owners has them."""
 

@@ -67,9 +67,10 @@ def repeated(
     if there is GONE and not (puts or operation.get("create_parents")):
         raise Misfit
     if not tokens or document is GONE:
-        return _nested(after, tokens, 0, lists)
-    known = len(parents) - 1
-    _put(parents[-1], tokens, known, _nested(after, tokens, known + 1, lists), lists)
+        document = _nested(after, tokens, 0, lists)
+    else:
+        known = len(parents) - 1
+        _put(parents[-1], tokens, known, _nested(after, tokens, known + 1, lists), lists)
     if _found(document, tokens, lists)[1] is GONE:
         raise Misfit  # it goes by the key that it changes
     return document
