@@ -50,7 +50,8 @@ def restored(
 
     What becomes of any other leaf is what a plain write does, and so it is at and below a pointer
     in `kept`, which the revert left as it was changed since. Of the last change, exactly the
-    owners before it are restored. LimitExceeded as in `apply_wanted`.
+    owners before it are restored. The same object where nothing changes, also if `lists` are others
+    than they were. LimitExceeded as in `apply_wanted`.
     """
 
     def taken(owners: OwnerTree | None) -> Owned:
@@ -74,7 +75,13 @@ def restored(
     _restore((), places, lists, frozenset(map(split_pointer, kept)), found)
     after = owners_of(found)
     refuse_many(now.owners, after, limits)
+    if _leaves(after) == _leaves(fitted(now.owners, now.content, lists)):
+        return now.owners if equal(now.content, content) else after
     return after
+
+
+def _leaves(owners: OwnerTree | None) -> dict[Tokens, Set]:
+    return {} if owners is None else dict(owners.leaves())
 
 
 def _came_since(base: Owned, now: Owned, lists: Lists) -> OwnerTree | None:

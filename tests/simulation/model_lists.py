@@ -101,8 +101,9 @@ def differing(then: Any, there: Any, lists: Lists, at: Tokens = ()) -> list[Toke
     """Where two values differ, as far down as there are objects, and lists of the content."""
     if len(at) == 1 and at[0] in lists:
         one, other = named(at[0], then), named(at[0], there)
-        if one is not None and other is not None:
-            then, there = one, other
+        if one is None or other is None:
+            return [] if then == there else [at]
+        then, there = one, other
     if not (isinstance(then, dict) and isinstance(there, dict)):
         return [] if then == there else [at]
     return [
