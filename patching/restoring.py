@@ -50,8 +50,7 @@ def restored(
 
     What becomes of any other leaf is what a plain write does, and so it is at and below a pointer
     in `kept`, which the revert left as it was changed since. Of the last change, exactly the
-    owners before it are restored. The same object where nothing changes, also if `lists` are others
-    than they were. LimitExceeded as in `apply_wanted`.
+    owners before it are restored. LimitExceeded as in `apply_wanted`.
     """
 
     def taken(owners: OwnerTree | None) -> Owned:
@@ -75,13 +74,14 @@ def restored(
     _restore((), places, lists, frozenset(map(split_pointer, kept)), found)
     after = owners_of(found)
     refuse_many(now.owners, after, limits)
-    if _leaves(after) == _leaves(fitted(now.owners, now.content, lists)):
-        return now.owners if equal(now.content, content) else after
-    return after
+    return now.owners if _is_as_it_was(now, Owned(content, after), lists) else after
 
 
-def _leaves(owners: OwnerTree | None) -> dict[Tokens, Set]:
-    return {} if owners is None else dict(owners.leaves())
+def _is_as_it_was(now: Owned, after: Owned, lists: Lists) -> bool:
+    """Whether nothing changed but the lists that there are: that alone makes no commit."""
+    owners = (fitted(now.owners, now.content, lists), after.owners)
+    then, there = ({} if each is None else dict(each.leaves()) for each in owners)
+    return then == there and equal(now.content, after.content)
 
 
 def _came_since(base: Owned, now: Owned, lists: Lists) -> OwnerTree | None:
