@@ -26,7 +26,7 @@ from patching import (
 )
 from patching.client import Catalog as ClientCatalog
 from patching.client import ClientError, Commit, Conflict, Document, Gateway, NotFound, RequestError
-from patching.client.errors import PreconditionFailed, Problem
+from patching.client.errors import NotAuthorized, PreconditionFailed, Problem
 from patching.client.results import Written
 from patching.client.terms import WriteTerms
 from patching.extended import is_conditional
@@ -187,10 +187,12 @@ class AgentTools:
         them, is required. Paths name the items of lists by key where the catalog declares them, or
         ``list_keys`` does: {"/columns": ["name"]} makes "/columns/id/type" a path. Sent again with
         the same ``call_id``, it is done once."""
-        if not token and not is_conditional(_parsed(operations, list_keys)):
-            detail = "send the token of what you read, or a 'test' operation of what you saw"
-            raise ToolRefused({"code": "precondition_required", "detail": detail, "applied": "no"})
         dry_run = self.scope.dry_run_only
+        self._require_writable(key)
+        if not token and not is_conditional(self._parsed(catalog, key, operations, list_keys)):
+            detail = "send the token of what you read, or a 'test' operation of what you saw"
+            refused: Result = {"code": "precondition_required", "detail": detail, "applied": "no"}
+            raise ToolRefused(self._beside(refused, catalog, key))
         written = self._patched(
             catalog, key, operations, token, list_keys, why=why, call_id=call_id, dry_run=dry_run
         )
@@ -305,11 +307,8 @@ class AgentTools:
         call_id: str = "",
         dry_run: bool,
     ) -> Written:
-        if dry_run:
-            self.scope.require(key)
-        else:
-            self._require_writable(key)
-        _parsed(operations, list_keys)
+        self.scope.require(key)
+        self._parsed(catalog, key, operations, list_keys)
         terms = self._terms(why, call_id, dry_run=dry_run)
         return self._written(
             catalog,
@@ -327,19 +326,40 @@ class AgentTools:
     def _written(self, catalog: str, key: str, write: Any) -> Written:
         try:
             written: Written = write()
-        except RequestError as error:
+        except Problem as error:
             result = _refusal(error)
-            if isinstance(error, Conflict | PreconditionFailed) and "value" not in result:
-                try:
-                    result.update(_shown(self._catalog(catalog).get(key)))
-                except NotFound:
-                    result["value"] = None
-                except ClientError:
-                    pass  # the refusal says enough
+            if not (error.retryable or isinstance(error, NotAuthorized)):
+                result = self._beside(result, catalog, key)
             raise ToolRefused(result) from error
         except (ClientError, ValueError) as error:
             raise ToolRefused(_refusal(error)) from error
         return written
+
+    def _beside(self, refusal: Result, catalog: str, key: str) -> Result:
+        """With the document as it is, so that the next try can be right."""
+        if "untrusted" in refusal:
+            return refusal
+        try:
+            return {**refusal, **_shown(self._catalog(catalog).get(key))}
+        except NotFound:
+            return {**refusal, "value": None}
+        except ClientError:
+            return refusal
+
+    def _parsed(
+        self,
+        catalog: str,
+        key: str,
+        operations: Sequence[Mapping[str, Any]],
+        list_keys: Mapping[str, Sequence[str]],
+    ) -> ExtendedPatch:
+        patch = {"patch": list(operations), "array_primary_keys": dict(list_keys)}
+        try:
+            return parse_extended(patch)
+        except PatchError as error:
+            refused: Result = {"code": error.code, "detail": str(error), "applied": "no"}
+            refused |= {"operation": error.operation, "pointer": error.pointer}
+            raise ToolRefused(self._beside(refused, catalog, key)) from error
 
     def _told(self, written: Written) -> Result:
         changes = [
@@ -439,15 +459,3 @@ def _tokens(pointer: str) -> tuple[str, ...]:
         return split_pointer(pointer)
     except InvalidPatch as error:
         raise ToolRefused({"code": error.code, "detail": str(error), "applied": "no"}) from error
-
-
-def _parsed(
-    operations: Sequence[Mapping[str, Any]], list_keys: Mapping[str, Sequence[str]]
-) -> ExtendedPatch:
-    patch = {"patch": list(operations), "array_primary_keys": dict(list_keys)}
-    try:
-        return parse_extended(patch)
-    except PatchError as error:
-        refused: Result = {"code": error.code, "detail": str(error), "applied": "no"}
-        refused |= {"operation": error.operation, "pointer": error.pointer}
-        raise ToolRefused(refused) from error

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 import click
+import msgspec
 
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
@@ -191,9 +192,18 @@ def _tell(session: Session, commits: Iterable[Commit]) -> int:
     """How many there were."""
     count = 0
     for commit in commits:
-        session.output.record(commit, commit_line(commit))
+        session.output.record(_shape(commit), commit_line(commit))
         count += 1
     return count
+
+
+def _shape(commit: Commit) -> dict[str, Any]:
+    """Without the documents beside the changes, which were not asked for."""
+    shape: dict[str, Any] = msgspec.to_builtins(commit)
+    for change in shape["changes"]:
+        for name in ("before", "value", "withheld"):
+            del change[name]
+    return shape
 
 
 def _require_ever(of: Catalog, key: str) -> None:

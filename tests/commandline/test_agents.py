@@ -12,23 +12,20 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.stdio import stdio_client
 
-from gateway.cli.agent_server import mcp_server
-from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, Scope
-from gateway.cli.agent_tools import Agent as AgentName
+from gateway.cli.agent_tools import RESULT_BYTES_MAX, Scope
 from patching.client import Gateway
+from tests.commandline.agents import Agent, acting, command
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
-
-ADA = AgentName("ada", "m-1", "c-7")
-EVERYTHING = Scope()
 
 
 @pytest.fixture(scope="module")
@@ -52,53 +49,6 @@ def catalog(gateway: Gateway) -> Any:
     columns = {"keys": "tables/*", "pointer": "/columns", "item_key": ["name"]}
     catalog.settings.put({"arrays": [columns, {"keys": "*", "pointer": "/tags", "set": True}]})
     return catalog
-
-
-class Answer:
-    def __init__(self, result: Any) -> None:
-        self.refused = bool(result.is_error)
-        (text,) = result.content
-        try:
-            self.value = json.loads(text.text)
-        except json.JSONDecodeError:
-            self.value = text.text
-
-    def __getitem__(self, name: str) -> Any:
-        return self.value[name]
-
-
-class Agent:
-    """`await agent("read", key="k")` calls a tool of one catalog."""
-
-    def __init__(self, client: Client, catalog: str) -> None:
-        self.client = client
-        self._catalog = catalog
-
-    async def __call__(self, tool: str, **arguments: Any) -> Answer:
-        given = {"catalog": self._catalog, **arguments}
-        return Answer(await self.client.call_tool(tool, given))
-
-
-def command(url: str, *options: str) -> StdioServerParameters:
-    arguments = ["-m", "gateway.cli", "mcp", "--url", url, *options]
-    return StdioServerParameters(command=sys.executable, args=arguments)
-
-
-def acting(
-    gateway: Gateway,
-    catalog: Any,
-    act: Callable[[Agent], Awaitable[None]],
-    name: AgentName = ADA,
-    scope: Scope = EVERYTHING,
-) -> None:
-    """By a server in this process."""
-    server = mcp_server(AgentTools(gateway, name, scope), gateway)
-
-    async def run() -> None:
-        async with asyncio.timeout(WAIT_S), Client(server) as client:
-            await act(Agent(client, catalog.name))
-
-    asyncio.run(run())
 
 
 def test_n16_an_agent_previews_changes_and_takes_back_exactly_what_it_did(
@@ -178,7 +128,46 @@ def test_nothing_that_was_not_seen_is_overwritten(gateway: Gateway, catalog: Any
         assert (wrong.refused, wrong["code"]) == (True, "test_failed")
         assert wrong["value"]["rows"] == 5
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
+
+
+def test_every_refusal_of_a_change_carries_the_document_as_it_is(
+    gateway: Gateway, catalog: Any
+) -> None:
+    """And a preview tells which schema it breaks, and whom it takes fields from."""
+    schema = {"tables/*": {"properties": {"rows": {"type": "integer"}}}}
+    catalog.settings.put({"schemas": schema})
+    catalog.apply("tables/orders", {"owner": "ann"}, manager="nightly")
+    there = catalog.get("tables/orders")
+
+    async def act(agent: Agent) -> None:
+        breaks = [{"op": "test", "path": "/rows", "value": 1}]
+        breaks += [{"op": "set", "path": "/rows", "value": "many"}]
+        refusals: list[tuple[str, list[dict[str, Any]], str]] = [
+            ("change", [{"op": "set", "path": "/rows", "value": 2}], "precondition_required"),
+            ("change", breaks, "schema_violation"),
+            ("preview", breaks, "schema_violation"),
+            ("preview", [{"op": "max", "path": "/rows", "value": "a"}], "invalid_patch"),
+            ("preview", [{"op": "max", "path": "/owner", "value": 1}], "patch_does_not_fit"),
+            ("preview", [{"op": "remove", "path": "/nothing"}], "path_missing"),
+        ]
+        for tool, operations, code in refusals:
+            refused = await agent(tool, key="tables/orders", operations=operations)
+            assert (refused.refused, refused["code"]) == (True, code)
+            assert (refused["value"], refused["token"]) == (there.value, there.etag), code
+            assert refused["untrusted"] == ["/value"]
+            if code == "schema_violation":
+                assert "/rows" in str(refused["problem"]["errors"])
+        absent = await agent("preview", key="tables/none", operations=breaks)
+        assert (absent.refused, absent["value"]) == (True, None)
+        takes = await agent(
+            "preview",
+            key="tables/orders",
+            operations=[{"op": "set", "path": "/owner", "value": "bob"}],
+        )
+        assert "nightly" in str(takes["changes"][0]["owners"])
+
+    acting(gateway, catalog.name, act)
 
 
 def test_items_of_lists_are_named_by_key(gateway: Gateway, catalog: Any) -> None:
@@ -204,7 +193,7 @@ def test_items_of_lists_are_named_by_key(gateway: Gateway, catalog: Any) -> None
         ]
         assert (await agent("change", **by_key))["changed"]
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
     value = catalog.get("tables/orders").value
     assert value["columns"][1] == {"name": "mail", "type": "text", "pii": True}
     assert value["links"] == [{"to": "a"}, {"to": "b", "broken": True}]
@@ -221,7 +210,7 @@ def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) 
         assert (first["replayed"], second["replayed"]) == (False, True)
         assert catalog.get("tables/orders").value["rows"] == 2
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
 
 
 def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
@@ -239,7 +228,7 @@ def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
         )
         assert skipped["skipped"] == ["/steward"]
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
 
 
 def test_a_scope_is_all_that_there_is(gateway: Gateway, catalog: Any) -> None:
@@ -258,7 +247,7 @@ def test_a_scope_is_all_that_there_is(gateway: Gateway, catalog: Any) -> None:
         tools = {each.name for each in (await agent.client.list_tools()).tools}
         assert tools == {"find", "read", "preview", "history"}
 
-    acting(gateway, catalog, act, scope=Scope("tables/", read_only=True))
+    acting(gateway, catalog.name, act, scope=Scope("tables/", read_only=True))
 
 
 def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
@@ -270,7 +259,7 @@ def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
         assert (await agent("apply", key="secret", wanted={"a": 1}))["dry_run"]
         assert catalog.get("secret").value == {"pin": 1}
 
-    acting(gateway, catalog, act, scope=Scope(dry_run_only=True))
+    acting(gateway, catalog.name, act, scope=Scope(dry_run_only=True))
 
 
 def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) -> None:
@@ -284,7 +273,7 @@ def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) 
         text = await agent("read", key="large", pointer="/text")
         assert set(text["beginning"]) == {"é"}
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
 
 
 def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> None:
@@ -319,7 +308,7 @@ def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> Non
             size = len(json.dumps(answer.value, ensure_ascii=False).encode())
             assert size <= RESULT_BYTES_MAX, tool
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +338,7 @@ def test_bad_calls_change_nothing_and_say_what_is_wrong(
         )
 
     revision = catalog.settings.get().revision
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
     assert catalog.settings.get().revision == revision
 
 
@@ -451,6 +440,33 @@ def test_pages_of_other_sites_reach_nothing(running: RunningGateway) -> None:
         assert status(url) not in (403, 421)
 
 
+TOOLS = Path(__file__).parent / "data" / "agent_tools.json"
+
+
+def test_the_tools_are_those_that_agents_know(gateway: Gateway, catalog: Any) -> None:
+    """Names, descriptions, hints and arguments: agents, and those who allowed them, rely on these.
+
+    Run as a program, this module writes down how they are now.
+    """
+    listed = tools_listed(gateway, catalog.name)
+    known = json.loads(TOOLS.read_text())
+    assert listed == known, (
+        f"The tools differ from {TOOLS.name}. Where that is meant, write them down with"
+        " `python -m tests.commandline.test_agents`, and tell of it in CHANGELOG.md."
+    )
+
+
+def tools_listed(gateway: Gateway, catalog: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = []
+
+    async def act(agent: Agent) -> None:
+        for each in (await agent.client.list_tools()).tools:
+            listed.append(each.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    acting(gateway, catalog, act)
+    return listed
+
+
 def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         for each in (await agent.client.list_tools()).tools:
@@ -461,7 +477,7 @@ def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
             assert each.input_schema["additionalProperties"] is False
             assert each.description
 
-    acting(gateway, catalog, act)
+    acting(gateway, catalog.name, act)
 
 
 @pytest.mark.parametrize(
@@ -482,3 +498,8 @@ def test_wrong_options_are_named(options: tuple[str, ...], said: str) -> None:
     )
     assert done.returncode == 2
     assert said in done.stderr
+
+
+if __name__ == "__main__":
+    with Gateway("http://127.0.0.1:1") as nowhere:  # which isn't asked anything
+        TOOLS.write_text(json.dumps(tools_listed(nowhere, "c"), indent=2) + "\n")

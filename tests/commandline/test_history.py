@@ -24,6 +24,8 @@ def test_the_log_is_that_of_a_catalog_or_a_document(run: Commands, catalog: str)
     assert revisions(run("log", catalog, "--last", "2")) == [5, 6]
     assert revisions(run("log", catalog + "none")) == []
     first = run("log", catalog, "--limit", "1").lines()[0]
+    (change,) = first["changes"]
+    assert change.keys().isdisjoint({"before", "value", "withheld"}), "nobody asked for these"
     assert first["author"] == "anonymous"
     assert first["changes"][0]["patch"] == [{"op": "add", "path": "", "value": 0}]
     shown = run("log", catalog, "--limit", "1", "--output=pretty").stdout

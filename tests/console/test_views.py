@@ -17,6 +17,7 @@ from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser
 from tests.console.writer import Writer
 from tests.patience import WAIT_MS
+from tests.ports import own_port
 from tests.service import RunningGateway
 
 Screenshot = Callable[[Browser, str], None]
@@ -109,6 +110,12 @@ def _settings(browser: Browser, table: Writer) -> None:
     browser.wait_text(".outgoing", "/schemas/*/type", "Go there")
 
 
+def _subscriptions(browser: Browser, table: Writer) -> None:
+    table.subscribe("billing", f"http://127.0.0.1:{own_port()}/in?" + "x" * 200)
+    browser.open(table.catalog, None, "subscriptions")
+    browser.wait_text(".subscriptions", "billing", "retrying", "Last error")
+
+
 def _missing(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, "nothing/here")
     browser.wait_text("main", "There is no such document now")
@@ -119,6 +126,7 @@ VIEWS: dict[str, Callable[[Browser, Writer], None]] = {
     "catalog": _catalog,
     "tree": _shown(None, "columns", "9007199254740993"),
     "settings": _settings,
+    "subscriptions": _subscriptions,
     "text": _shown("text", '"rows": 9007199254740993'),
     "attributes": _shown("attributes", "team", "sales"),
     "history": _shown("history", "From revision 2 to 3", "first import"),

@@ -43,6 +43,11 @@ class Writer:
         headers = {"Content-Type": "application/json"}
         self._request("POST", "transactions", json.dumps({"then": then}), headers)
 
+    def subscribe(self, name: str, to: str) -> None:
+        """To all commits that there were."""
+        body = json.dumps({"to": to, "from": 0})
+        self._request("PUT", f"subscriptions/{name}", body, {"Content-Type": "application/json"})
+
     def owners(self, key: str) -> dict[str, list[str]]:
         """By pointer who owns it; people with an asterisk."""
         path = self._path(f"owners/{quote(key, safe='')}")

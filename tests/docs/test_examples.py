@@ -52,7 +52,7 @@ def test_readme_tutorial_and_every_how_to_have_examples() -> None:
     assert {
         "README.md",
         "docs/tutorial.md",
-        *(f"docs/how-to/{each}.md" for each in (*_SYSTEMS, "owners", "be-told", "cache")),
+        *(f"docs/how-to/{each}.md" for each in (*_SYSTEMS, "owners", "be-told", "cache", "agents")),
     } <= names
 
 

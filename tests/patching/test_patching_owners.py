@@ -720,3 +720,16 @@ def test_arguments_are_left_alone_and_what_does_not_change_is_shared():
     after, _ = applied(content, owners, {"y": {"z": 2}}, "a", 2)
     assert (content, owners) == before
     assert after["kept"] is kept
+
+
+def test_a_revert_that_changes_nothing_leaves_the_owners_of_lists_as_they_were():
+    """Also where lists were declared since: what changes nothing makes no commit."""
+    content = {"fields": [{"path": "a"}], "n": 1}
+    made = apply_wanted({}, None, content, manager="nightly", revision=1)
+    now = Owned(made.content, made.owners)
+    before = Owned({"n": 1}, apply_wanted({}, None, {"n": 1}, manager="bob", revision=1).owners)
+    terms = {"author": "ann", "revision": 3, "kept": ["/fields"], "lists": FIELDS}
+    assert restored(now, before, now, now.content, **terms) != now.owners, "bob owns n again"
+    assert restored(now, now, now, now.content, **terms) is now.owners
+    changed = {**content, "more": 1}
+    assert ("fields", "a", "path") in flat(restored(now, now, now, changed, **terms))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from .checker import check
 from .mutations import MUTATIONS, broken
-from .plan import Plan, as_chosen, listing, owning
+from .plan import Plan, as_chosen, listing, owning, repeating
 from .plans import from_state
 from .simulation import simulate
 from .trace import history, outcome_name
@@ -25,15 +25,21 @@ def main() -> int:
     parser.add_argument("--owners", action="store_true", help="with managers and reverts")
     parser.add_argument("--lists", action="store_true", help="the same, and lists with keys")
     parser.add_argument("--from-state", action="store_true", help="watchers begin with the state")
+    parser.add_argument("--repeating", action="store_true", help="with what may be sent twice, too")
     arguments = parser.parse_args()
     if arguments.without:
         with broken(arguments.without) as mutation:
             return run(arguments, mutation.adjust)
+    return run(arguments, _adjusted(arguments))
+
+
+def _adjusted(arguments: argparse.Namespace) -> Callable[[Plan], Plan]:
     if arguments.from_state:
-        return run(arguments, from_state)
-    if arguments.lists:
-        return run(arguments, listing)
-    return run(arguments, owning if arguments.owners else as_chosen)
+        return from_state
+    adjust = as_chosen
+    if arguments.owners or arguments.lists:
+        adjust = listing if arguments.lists else owning
+    return (lambda chosen: repeating(adjust(chosen))) if arguments.repeating else adjust
 
 
 def run(arguments: argparse.Namespace, adjust: Callable[[Plan], Plan]) -> int:

@@ -14,11 +14,12 @@ from gateway.model import Verdict as Decided
 
 from .asks import Ask, Name
 from .gone import GONE
+from .misfit import Misfit
 from .model import Doc, State, Verdict, judge, live
 from .model_edits import After
 from .model_lists import ITEMS, MARKS
 from .model_owners import NOBODY, Place, changed, leaves, told
-from .model_patches import Misfit, operated
+from .model_patches import operated
 from .model_rebase import means
 from .recorder import Kept, Made
 from .sameness import same
@@ -157,6 +158,7 @@ class Ledger:
         state = self.state(self.last)
         if call.ask.idempotency_key in state.fingerprints:  # told of as "twice"
             state = replace(state, fingerprints={})
+        state = replace(state, next_us=made.commit.time_us)
         meanings = self.meanings(call, self.last, made.tick - 1)
         found = [self._compared(made, ask, judge(ask, state)) for ask in meanings]
         wrong, documents, _ = min(found, key=lambda each: len(each[0]))

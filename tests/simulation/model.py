@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 from .asks import SETTINGS, Action, Ask, Compare, Name, Tag, Undone
 from .gone import GONE
+from .misfit import Misfit
 from .model_edits import After, Drafts, RefusedEdit, state_of
 from .model_lists import Lists, declared, is_pinned, wrong
 from .model_owners import Owners, Place
-from .model_patches import Misfit, operated_by_key
+from .model_patches import operated_by_key
 from .model_rebase import independent
+from .model_repeatables import SomeTime, Stamps, written_time
 from .model_reverts import ALL, Forced
 
 
@@ -43,7 +45,7 @@ class State:
     """A catalog at ``revision``. ``exists``: it was written, and not deleted since.
 
     ``fingerprints``: of the idempotency keys that were used. ``as_of``: the document as an earlier
-    revision had it.
+    revision had it. ``next_us``: the time of the commit that is made of it, as far as there is one.
     """
 
     revision: int
@@ -51,6 +53,7 @@ class State:
     fingerprints: Mapping[str, str]
     exists: bool
     as_of: Callable[[int, str], Doc | None]
+    next_us: int | None = None
 
     def live(self, key: str) -> Doc | None:
         return live(self.docs.get(key))
@@ -238,8 +241,7 @@ def _drafted(ask: Ask, actions: Sequence[Action], state: State) -> Drafts:
     otherwise = actions is ask.otherwise
     drafts = Drafts(
         found,
-        ask.label,
-        state.revision + 1,
+        Stamps(_next_time(state), state.revision + 1, ask.label),
         state.lists,
         lambda action: is_pinned(ask, action.key, action.when, otherwise=otherwise),
     )
@@ -251,6 +253,12 @@ def _drafted(ask: Ask, actions: Sequence[Action], state: State) -> Drafts:
     if drafts.disputed:
         raise RefusedEdit("changed_since", drafts.disputed)
     return drafts
+
+
+def _next_time(state: State) -> str | SomeTime:
+    if state.next_us is not None:
+        return written_time(state.next_us)
+    return SomeTime(max((doc.time_us for doc in state.docs.values()), default=0))
 
 
 def _found(doc: Doc) -> After:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .asks import SETTINGS, Action
 from .gone import GONE
+from .misfit import Misfit
 from .model_lists import NO_LISTS, Lists, wrong
 from .model_owners import (
     NOBODY,
@@ -21,7 +22,8 @@ from .model_owners import (
     restored,
     written,
 )
-from .model_patches import Misfit, merged, operated, operated_by_key
+from .model_patches import merged, operated, operated_by_key
+from .model_repeatables import Stamps
 from .model_reverts import undone
 
 
@@ -56,7 +58,7 @@ _NOTHING = After(GONE, None)
 
 
 class Drafts:
-    """Documents, worked on one action after the other, by ``author`` for ``revision``.
+    """Documents, worked on one action after the other, for the commit that ``stamps`` tell of.
 
     ``is_pinned``: whether indexes into ``lists`` mean what they meant to the author. ``skipped`` is
     left to others; ``disputed`` is what a revert may neither skip nor force."""
@@ -64,14 +66,12 @@ class Drafts:
     def __init__(
         self,
         found: Mapping[str, After],
-        author: str,
-        revision: int,
+        stamps: Stamps,
         lists: Lists,
         is_pinned: Callable[[Action], bool],
     ) -> None:
         self._found = found
-        self._author = author
-        self._revision = revision
+        self._stamps = stamps
         self._lists = lists
         self._is_pinned = is_pinned
         self._now: dict[str, After] = {}
@@ -93,7 +93,12 @@ class Drafts:
         if not after.owners or after.content == after.owned:
             return after
         owners = written(
-            after.owners, after.owned, after.content, self._author, self._revision, self._lists
+            after.owners,
+            after.owned,
+            after.content,
+            self._stamps.author,
+            self._stamps.revision,
+            self._lists,
         )
         return replace(after, owners=owners, owned=after.content)
 
@@ -139,7 +144,7 @@ class Drafts:
             there = None if content is GONE else content
             owners = fitted(owners, content, self._lists)
             content, owners, places = applied(
-                action.key, there, owners, action.value, self._revision, self._lists
+                action.key, there, owners, action.value, self._stamps.revision, self._lists
             )
             if content is None:
                 raise RefusedEdit("patch_does_not_fit", places)
@@ -170,6 +175,8 @@ class Drafts:
                 self.skipped |= places
         content, attributes, owners = now
         kept = content == before.content
+        if kept and owners == fitted(before.owners, content, self._lists):
+            owners = before.owners  # as the lists were that there were then
         self._put(action.key, content, None if content is GONE else attributes, kept=kept)
         if content is not GONE:
             self._now[action.key] = replace(self._now[action.key], owners=owners, owned=content)
@@ -183,7 +190,7 @@ class Drafts:
         kept = {tuple(each.pointer.split("/")[1:]) for each in places if not each.of_attributes}
         if places and GONE in (base[0], target[0], now[0]):
             kept = {()}
-        told = self._author, self._revision
+        told = self._stamps.author, self._stamps.revision
         return restored(base, target, now, parts[0], *told, kept, self._lists)
 
     def _edited(self, action: Action, before: After) -> tuple[Any, Any]:
@@ -197,17 +204,19 @@ class Drafts:
             if gone:
                 raise RefusedEdit("document_not_found")
             return merged(before.content, action.value), before.attributes
-        if gone and action.value[0]["path"] != "":
+        makes = action.value[0].get("create_parents") or action.value[0]["path"] == ""
+        if gone and not makes:
             tests = action.deed == "edit" and action.value[0]["op"] == "test"
             raise RefusedEdit("patch_does_not_fit" if tests else "document_not_found")
         try:
             if action.deed == "edit":
-                content = operated_by_key(before.content, action.value, self._lists)
+                content = operated_by_key(before.content, action.value, self._lists, self._stamps)
             else:
                 lists = NO_LISTS if self._is_pinned(action) else self._lists
                 content = operated(before.content, action.value, lists)
         except Misfit as misfit:
-            raise RefusedEdit("document_not_found" if gone else misfit.code) from None
+            removed = gone and action.value[0]["op"] == "remove"
+            raise RefusedEdit("document_not_found" if removed else misfit.code) from None
         return content, None if content is GONE else before.attributes
 
     def _replace(self, prefix: str, documents: Mapping[str, Any]) -> None:

@@ -50,14 +50,25 @@ def wrong(content: Any, lists: Lists) -> bool:
 
 
 def sound(lists: Lists, *contents: Any) -> Lists:
-    """Those that are right in all of them."""
+    """Those that are right in all of them, and no objects."""
     bad = {
         name
         for content in contents
-        for name, array in _arrays(content, lists).items()
-        if named(name, array) is None
+        for name in lists
+        if (array := _member(content, name)) is not None and named(name, array) is None
     }
     return lists - bad
+
+
+def without_objects(content: Any, lists: Lists) -> Any:
+    """Without what is in the place of a list, and is none."""
+    if not isinstance(content, dict):
+        return content
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in lists or isinstance(value, list)
+    }
 
 
 def rules(lists: Lists) -> Callable[[Tokens], str | None]:
@@ -90,8 +101,9 @@ def differing(then: Any, there: Any, lists: Lists, at: Tokens = ()) -> list[Toke
     """Where two values differ, as far down as there are objects, and lists of the content."""
     if len(at) == 1 and at[0] in lists:
         one, other = named(at[0], then), named(at[0], there)
-        if one is not None and other is not None:
-            then, there = one, other
+        if one is None or other is None:
+            return [] if then == there else [at]
+        then, there = one, other
     if not (isinstance(then, dict) and isinstance(there, dict)):
         return [] if then == there else [at]
     return [

@@ -13,7 +13,7 @@ from typing import Any
 from tests.patching import owners_oracle as oracle
 
 from .asks import Wanted
-from .model_lists import NO_LISTS, Lists, ordered, rules, sound
+from .model_lists import NO_LISTS, Lists, ordered, rules, sound, without_objects
 
 Tokens = tuple[str, ...]
 Names = Mapping[tuple[str, bool], int]
@@ -73,10 +73,10 @@ def written(
     owners: Owners, before: Any, after: Any, author: str, revision: int, lists: Lists
 ) -> Owners:
     """After plain writes by ``author``, which made ``after`` of ``before``."""
-    owners = fitted(owners, before, lists)
-    at = rules(sound(lists, before, after))
-    found: Owners = oracle.written(owners, before, after, author, revision, at)
-    return found
+    alike = sound(lists, before, after)
+    owners = fitted(owners, before, alike)
+    found: Owners = oracle.written(owners, before, after, author, revision, rules(alike))
+    return fitted(found, after, lists)
 
 
 def restored(
@@ -91,10 +91,16 @@ def restored(
 ) -> Owners:
     """After a revert by ``author``, which made ``after`` of ``now``; ``base``, ``target`` and
     ``now`` are (content, attributes, owners)."""
-    states = [(each[0], fitted(each[2], each[0], lists)) for each in (base, target, now)]
-    at = rules(sound(lists, *(each[0] for each in states), after))
-    found: Owners = oracle.restored(*states, after, author, revision, kept, at)
-    return found
+    alike = sound(lists, now[0], after)
+    then = [without_objects(each[0], alike) for each in (base, target)]
+    alike = sound(alike, *then)
+    states = [
+        (content, fitted(each[2], content, alike))
+        for content, each in zip((*then, now[0]), (base, target, now), strict=True)
+    ]
+    told = author, revision, kept, rules(alike)
+    found: Owners = oracle.restored(*states, after, *told)
+    return fitted(found, after, lists)
 
 
 def fitted(owners: Owners, content: Any, lists: Lists) -> Owners:

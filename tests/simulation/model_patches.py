@@ -7,15 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .gone import GONE
+from .misfit import Misfit
 from .model_lists import ITEMS, NO_LISTS, Lists, item_at, key_of, named
-
-
-class Misfit(Exception):
-    """A patch doesn't fit, or for ``code``."""
-
-    def __init__(self, code: str = "patch_does_not_fit") -> None:
-        super().__init__(code)
-        self.code = code
+from .model_repeatables import REPEATABLES, Stamps, repeated
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -48,14 +42,24 @@ def operated(before: Any, operations: Sequence[Mapping[str, Any]], lists: Lists 
     return after
 
 
-def operated_by_key(before: Any, operations: Sequence[Mapping[str, Any]], lists: Lists) -> Any:
+def operated_by_key(
+    before: Any,
+    operations: Sequence[Mapping[str, Any]],
+    lists: Lists,
+    stamps: Stamps | None = None,
+) -> Any:
     """What a patch makes of a value that names the items of ``lists`` by key. Raises Misfit."""
     after = copy.deepcopy(before)
+    changes = False
     for operation in operations:
+        then = copy.deepcopy(after)
         if operation["op"] in ("add_to_set", "pull"):
             _operate_on_set(after, operation)
-        else:
+        elif operation["op"] not in REPEATABLES:
             after = _operated(after, _by_index(after, operation, lists))
+        elif changes or operation["op"] != "stamp":
+            after = repeated(after, operation, lists, stamps)
+        changes = changes or after != then
     return after
 
 
@@ -81,6 +85,8 @@ def _by_index(document: Any, operation: Mapping[str, Any], lists: Lists) -> Mapp
     if len(tokens) < 2 or tokens[0] != ITEMS:
         return operation
     array = document.get(ITEMS) if isinstance(document, dict) else None
+    if ITEMS not in lists and isinstance(array, dict):
+        return operation
     if ITEMS not in lists or not isinstance(array, list):
         raise Misfit
     if named(ITEMS, array) is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .asks import Action, Ask
 from .gone import GONE
+from .misfit import Misfit
 from .model_lists import (
     ITEMS,
     MARKS,
@@ -21,7 +22,8 @@ from .model_lists import (
     meet,
 )
 from .model_owners import Owners, leaves
-from .model_patches import Misfit, operated, tokens_of
+from .model_patches import operated, operated_by_key, tokens_of
+from .model_repeatables import REPEATABLES, Stamps
 
 
 def independent(
@@ -39,7 +41,7 @@ def independent(
     if action.deed == "merge":
         return not meet([(name,) for name in action.value] or [()], changed)
     if action.deed == "edit":
-        return not meet(list(_by_key(action, lists)), changed)
+        return not meet(list(_by_key(action, base, lists)), changed)
     places, indexed = _by_index(action, base, lists)
     return not (meet(places, changed) or any(displaced(name, base, now) for name in indexed))
 
@@ -71,15 +73,28 @@ def _outside_arrays(tokens: Tokens, base: Any) -> Tokens:
     return tokens
 
 
-def _by_key(action: Action, lists: Lists) -> Iterator[Tokens]:
-    for operation in action.value:
+def _by_key(action: Action, base: Any, lists: Lists) -> Iterator[Tokens]:
+    for position, operation in enumerate(action.value):
         tokens = tokens_of(operation)
         if _goes_into(operation) in {ITEMS, MARKS} - lists:
             continue
         if operation["op"] in ("add_to_set", "pull"):
             yield (*tokens, str(key_of(MARKS, operation["value"])))
+        elif operation.get("create_parents") and not _fits(action.value[:position], base, lists):
+            yield tokens[:1]
+        elif operation["op"] in REPEATABLES and tokens[:1] == (ITEMS,) and tokens[2:] == ("id",):
+            yield tokens[:2]
         else:
             yield tokens
+
+
+def _fits(operations: Sequence[Mapping[str, Any]], base: Any, lists: Lists) -> bool:
+    """Otherwise it isn't known which parents are missing."""
+    try:
+        operated_by_key(base, operations, lists, Stamps("", 0, ""))
+    except Misfit:
+        return False
+    return True
 
 
 def _by_index(action: Action, base: Any, lists: Lists) -> tuple[list[Tokens], set[str]]:

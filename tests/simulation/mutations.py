@@ -31,6 +31,7 @@ from . import breakages_of_history as history
 from .mutation import Mutation, Patch, mutation
 from .mutations_of_lists import LISTS
 from .mutations_of_owners import OWNING
+from .mutations_of_repeatables import REPEATING
 from .plan import ranging
 from .plans import (
     belated,
@@ -388,4 +389,5 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     **OWNING,
     **LISTS,
+    **REPEATING,
 }

@@ -25,7 +25,7 @@ from .asks import Ask
 from .gone import GONE
 from .ledger import Ledger, Violation
 from .model import Doc, live
-from .model_lists import ITEMS, Lists
+from .model_lists import ITEMS, Lists, sound
 from .model_owners import NOBODY, Owners, Tokens, fitted, leaves
 from .recorder import Call
 
@@ -53,11 +53,13 @@ def check_owners(ledger: Ledger, calls: Mapping[str, Call]) -> Iterator[Violatio
         for key, doc in after.items():
             if doc.revision != revision or live(doc) is None:
                 continue
-            then, now = _owned(live(before.get(key)), lists), _owned(doc, lists)
+            there = live(before.get(key))
+            alike = sound(lists, None if there is None else there.content, doc.content)
+            then, now = _owned(there, alike), _owned(doc, alike)
             assert now is not None
             found = [*_unsound(now), *_disrespectful(ask, then, now)]
             if [each.deed for each in ask.actions] == ["revert"]:
-                earlier = _earlier(ledger, key, revision, lists)
+                earlier = _earlier(ledger, key, revision, alike)
                 found += _given_back(ask.label, then, now, earlier)
             for wrong in found:
                 detail = f"{ledger.catalog}@{revision} {key} {ask.label}: {wrong}"

@@ -100,6 +100,12 @@ def listing(chosen: Plan) -> Plan:
     return replace(chosen, tastes=tastes)
 
 
+def repeating(chosen: Plan) -> Plan:
+    """Many operations that may be sent twice, beside whatever else there is."""
+    tastes = chosen.tastes
+    return replace(chosen, tastes=replace(tastes, lists=tastes.lists / 2, repeatables=0.6))
+
+
 def retaining(chosen: Plan, rng: random.Random) -> Plan:
     """With pins and compaction; only what the gateway can bear (``gateway.state.tail``).
 

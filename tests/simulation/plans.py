@@ -8,7 +8,7 @@ from dataclasses import replace
 from gateway.limits import RetentionLimits, ServiceLimits, WatchLimits
 
 from .faults import Faults
-from .plan import Plan, ranging, retaining
+from .plan import Plan, ranging, repeating, retaining
 from .workload import Tastes
 
 
@@ -338,3 +338,9 @@ def declaring(chosen: Plan) -> Plan:
     chosen = listing_at_a_distance(chosen)
     tastes = replace(chosen.tastes, reading=0.0, lists=1.0)
     return replace(chosen, keys=2, tastes=tastes)
+
+
+def repeating_at_a_distance(chosen: Plan) -> Plan:
+    """Operations that may be sent twice, on one document through several workers, whose answers
+    take long."""
+    return repeating(owning_at_a_distance(chosen))

@@ -20,7 +20,7 @@ from gateway.commit import round
 from gateway.decide import decide as deciding
 
 from .checker import check
-from .plan import as_chosen, listing, owning
+from .plan import as_chosen, listing, owning, repeating
 from .plans import from_state, listing_at_a_distance
 from .simulation import simulate
 from .trace import history, outcome_name
@@ -34,7 +34,9 @@ def _assert_right(seed: int) -> Counter[str]:
     adjust, option = (listing, "--lists ") if seed % 2 else (owning, "--owners ")
     if seed % 3:  # a third of the histories are so
         adjust, option = as_chosen, ""
-    recording = simulate(seed, adjust)
+    repeats = seed // 6 % 2 == 0  # a half of all
+    option += "--repeating " if repeats else ""
+    recording = simulate(seed, lambda plan: repeating(adjust(plan)) if repeats else adjust(plan))
     violations = check(recording)
     if violations:
         found = "\n".join(f"{v.kind}: {v.detail}" for v in violations[:10])

@@ -11,6 +11,7 @@ from . import workload_lists as lists
 from .asks import SETTINGS, Action, Ask, Compare, Kind, Name, Tag, digest, write
 from .gone import GONE
 from .workload_owners import Managing
+from .workload_repeatables import Repeating
 
 _LOOKS: tuple[Kind, ...] = (
     *("read", "read", "read", "read", "read", "read", "read", "read", "read-at", "read-then"),
@@ -34,6 +35,7 @@ class Tastes:
     owners: float = field(default=0.0, repr=False)  # applies, and letting go, among edits
     reverts: float = field(default=0.0, repr=False)
     lists: float = field(default=0.0, repr=False)  # edits of items of lists; settings declare these
+    repeatables: float = field(default=0.0, repr=False)  # operations that may be sent twice
 
 
 @dataclass
@@ -69,6 +71,7 @@ class Wishes:
         self._times_us: dict[str, list[int]] = {}
         self._left_over: list[Ask] = []
         self._managing = Managing(rng, lists=tastes.lists > 0)
+        self._repeating = Repeating(rng, lists=tastes.lists > 0)
         self._declares = bool(tastes.lists)
         self._pins: dict[str, list[tuple[str, int]]] = {}
 
@@ -305,6 +308,8 @@ class Wishes:
         known = self._of(catalog, key)
         if self._tastes.lists and self._happens(self._tastes.lists):
             return lists.action(self._rng, key, known.content, label)
+        if self._tastes.repeatables and self._happens(self._tastes.repeatables):
+            return self._repeating.action(catalog, key, known.content, label)
         content = known.content if isinstance(known.content, dict) else {}
         own = f"/{self._client}"
         number = self._rng.randrange(4)

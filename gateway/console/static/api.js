@@ -179,6 +179,17 @@ export class Api {
     };
   }
 
+  /** Where the catalog's commits are delivered to, by name: as the contract has them. */
+  async subscriptions(catalog) {
+    const page = await this.#json(`${path(catalog)}/subscriptions`);
+    return page.get("subscriptions").map(record).map((each) => ({ ...each, last_error: each.last_error && record(each.last_error) }));
+  }
+
+  /** Pause or resume (`verb`) a subscription. */
+  turnSubscription(catalog, name, verb) {
+    return this.request(`${path(catalog)}/subscriptions/${segment(name)}/${verb}`, { method: "POST" });
+  }
+
   /** The response to a GET of the feed, whose body goes on. */
   changes(catalog, { after, lastEventId, signal }) {
     const headers = { Accept: "text/event-stream" };

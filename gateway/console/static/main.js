@@ -9,10 +9,13 @@ import { CatalogsView } from "./views/catalogs.js";
 import { CatalogView } from "./views/catalog.js";
 import { DocumentView } from "./views/document.js";
 import { SettingsView } from "./views/settings.js";
+import { SubscriptionsView } from "./views/subscriptions.js";
 import { askForToken } from "./views/token.js";
 
 const TOKEN = "metadata-gateway-token";
-const VIEWS = { catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView };
+const VIEWS = {
+  catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView, subscriptions: SubscriptionsView,
+};
 
 class Console {
   #view = null;
@@ -113,6 +116,7 @@ class Console {
     const places = [["Catalogs", hrefOf({})]];
     if (catalog !== null) places.push([catalog, hrefOf({ catalog })]);
     if (page === "settings") places.push(["Settings", hrefOf({ catalog, tab: "settings" })]);
+    if (page === "subscriptions") places.push(["Subscriptions", hrefOf({ catalog, tab: "subscriptions" })]);
     if (key !== null) places.push([key, hrefOf({ catalog, key })]);
     fill(this.trail, h("ol", {}, places.map(([text, href], index) =>
       h("li", {}, h("a", { href, "aria-current": index === places.length - 1 ? "page" : null }, text)))));

@@ -11,7 +11,7 @@ export function parseRoute(hash) {
   try {
     const [first, catalog, second, ...key] = path.split("/").map(decodeURIComponent);
     if (first === "catalog" && catalog) Object.assign(route, { page: "catalog", catalog });
-    if (route.catalog && route.tab === "settings") route.page = "settings";
+    if (route.catalog && ["settings", "subscriptions"].includes(route.tab)) route.page = route.tab;
     if (route.catalog && second === "document" && key.length) {
       Object.assign(route, { page: "document", key: key.join("/") });
     }

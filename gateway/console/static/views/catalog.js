@@ -1,6 +1,6 @@
 // One catalog: its documents, page by page at one revision, and beside them what is going on.
 
-import { mayWrite } from "../access.js";
+import { mayAdminister, mayWrite } from "../access.js";
 import { authorsOf, touchedKeys, whatItDid } from "../concerns.js";
 import { button, field, fill, h, plural, problemNote, say, settled } from "../page.js";
 import { hrefOf } from "../routes.js";
@@ -37,6 +37,7 @@ export class CatalogView {
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.catalog),
           h("div", { class: "actions" }, h("a", { href: hrefOf({ catalog: this.catalog, tab: "settings" }) }, "Settings"),
+            mayAdminister(principal, this.catalog) && h("a", { href: hrefOf({ catalog: this.catalog, tab: "subscriptions" }) }, "Subscriptions"),
             mayWrite(principal, this.catalog) && button("New document", () => createDocument(this.api, { catalog: this.catalog })))),
         this.#tools(), this.place, this.notice, this.list),
       this.panel.element);
