@@ -61,6 +61,7 @@ SCENARIOS: dict[str, Scenario] = {
     "spark-sink": spark_sink.run,
     "spark-sync": spark_sync.run,
     "spark-sync-manager": spark_sync.run_managed,
+    "spark-sync-state": spark_sync.run_remembered,
     "spark-memory": spark_memory.run,
     "against": against.run,
 }
@@ -73,6 +74,7 @@ ONLY_BY_NAME = frozenset(
         "spark-sink",
         "spark-sync",
         "spark-sync-manager",
+        "spark-sync-state",
         "spark-memory",
         "against",
     }

@@ -3,13 +3,16 @@
 Rewritten are all documents of a catalog of the same size, each with another name in it, so that
 each is a write; and, for comparison, those of this catalog by what a sync would be given, where the
 gateway finds 99% of them as they are. A catalog of the same documents is kept in step by a manager
-that owns them: by itself in ``spark-sync-manager``, beside a sync without one.
+that owns them: by itself in ``spark-sync-manager``, beside a sync without one. In
+``spark-sync-state`` the runs leave each other a state.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks import rounds
@@ -34,10 +37,13 @@ STRUCTS = "sync, 1% changed, structs"
 NOTHING = "sync, nothing to do"
 MANAGED = "sync with a manager, 1% changed"
 MANAGED_NOTHING = "sync with a manager, nothing to do"
+REMEMBERED = "sync with a state, 1% changed"
+REMEMBERED_NOTHING = "sync with a state, nothing to do"
 REWRITE = "all rewritten, by the sink"
 OVERWRITE = "all put by the sink, 1% changed"
 
 _TARGETS = {SYNC: 12, SPELLED: 10, STRUCTS: 10}
+_REMEMBERED_TARGETS = {REMEMBERED: 15, REMEMBERED_NOTHING: None}
 _MANAGED_MAX = 1.3
 _MANAGED_BESIDE = {MANAGED: SYNC, MANAGED_NOTHING: NOTHING}
 
@@ -56,6 +62,20 @@ def run_managed(rig: Rig) -> Result:
         return Result(figures=_managed_figures(None))
     tables, results = _measured(rig, _Compared.managed_variants)
     return Result(tables, _managed_figures(results))
+
+
+def run_remembered(rig: Rig) -> Result:
+    """With a state, and without one; what is rewritten is another catalog of the same size."""
+    if not rig.with_gateway:
+        return Result(figures=_remembered_figures(None, None))
+    with TemporaryDirectory(prefix="benchmark-state-") as folder:
+        tables, results = _measured(rig, lambda each: each.remembered_variants(Path(folder)))
+    ratios = {
+        each: rounds.ratio(results[each], results[REWRITE])
+        for each in (*_REMEMBERED_TARGETS, SYNC, NOTHING)
+    }
+    idle = rounds.spread([each.per_second for each in results[REMEMBERED_NOTHING]])
+    return Result(tables, _remembered_figures(ratios, idle))
 
 
 def _measured(
@@ -85,6 +105,17 @@ def _managed_figures(results: Mapping[str, Sequence[Measurement]] | None) -> lis
     ]
 
 
+def _remembered_figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
+    wanted = {**_REMEMBERED_TARGETS, SYNC: None, NOTHING: None}
+    return [
+        *(
+            Figure(f"{each} / all rewritten", ">=", bound, ratios[each] if ratios else None)
+            for each, bound in wanted.items()
+        ),
+        Figure(REMEMBERED_NOTHING, ">=", 60_000, idle, "documents/s"),
+    ]
+
+
 def _figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
     names = {each: f"{each}, {DOCUMENTS:,} documents / all rewritten" for each in _TARGETS}
     return [
@@ -107,8 +138,10 @@ class _Compared:
         self._catalog = f"spark-sync-{rig.serial()}"
         self._rewritten = f"spark-rewrite-{rig.serial()}"
         self._managed = f"spark-managed-{rig.serial()}"
+        self._remembered = f"spark-state-{rig.serial()}"
         self._turn = 0
         self._managed_turn = 0
+        self._remembered_turn = 0
 
     def variants(self) -> dict[str, Callable[[], Measurement]]:
         write(self._states[0], self._port, self._catalog)
@@ -136,6 +169,21 @@ class _Compared:
             MANAGED_NOTHING: lambda: self._timed(self._apply_nothing, turns=False),
         }
 
+    def remembered_variants(self, folder: Path) -> dict[str, Callable[[], Measurement]]:
+        for catalog in (self._catalog, self._remembered):
+            write(self._states[0], self._port, catalog)
+        state = str(folder / "state")
+        self._sync(self._states[0], catalog=self._remembered, state=state)
+        return {
+            REMEMBERED: lambda: self._timed(lambda: self._step_remembered(state), turns=False),
+            REMEMBERED_NOTHING: lambda: self._timed(
+                lambda: self._remembered_nothing(state), turns=False
+            ),
+            SYNC: lambda: self._timed(lambda: self._step(self._states)),
+            NOTHING: lambda: self._timed(self._nothing, turns=False),
+            REWRITE: lambda: self._timed(self._rewrite, turns=False),
+        }
+
     def _timed(self, act: Callable[[], None], turns: bool = True) -> Measurement:
         """``turns``: to the other state."""
         self._turn = (self._turn + turns) % 2
@@ -144,11 +192,17 @@ class _Compared:
         seconds = time.perf_counter() - begun
         return Measurement(self._count, seconds, seconds * 1e3, seconds * 1e3, seconds * 1e3)
 
-    def _sync(self, frame: DataFrame, catalog: str = "", manager: str | None = None) -> SyncReport:
+    def _sync(
+        self,
+        frame: DataFrame,
+        catalog: str = "",
+        manager: str | None = None,
+        state: str | None = None,
+    ) -> SyncReport:
         from patching.spark.sync import sync
 
         url = f"http://127.0.0.1:{self._port}"
-        return sync(frame, catalog or self._catalog, url=url, manager=manager)
+        return sync(frame, catalog or self._catalog, url=url, manager=manager, state=state)
 
     def _step(self, frames: Sequence[DataFrame]) -> None:
         report = self._sync(frames[self._turn])
@@ -166,6 +220,19 @@ class _Compared:
     def _apply_nothing(self) -> None:
         state = self._states[self._managed_turn]
         report = self._sync(state, catalog=self._managed, manager="nightly")
+        if report.unchanged != self._count or report.sent:
+            raise UpdateLost(f"{report}")
+
+    def _step_remembered(self, state: str) -> None:
+        self._remembered_turn = 1 - self._remembered_turn
+        frame = self._states[self._remembered_turn]
+        report = self._sync(frame, catalog=self._remembered, state=state)
+        if report.patched != -(-self._count // CHANGED_EVERY) or not report.in_step:
+            raise UpdateLost(f"{report}")
+
+    def _remembered_nothing(self, state: str) -> None:
+        frame = self._states[self._remembered_turn]
+        report = self._sync(frame, catalog=self._remembered, state=state)
         if report.unchanged != self._count or report.sent:
             raise UpdateLost(f"{report}")
 

@@ -102,6 +102,18 @@ class CommitShape(msgspec.Struct, frozen=True):
     idempotency_key: str | None
     attempts: int
     changes: list[ChangeShape]
+    deletes_catalog: bool = False
+
+
+class GrantShape(msgspec.Struct, frozen=True):
+    """``role`` in the catalogs whose names match ``pattern``."""
+
+    role: str
+    pattern: str
+
+
+class PrincipalShape(msgspec.Struct, frozen=True):
+    grants: list[GrantShape]
 
 
 class CatalogShape(msgspec.Struct, frozen=True):
@@ -214,6 +226,13 @@ class CatalogReads:
     def catalog_state(self) -> CatalogShape:
         """Where it is, since when, and its settings. ReadFailed where it isn't there."""
         return _decoded(self._ask("", [], about="its settings"), CatalogShape)
+
+    def grants(self) -> list[GrantShape]:
+        """Of the principal that reads, in whatever catalogs."""
+        tries = self._options.retry.tries(self._options.retry_timeout)
+        with self.told("its principal"):
+            answer = tries.ask(lambda: self._transport.request("GET", "/v1/principal"))
+        return _decoded(answer, PrincipalShape).grants
 
     def lists(self) -> ListDeclarations:
         """The lists that the catalog declares now."""

@@ -105,6 +105,7 @@ def main() -> None:
 )
 @click.option("--plan", "plan_path", help="Write the changes into this folder; send none.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing plan.")
+@click.option("--state", help="Folder of this job, for what a run spares the next one.")
 @_session_flags
 def sync_command(
     source: str,
@@ -113,6 +114,7 @@ def sync_command(
     rounds: int,
     plan_path: str | None,
     overwrite: bool,
+    state: str | None,
     url: str,
     pairs: Sequence[str],
     remote: str | None,
@@ -124,6 +126,8 @@ def sync_command(
 
     SOURCE is a path of JSON lines ({"key": …, "document": …}), Parquet or CSV, or a table.
     """
+    if plan_path is not None and state is not None:
+        raise click.UsageError("--state doesn't go with --plan")
     options = _options(pairs)
     with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
         from patching.spark.desired import read_desired
@@ -134,7 +138,7 @@ def sync_command(
         if plan_path is not None:
             _show_plan(write_plan(desired, catalog, plan_path, overwrite=overwrite, **common))
             return 0
-        report = sync(desired, catalog, rounds=rounds, **common)
+        report = sync(desired, catalog, rounds=rounds, state=state, **common)
     return _show_sync(report)
 
 

@@ -34,8 +34,11 @@ REFUSED: Final = "refused"
 _CONTESTED: Final = "owned_by_others"
 _CREATED_STATUS: Final = 201
 _LEAVES_SHOWN_MAX: Final = 5
-# A row for each document that was lost or refused, and one for all that became the same else.
-SCHEMA: Final = "outcome string, key string, code string, detail string, documents long"
+# A row for each document that was lost or refused, and one for all that became the same else; or
+# one each, with the token that the document has now.
+SCHEMA: Final = (
+    "outcome string, key string, code string, detail string, documents long, etag string"
+)
 _ROW: Final = schema_of_text(SCHEMA)
 
 
@@ -62,10 +65,12 @@ class _LineHead(msgspec.Struct):
 @dataclass(frozen=True)
 class Delivery:
     """Sends lines. Those of ``sync`` and of plans have idempotency keys: sent again, they are
-    answered as they were, and nothing is applied twice. ``fence``: what they have beside."""
+    answered as they were, and nothing is applied twice. ``fence``: what they have beside.
+    ``each``: every line has a row of its own, but for those that left something to others."""
 
     options: Options
     fence: str | None = None
+    each: bool = False
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``: of rows with a column ``line``, rows of ``SCHEMA``."""
@@ -80,14 +85,18 @@ class Delivery:
                 if outcome in (LOST, REFUSED):
                     assert answer.error is not None
                     key, error = answer.line.subject.key, answer.error
-                    yield outcome, key, error.code, error.detail, 1
+                    yield outcome, key, error.code, error.detail, 1, None
+                    continue
+                content, key = answer.content or {}, answer.line.subject.key
+                skipped = content.get("skipped")
+                if self.each and not skipped:
+                    yield outcome, key, None, None, 1, content.get("etag")
                     continue
                 done[outcome] += 1
-                if skipped := (answer.content or {}).get("skipped"):
-                    told = _told(skipped)
-                    yield LEFT_TO_OTHERS, answer.line.subject.key, _CONTESTED, told, len(skipped)
+                if skipped:
+                    yield LEFT_TO_OTHERS, key, _CONTESTED, _told(skipped), len(skipped), None
         for outcome, count in done.items():
-            yield outcome, None, None, None, count
+            yield outcome, None, None, None, count, None
 
     def _lines(self, batches: Iterator[pa.RecordBatch]) -> Iterator[BulkLine]:
         decode = msgspec.json.Decoder(_LineHead).decode

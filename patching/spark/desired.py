@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching.spark.batches import in_batches, schema_of_text
@@ -67,8 +67,11 @@ def read_desired(
     raise ValueError(f"there is no format {chosen!r}; there are {', '.join(FORMATS)}")
 
 
-def wanted_rows(desired: DataFrame, key: str, document: str | None, partitions: int) -> DataFrame:
-    """(key string, copies long, value): one row for each key, in so many ``partitions`` by key.
+def wanted_rows(
+    desired: DataFrame, key: str, document: str | None, partitions: int
+) -> tuple[DataFrame, types.DataType]:
+    """(key string, copies long, value): one row for each key, in so many ``partitions`` by key. And
+    the type that the values were given as.
 
     ``document`` None: the column ``document`` where there is one, else all columns but the key, as
     one object. ValueError for columns that can't be.
@@ -91,15 +94,34 @@ def wanted_rows(desired: DataFrame, key: str, document: str | None, partitions: 
     _require_json(kind, document)
     if not isinstance(kind, types.StringType) and _is_plain(kind):
         # As a text it takes a tenth of the time to reach Python.
-        text = F.to_json("value", {"ignoreNullFields": "false"})
-        rows = rows.select("key", text.alias("value"))
+        rows = rows.select("key", _as_text("value").alias("value"))
     # Not as many as Spark takes by default, and keeps for what is persisted: a task costs more than
     # comparing a hundred documents.
     return (
         rows.repartition(partitions, "key")
         .groupBy("key")
         .agg(F.count(F.lit(1)).alias("copies"), F.first("value").alias("value"))
-    )
+    ), kind
+
+
+def has_text(kind: types.DataType) -> bool:
+    """Whether Spark makes different texts of any two values of this type, so that the hash of the
+    text stands for the value. It leaves out the last digits of a time."""
+    if isinstance(kind, types.StructType):
+        return bool(kind.fields) and all(has_text(each.dataType) for each in kind.fields)
+    if isinstance(kind, types.ArrayType):
+        return has_text(kind.elementType)
+    if isinstance(kind, types.MapType):
+        return isinstance(kind.keyType, types.StringType) and has_text(kind.valueType)
+    numbers = types.FloatType | types.DoubleType | types.DecimalType
+    return _is_plain(kind) or isinstance(kind, numbers)
+
+
+def with_hash(wanted: DataFrame) -> DataFrame:
+    """``wanted``, and the ``hash`` of the text of each value, in 32 bytes."""
+    is_text = isinstance(wanted.schema["value"].dataType, types.StringType)
+    text = F.col("value") if is_text else _as_text("value")
+    return wanted.withColumn("hash", F.unhex(F.sha2(text, 256)))
 
 
 def invalid(planned: DataFrame, count: int) -> DesiredInvalid:
@@ -115,6 +137,10 @@ def _format_of(place: str) -> str:
     if path.suffix in _SUFFIXES:
         return _SUFFIXES[path.suffix]
     raise ValueError(f"say what format {place!r} has: {', '.join(FORMATS)}")
+
+
+def _as_text(name: str) -> Column:
+    return F.to_json(name, {"ignoreNullFields": "false"})
 
 
 def _quoted(name: str) -> str:

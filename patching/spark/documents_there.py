@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ _RANGES = "after string, until string"
 _NAMES = ("there", "etag", "digest")
 _SCHEMA = ", ".join(f"{name} string" for name in _NAMES)
 # The columns of a row to plan.
-_COMPARED = ("key", "copies", "value", *_NAMES)
+COMPARED = ("key", "copies", "value", *_NAMES)
 # How many documents that differ a task holds, and about how much JSON.
 _DIFFERING = 1_000
 _DIFFERING_BYTES = 4 * 1024 * 1024
@@ -113,16 +113,40 @@ def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
     # What is wanted is in order already. Left to itself, Spark would gather the digests of a small
     # catalog on the driver, and send all of them to every task.
     rows = wanted.join(there.hint("merge"), F.col("key") == F.col("there"), how)
-    return rows.select(*_COMPARED)
+    return rows.select(*COMPARED)
+
+
+def compared_by_hash(wanted: DataFrame, there: DataFrame, how: str, *, by_feed: bool) -> DataFrame:
+    """Those rows with the ``hash`` of the text, and whether it is the ``same`` that wanted nothing
+    of the document as it is there; then the text isn't.
+
+    ``wanted``: (key, copies, value, hash); ``there``: (there, etag, digest, had). ``by_feed``: of
+    documents without a row there, nothing is known.
+    """
+    rows = wanted.join(there.hint("merge"), F.col("key") == F.col("there"), how)
+    same = (F.col("copies") == 1) & (F.col("hash") == F.col("had")) & F.col("etag").isNotNull()
+    same = F.coalesce(same, F.lit(False))
+    return rows.select(
+        "key",
+        "copies",
+        F.when(~same, F.col("value")).alias("value"),
+        F.coalesce("there", "key").alias("there") if by_feed else "there",
+        "etag",
+        "digest",
+        "hash",
+        same.alias("same"),
+    )
 
 
 @dataclass(frozen=True)
 class _ReadingPlanner:
-    """Plans rows, and reads documents for that, at ``revision``."""
+    """Plans rows, and reads documents for that, at ``revision``. ``keeps``: also for a
+    ``sync_state``."""
 
     planner: Planner
     options: Options
     revision: int
+    keeps: bool = False
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For ``mapInArrow``."""
@@ -134,19 +158,26 @@ class _ReadingPlanner:
 
 
 class DigestPlanner(_ReadingPlanner):
-    """Plans rows of ``compared``; reads the documents that differ, if they are compared.
+    """Plans rows of ``compared``; reads the documents that differ, if they are compared, and those
+    that nothing is known of: they have a key there, and no etag.
 
-    Unchanged documents have one row together.
+    Unchanged documents have one row together, but for those that were read.
     """
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
         unchanged = size = 0
-        differing: dict[str, Any] = {}
+        asked: dict[str, _Asked] = {}
         for batch in batches:
-            columns = [_values(batch.column(name)) for name in _COMPARED]
+            columns = [_values(batch.column(name)) for name in COMPARED]
             for key, copies, value, there, etag, had in zip(*columns, strict=True):
-                if copies is None:
+                if len(asked) >= _DIFFERING or size >= _DIFFERING_BYTES:
+                    yield from self._changes(reads, asked)
+                    asked, size = {}, 0
+                if copies is None and etag is not None:
                     yield self.planner.deletion(there, etag)
+                    continue
+                if copies is None:
+                    asked[there] = _Asked(None, None)
                     continue
                 if isinstance(value, _NoValue):
                     yield Planned(INVALID, key, detail=f"its document: {value.why}")
@@ -156,30 +187,45 @@ class DigestPlanner(_ReadingPlanner):
                 except NoJson as error:
                     yield Planned(INVALID, key, detail=str(error))
                     continue
-                if there is None:
+                if there is None and not self.keeps:
                     yield self.planner.creation(key, document)
                     continue
                 text = self.planner.digested(key, document)
-                if sha256(text).hexdigest() == had:
+                found = sha256(text).hexdigest()
+                if found == had:
                     unchanged += 1
                     continue
-                if not self.planner.compares:
-                    yield self.planner.creation(key, document)
+                digest = found if self.keeps else None
+                if there is None or not self.planner.compares:
+                    yield self.planner.creation(key, document)._replace(digest=digest)
                     continue
-                differing[key] = document
+                asked[key] = _Asked((document,), digest)
                 size += len(text)
-                if len(differing) == _DIFFERING or size >= _DIFFERING_BYTES:
-                    yield from self._changes(reads, differing)
-                    differing, size = {}, 0
-        yield from self._changes(reads, differing)
+        yield from self._changes(reads, asked)
         if unchanged:
             yield Planned(UNCHANGED, None, documents=unchanged)
 
-    def _changes(self, reads: CatalogReads, wanted: Mapping[str, Any]) -> Iterator[Planned]:
-        for keys in key_chunks(wanted):
-            for each in reads.named(keys, self.revision):
-                there = There(str(each.etag), bytes(each.value))
-                yield self.planner.change(each.key, wanted[each.key], there)
+    def _changes(self, reads: CatalogReads, asked: Mapping[str, _Asked]) -> Iterator[Planned]:
+        for keys in key_chunks(asked):
+            found = {each.key: each for each in reads.named(keys, self.revision)}
+            for key in keys:
+                wanted, digest = asked[key]
+                there = found.get(key)
+                if wanted is None:
+                    if there is not None:
+                        yield self.planner.deletion(key, str(there.etag))
+                elif there is None:
+                    yield self.planner.creation(key, *wanted)._replace(digest=digest)
+                else:
+                    now = There(str(there.etag), bytes(there.value))
+                    yield self.planner.change(key, *wanted, now)._replace(digest=digest)
+
+
+class _Asked(NamedTuple):
+    """Of a document to be read: (the one wanted,), None where none is; and its digest."""
+
+    wanted: tuple[Any] | None
+    digest: str | None
 
 
 class KeyedPlanner(_ReadingPlanner):

@@ -39,7 +39,8 @@ WRITES: Final = (CREATE, PATCH, DELETE, APPLY, LET_GO)
 
 # A row for each document that is to be written or can't be, and one for all that needn't be.
 SCHEMA: Final = (
-    "action string, key string, line string, detail string, documents long, wanted string"
+    "action string, key string, line string, detail string, documents long, wanted string,"
+    " etag string, digest string"
 )
 _ROW: Final = schema_of_text(SCHEMA)
 _SHOWN_MAX: Final = 80
@@ -58,7 +59,10 @@ class There(NamedTuple):
 class Planned(NamedTuple):
     """The planned action on a document: ``line`` requests it, ``detail`` says why it can't be.
     ``wanted`` is the document as JSON where the line hasn't got it: for another look at what is
-    there."""
+    there.
+
+    For a ``sync_state``, ``etag`` is that of a document that was read and is as wanted, and
+    ``digest`` that of the document wanted."""
 
     action: str
     key: str | None
@@ -66,6 +70,8 @@ class Planned(NamedTuple):
     detail: str | None = None
     documents: int = 1
     wanted: str | None = None
+    etag: str | None = None
+    digest: str | None = None
 
 
 class _Line(msgspec.Struct):
@@ -134,7 +140,7 @@ class Planner:
         lists = self.lists.lists_of(key)
         changes = diff(_decode(there.content), value, lists=lists)
         if not changes:
-            return Planned(UNCHANGED, key)
+            return Planned(UNCHANGED, key, etag=there.etag)
         if changes[0]["path"] == "":
             members = {"op": "put", "value": value, "if_match": there.etag}
         else:

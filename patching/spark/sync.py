@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -27,7 +27,7 @@ from typing import Any, Final
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import StringType
+from pyspark.sql.types import DataType, StringType
 
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.ownership import OnConflict
@@ -35,8 +35,15 @@ from patching.spark import delivery, plan
 from patching.spark.catalog_reads import catalog_reads
 from patching.spark.datasource import register
 from patching.spark.delivery import Delivery, fence_member
-from patching.spark.desired import DesiredInvalid, invalid, wanted_rows
-from patching.spark.documents_there import DigestPlanner, KeyedPlanner, compared, digests_there
+from patching.spark.desired import DesiredInvalid, has_text, invalid, wanted_rows, with_hash
+from patching.spark.documents_there import (
+    COMPARED,
+    DigestPlanner,
+    KeyedPlanner,
+    compared,
+    compared_by_hash,
+    digests_there,
+)
 from patching.spark.held_revision import held_revision
 from patching.spark.job_version import Version, give_up
 from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, next_run
@@ -44,6 +51,7 @@ from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
 from patching.spark.remote import parallelism
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
+from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembered
 
 Progress = Callable[[str], None]
 # The options of the data source that are for all that this package does beside it.
@@ -84,6 +92,7 @@ def sync(
     rounds: int = 5,
     allow_empty: bool = False,
     max_deletes: float = MAX_DELETES,
+    state: str | None = None,
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> SyncReport:
@@ -105,6 +114,7 @@ def sync(
     at most ``rounds`` rounds, and ends as ``desired`` has it. Attributes are never touched.
     ``options`` are those of the data source, such as ``batchSize``, ``token`` or ``retryTimeout``;
     ``partitions`` is the number of tasks (default: as many as run at a time).
+    ``state``: a folder of this job, see ``sync_state``; the outcome is the same as without it.
 
     Raises DesiredInvalid before anything is sent, for null, empty or repeated keys and for
     documents that aren't JSON, and for more deletes than may be; ValueError for columns and
@@ -115,6 +125,7 @@ def sync(
         raise ValueError("there must be one round at least")
     work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
     work.manage(manager, conflict)
+    work.state = state
     return work.sync(_Deletes(delete, allow_empty, max_deletes), rounds)
 
 
@@ -198,6 +209,9 @@ class _Work:
     manager: str | None = None
     conflict: OnConflict = DEFAULT_CONFLICT
     version: Version | None = None
+    state: str | None = None
+    # The type of the values as they were given.
+    kind: DataType = field(default_factory=StringType)
 
     @classmethod
     def of(
@@ -227,9 +241,11 @@ class _Work:
         writing = Options.parse(write_options, WRITE)
         reading = Options.parse(read_options, READ)
         partitions = reading.partitions or 1
+        wanted, kind = wanted_rows(frame, key, document, partitions)
         return cls(
             spark=spark,
-            wanted=wanted_rows(frame, key, document, partitions),
+            wanted=wanted,
+            kind=kind,
             catalog=catalog,
             reading=reading,
             writing=writing,
@@ -252,25 +268,48 @@ class _Work:
         with ExitStack() as kept:
             revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}"))
             self.lists = declared_lists(self.reading, revision)
-            planned = self._planned(kept, revision, deletes.wanted)
-            counts = self._checked(planned, deletes)
+            comparison = self._compared(kept, revision, deletes.wanted)
+            planned, outcomes = comparison.planned, None
+            counts = self._checked(planned, deletes, comparison.same)
             fence = self._begun(counts)
             if fence is not None:
                 kept.callback(self._end)
             report = SyncReport(self.catalog, revision, rounds=0)
+            told: list[tuple[DataFrame, DataFrame | None]] = []
             while True:
                 known = report.unchanged + counts.get(plan.UNCHANGED, 0)
                 report = replace(report, unchanged=known, lost=0)
                 if not _to_send(counts):
-                    return self._finished(report)
+                    told.append((planned, None))
+                    break
                 outcomes = self._deliver(kept, planned, counts, report.rounds + 1, fence)
                 report = counted(report, outcomes)
+                told.append((planned, outcomes))
                 if not report.lost or report.rounds == rounds:
+                    report = with_lost(report, outcomes)
                     break
                 self.progress(f"looking again at {report.lost:,} documents that others changed")
                 planned = self._planned_again(kept, planned, outcomes, report.rounds + 1)
                 counts = self._checked(planned)
-            return self._finished(with_lost(report, outcomes))
+            self._remember(comparison, told, report)
+            return self._finished(report)
+
+    def _remember(
+        self,
+        comparison: _Comparison,
+        told: Sequence[tuple[DataFrame, DataFrame | None]],
+        report: SyncReport,
+    ) -> None:
+        """For the next run with the same state."""
+        state, looked, there = comparison.state, comparison.looked, comparison.there
+        if state is None or looked is None or there is None:
+            return
+        if not needs_saving(there, report.revision, comparison.differing):
+            return
+        sent = report.sent if self.manager is None else None
+        with catalog_reads(self.reading) as reads:
+            about = state.about(reads, self.run, there, report.revision, sent)
+        state.save(remembered(looked, told if comparison.differing else ()), about)
 
     def _finished(self, report: SyncReport) -> SyncReport:
         seconds = time.monotonic() - self.begun
@@ -297,7 +336,7 @@ class _Work:
         with ExitStack() as kept:
             revision = kept.enter_context(held_revision(self.reading, f"plan {self.run}"))
             self.lists = declared_lists(self.reading, revision)
-            planned = self._planned(kept, revision, deletes.wanted)
+            planned = self._compared(kept, revision, deletes.wanted).planned
             counts = self._checked(planned, deletes)
             self.progress(f"writing {_to_send(counts):,} lines")
             line, end = F.col("line"), fence_member(self._begun(counts))
@@ -317,14 +356,43 @@ class _Work:
                 seconds=time.monotonic() - self.begun,
             )
 
-    def _planned(self, kept: ExitStack, revision: int, delete: bool) -> DataFrame:
-        """The rows of a plan, made from the catalog at ``revision``."""
+    def _compared(self, kept: ExitStack, revision: int, delete: bool) -> _Comparison:
+        """What is wanted with the catalog at ``revision``."""
         self.progress(f"comparing with revision {revision}")
-        planner = DigestPlanner(self._planner(1), self.reading, revision)
-        there = digests_there(self.spark, self.reading, revision, self.manager)
-        there = there.repartition(self.partitions, "there")
-        rows = compared(self.wanted, there, "full_outer" if delete else "left_outer")
-        return _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
+        how = "full_outer" if delete else "left_outer"
+        state = self._sync_state(delete)
+        planner = DigestPlanner(self._planner(1), self.reading, revision, state is not None)
+        if state is None:
+            there = digests_there(self.spark, self.reading, revision, self.manager)
+            rows = compared(self.wanted, there.repartition(self.partitions, "there"), how)
+            return _Comparison(_kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA)))
+        now = state.there(self.reading, revision, self.manager)
+        wanted = with_hash(self.wanted)
+        looked = compared_by_hash(wanted, now.frame, how, by_feed=now.by_feed)
+        looked = _kept(kept, looked)
+        found = {row["same"]: row["count"] for row in looked.groupBy("same").count().collect()}
+        rows = looked.where(~F.col("same")).select(*COMPARED)
+        planned = _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
+        same, differing = found.get(True, 0), found.get(False, 0)
+        return _Comparison(planned, same, differing, state, looked, now)
+
+    def _sync_state(self, delete: bool) -> SyncState | None:
+        if self.state is None:
+            return None
+        if not has_text(self.kind):
+            kind = self.kind.simpleString()
+            self.progress(f"the state isn't used: {kind} has values without a text of their own")
+            return None
+        terms = {
+            "catalog": self.catalog,
+            "prefix": self.prefix,
+            "delete": delete,
+            "manager": self.manager,
+            "conflict": self.conflict,
+            "kind": self.kind.jsonValue(),
+            "lists": repr(self.lists.entries),
+        }
+        return SyncState(self.spark, self.state, self.partitions, terms)
 
     def _planned_again(
         self, kept: ExitStack, planned: DataFrame, outcomes: DataFrame, number: int
@@ -334,7 +402,8 @@ class _Work:
         revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}, {number}"))
         lost = outcomes.where(F.col("outcome") == delivery.LOST).select("key")
         again = lost.join(planned, "key").select("key", "line", "wanted")
-        planner = KeyedPlanner(self._planner(number), self.reading, revision)
+        keeps = self.state is not None
+        planner = KeyedPlanner(self._planner(number), self.reading, revision, keeps)
         return _kept(kept, again.mapInArrow(planner.batches, plan.SCHEMA))
 
     def _planner(self, number: int) -> Planner:
@@ -351,9 +420,12 @@ class _Work:
             return Planner(**common)
         return ManagedPlanner(**common, manager=self.manager, conflict=self.conflict)
 
-    def _checked(self, planned: DataFrame, deletes: _Deletes | None = None) -> dict[str, int]:
-        """Documents by action. Raises DesiredInvalid."""
+    def _checked(
+        self, planned: DataFrame, deletes: _Deletes | None = None, same: int = 0
+    ) -> dict[str, int]:
+        """Documents by action, beside those that are the ``same``. Raises DesiredInvalid."""
         counts = totals(planned, "action")
+        counts[plan.UNCHANGED] = counts.get(plan.UNCHANGED, 0) + same
         if counts.get(plan.INVALID):
             raise invalid(planned.where(F.col("action") == plan.INVALID), counts[plan.INVALID])
         if deletes is not None:
@@ -372,7 +444,22 @@ class _Work:
         lines = f"sending {_to_send(counts):,} changes"
         self.progress(lines + (f", round {number}" if number > 1 else ""))
         sent = planned.where(F.col("line").isNotNull()).select("line")
-        return _kept(kept, sent.mapInArrow(Delivery(self.writing, fence).batches, delivery.SCHEMA))
+        send = Delivery(self.writing, fence, each=self.state is not None)
+        return _kept(kept, sent.mapInArrow(send.batches, delivery.SCHEMA))
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """``planned``: the rows of a plan; ``same``: how many documents aren't in it, for their text is
+    the one that the ``state`` has; ``differing``: how many rows were looked at besides.
+    ``looked``: all of these, and ``there`` what they were compared with."""
+
+    planned: DataFrame
+    same: int = 0
+    differing: int = 0
+    state: SyncState | None = None
+    looked: DataFrame | None = None
+    there: ThereNow | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,322 @@
+"""What a run of ``sync`` leaves for the next one, so that this needn't look at what is the same.
+
+A row for each document that the run left as it was wanted, and the head that it ended with::
+
+    key   etag     digest   hash of the wanted text
+    a     1f-77e2  9a41…    03c7…       as long as a has this token, this text wants nothing of it
+    b     -        -        -           nothing is known of it: it was refused, say
+
+Tokens make a row true for ever: who has another state of the document has another token. So an old
+state, or one of another catalog, can say nothing wrong; it only says less. The next run learns the
+tokens of now from one of two places:
+
+- the commits since the state's revision: documents that they don't name have the token that they
+  had. That is so where the state's head is still in the catalog's history, the principal sees all
+  documents, then and now, and the commits are few;
+- else, the listing of digests.
+
+The rows are Parquet, for Spark to join them where they are, on any file system that it writes to.
+Two slots take turns, so that a run which dies leaves the state before. A slot is whole where all of
+its rows are of the run that its description names, and as many as that says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from patching.spark import delivery, plan
+from patching.spark.catalog_reads import CatalogReads, Compacted, catalog_reads
+from patching.spark.documents_there import digests_there
+from patching.spark.options import Options
+
+_FORMAT: Final = 1
+_SLOTS: Final = ("a", "b")
+_ROWS: Final = "key string, etag string, digest string, hash binary, run string"
+_PAGE: Final = 1000
+# So many commits are read in any case; of a large state, one for so many of its rows.
+_COMMITS: Final = 1_000
+_ROWS_A_COMMIT: Final = 20
+_TOUCHED_MAX: Final = 20_000
+# A state that nothing was found to be wrong with is renewed after so many commits of others.
+_RENEWED_AFTER: Final = 500
+_UNKNOWN: Final = (delivery.LOST, delivery.REFUSED, delivery.LEFT_TO_OTHERS)
+_GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
+
+
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The description of a slot. ``terms`` are the arguments that its rows depend on. They are true
+    as of ``revision``, or of a later revision of the same run; its commits end with ``head``, whose
+    commit is ``commit_id``. ``sees_all``: no document was hidden from the principal."""
+
+    slot: str
+    run: str
+    terms: str
+    rows: int
+    revision: int
+    head: int
+    commit_id: str
+    sees_all: bool
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """A whole slot."""
+
+    about: About
+    rows: DataFrame
+
+
+@dataclass(frozen=True)
+class ThereNow:
+    """``frame``: (there, etag, digest, had), ``had`` being the hash of the text that wants nothing
+    of the document. ``by_feed``: an ``etag`` of null, or no row, says that nothing is known.
+    ``about``: of the state that was used; ``touched``: how many documents others changed since."""
+
+    frame: DataFrame
+    by_feed: bool = False
+    about: About | None = None
+
+
+class SyncState:
+    """The state in the folder ``path``, as Spark names it, of runs with these ``terms``."""
+
+    def __init__(
+        self, spark: SparkSession, path: str, partitions: int, terms: Mapping[str, object]
+    ) -> None:
+        self._spark = spark
+        self._partitions = partitions
+        self._path = path.rstrip("/")
+        self._terms = msgspec.json.encode({"format": _FORMAT, **terms}, order="sorted").decode()
+
+    def there(self, reading: Options, revision: int, manager: str | None) -> ThereNow:
+        """What the catalog has at ``revision``, which the caller holds."""
+        last = self._last() if revision else None
+        if last is not None:
+            with catalog_reads(reading) as reads:
+                trusted = _is_of(reads, last.about)
+                if trusted is False:
+                    last = None
+                elif trusted and manager is None and last.about.sees_all and sees_all(reads):
+                    tokens = _touched(reads, last.about, revision, reading.prefix or "")
+                    if tokens is not None:
+                        return ThereNow(self._by_feed(last, tokens), True, last.about)
+        listed = self._spread(digests_there(self._spark, reading, revision, manager), "there")
+        if last is None:
+            return ThereNow(listed.withColumn("had", F.lit(None).cast("binary")))
+        known = last.rows.select("key", F.col("etag").alias("known"), "hash")
+        known = self._spread(known, "key").hint("merge")
+        had = F.when(F.col("etag") == F.col("known"), F.col("hash")).alias("had")
+        rows = listed.join(known, F.col("there") == F.col("key"), "left")
+        return ThereNow(rows.select("there", "etag", "digest", had), about=last.about)
+
+    def _spread(self, rows: DataFrame, name: str) -> DataFrame:
+        """By key, as what is wanted is: they are joined without another shuffle."""
+        return rows.repartition(self._partitions, name)
+
+    def _by_feed(self, last: LastRun, tokens: Mapping[str, str]) -> DataFrame:
+        """The rows of ``last``, but that nothing is known of documents that have ``tokens`` of
+        others since."""
+        rows = last.rows.select(F.col("key").alias("there"), "etag", "digest", "hash")
+        if tokens:
+            told = self._spark.createDataFrame([*tokens.items()], "touched string, token string")
+            of_it, own = F.col("there") == F.col("touched"), F.col("etag") == F.col("token")
+            known = rows.join(F.broadcast(told), of_it, "left").where(
+                F.col("touched").isNull() | own
+            )
+            ours = rows.join(F.broadcast(told), of_it & own, "left_semi").select("there")
+            unknown = told.join(F.broadcast(ours), of_it, "left_anti")
+            nothing = [F.lit(None).cast(kind) for kind in ("string", "string", "binary")]
+            rows = known.select(*rows.columns).union(unknown.select("touched", *nothing))
+        return self._spread(rows.withColumnRenamed("hash", "had"), "there")
+
+    def _last(self) -> LastRun | None:
+        """The newest whole slot of these terms."""
+        for about in sorted(self._abouts(), key=lambda each: -each.head):
+            if about.terms != self._terms:
+                continue
+            try:
+                rows, seen = self._slot(about.slot)
+            except (PySparkException, Py4JError):
+                continue
+            if seen == (about.rows, about.run, about.run):
+                return LastRun(about, rows)
+        return None
+
+    def _abouts(self) -> Iterator[About]:
+        try:
+            # One that can't be read mustn't hide the other.
+            reader = self._spark.read.option("ignoreCorruptFiles", "true")
+            lines = reader.text(f"{self._path}/*/about").collect()
+        except (PySparkException, Py4JError):  # there is none, or it can't be read
+            return
+        for line in lines:
+            try:
+                yield msgspec.json.decode(line["value"], type=About)
+            except msgspec.MsgspecError:
+                continue
+
+    def _slot(self, slot: str) -> tuple[DataFrame, tuple[int, str | None, str | None]]:
+        """Its rows; and how many there are, of which runs."""
+        rows = self._spark.read.schema(_ROWS).parquet(f"{self._path}/{slot}/rows")
+        seen = rows.agg(F.count(F.lit(1)), F.min("run"), F.max("run")).first()
+        assert seen is not None
+        return rows, tuple(seen)
+
+    def save(self, rows: DataFrame, about: About) -> None:
+        """In the place of the older slot; its description last."""
+        folder = f"{self._path}/{about.slot}"
+        mine = rows.withColumn("run", F.lit(about.run))
+        mine.write.mode("overwrite").parquet(f"{folder}/rows")
+        _, (count, first, last) = self._slot(about.slot)
+        if count and (first, last) != (about.run, about.run):
+            return  # another run writes the same folder
+        text = msgspec.json.encode(msgspec.structs.replace(about, rows=count)).decode()
+        line = self._spark.range(1, numPartitions=1).select(F.lit(text).alias("value"))
+        line.write.mode("overwrite").text(f"{folder}/about")
+
+    def about(
+        self, reads: CatalogReads, run: str, there: ThereNow, revision: int, sent: int | None
+    ) -> About:
+        """Of a run that ends now, and made ``sent`` commits since ``revision`` (None: unknown).
+
+        Where these are all that there were, its rows are true as of the head.
+        """
+        head = reads.head_if_any()
+        others = sent is None or head - revision != sent
+        slot = _SLOTS[0] if there.about is None or there.about.slot != _SLOTS[0] else _SLOTS[1]
+        return About(
+            slot=slot,
+            run=run,
+            terms=self._terms,
+            rows=0,
+            revision=revision if others else head,
+            head=head,
+            commit_id=_commit_id(reads, head) or "",
+            sees_all=sees_all(reads),
+        )
+
+
+def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
+    """Whether the run found anything that the state doesn't say."""
+    if there.about is None or not there.by_feed or differing:
+        return True
+    return revision - there.about.revision > _RENEWED_AFTER
+
+
+def remembered(looked: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | None]]) -> DataFrame:
+    """The rows that a run leaves: of those that it ``looked`` at, and of the plans and outcomes of
+    its rounds."""
+    known = looked.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
+    if not told:
+        return known.where(F.col("etag").isNotNull())
+    after: DataFrame | None = None
+    for number, (planned, outcomes) in enumerate(told):
+        for each in _after(planned, outcomes, is_last=number == len(told) - 1):
+            after = each if after is None else after.union(each)
+    assert after is not None
+    rows = known.join(after, F.col("key") == F.col("name"), "left")
+    untold = F.col("name").isNull()
+    stays = F.when(untold, F.col("etag").isNotNull()).otherwise(~F.col("gone"))
+    return rows.where(stays).select(
+        "key",
+        F.when(untold, F.col("etag")).otherwise(F.col("new_etag")).alias("etag"),
+        F.when(untold, F.col("digest")).otherwise(F.col("new_digest")).alias("digest"),
+        F.when(untold | F.col("new_etag").isNotNull(), F.col("hash")).alias("hash"),
+    )
+
+
+def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> Iterator[DataFrame]:
+    """(name, new_etag, new_digest, gone) of the documents that a round tells of. Those that were
+    lost are told of by the round after it."""
+    seen = planned.where((F.col("action") == plan.UNCHANGED) & F.col("key").isNotNull())
+    etag, nothing = F.col("etag"), F.lit(None).cast("string")
+    names = ("name", "new_etag", "new_digest", "gone")
+    yield seen.select("key", "etag", "digest", etag.isNull()).toDF(*names)
+    if outcomes is None:
+        return
+    outcome = F.col("outcome")
+    rows = outcomes.where(F.col("key").isNotNull())
+    if not is_last:
+        rows = rows.where(outcome != delivery.LOST)
+    known = ~outcome.isin(*_UNKNOWN, *_GONE)
+    rows = rows.select(
+        F.col("key").alias("name"),
+        F.when(known, etag).otherwise(nothing).alias("new_etag"),
+        outcome.isin(*_GONE).alias("gone"),
+    )
+    lines = planned.where(F.col("line").isNotNull()).select("key", F.col("digest"))
+    told = rows.join(lines, F.col("name") == F.col("key"), "left")
+    digest = F.when(F.col("new_etag").isNotNull(), F.col("digest"))
+    yield told.select("name", "new_etag", digest, "gone").toDF(*names)
+
+
+def sees_all(reads: CatalogReads) -> bool:
+    """Whether no document's acl hides it: from an admin, none does."""
+    return any(
+        grant.role == "admin" and _stands_for(grant.pattern, reads.catalog)
+        for grant in reads.grants()
+    )
+
+
+def _stands_for(pattern: str, catalog: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), catalog, re.S) is not None
+
+
+def _is_of(reads: CatalogReads, about: About) -> bool | None:
+    """Whether the state's head is in the catalog's history; None: that isn't known any more."""
+    if not about.commit_id:
+        return None
+    try:
+        found = _commit_id(reads, about.head)
+    except Compacted:
+        return None
+    return found == about.commit_id
+
+
+def _commit_id(reads: CatalogReads, revision: int) -> str | None:
+    """None where there is no such commit. Raises Compacted."""
+    if not revision:
+        return None
+    page, _ = reads.commits(revision - 1, 1)
+    found = [each.commit_id for each in page.commits if each.revision == revision]
+    return found[0] if found else None
+
+
+def _touched(
+    reads: CatalogReads, about: About, revision: int, prefix: str
+) -> Mapping[str, str] | None:
+    """By key, the documents that were changed since the state up to ``revision``, with the tokens
+    that they got last. None where the commits don't tell them, or are many: listing the digests is
+    cheaper then."""
+    if revision - about.revision > max(_COMMITS, about.rows // _ROWS_A_COMMIT):
+        return None
+    tokens: dict[str, str] = {}
+    after: int | None = about.revision
+    while after is not None and after < revision:
+        try:
+            page, _ = reads.commits(after, min(_PAGE, revision - after))
+        except Compacted:
+            return None
+        for commit in page.commits:
+            if commit.deletes_catalog:
+                return None
+            # As the gateway makes them. Were they others, they would be nobody's.
+            token = f"{commit.revision:x}-{commit.commit_id[:8]}"
+            for change in commit.changes:
+                if change.key is None:  # the settings, which decide what is equal
+                    return None
+                if change.key.startswith(prefix):
+                    tokens[change.key] = token
+        if len(tokens) > _TOUCHED_MAX:
+            return None
+        after = page.next
+    return tokens
