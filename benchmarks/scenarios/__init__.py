@@ -10,6 +10,7 @@ from benchmarks.scenarios import (
     against,
     appends,
     applies,
+    batching,
     bulk,
     bulk_streams,
     compaction,
@@ -49,6 +50,7 @@ SCENARIOS: dict[str, Scenario] = {
     "patch-apply": patch_apply.run,
     "transactions": transactions.run,
     "appends": appends.run,
+    "batching": batching.run,
     "time-travel": time_travel.run,
     "bulk": bulk.run,
     "bulk-streams": bulk_streams.run,
@@ -68,6 +70,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 ONLY_BY_NAME = frozenset(
     {
+        "batching",
         "sick-catalog",
         "overload",
         "cost",

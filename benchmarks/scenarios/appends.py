@@ -45,12 +45,13 @@ def _measure(
     url = f"http://127.0.0.1:{rig.gateway()}"
     steps, close = writers(url, f"appends-{rig.serial()}", count)
     try:
-        return _closed_loop(steps)
+        return closed_loop(steps)
     finally:
         close()
 
 
-def _closed_loop(steps: Sequence[Step]) -> Measurement:
+def closed_loop(steps: Sequence[Step]) -> Measurement:
+    """Each step again and again, in a thread of its own. It returns how often it was sent."""
     latencies: list[list[float]] = [[] for _ in steps]
     attempts = [0] * len(steps)
     begin = time.perf_counter() + _WARM_UP_S

@@ -16,10 +16,11 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import urllib3
 
+from patching.client._batching import Batcher
 from patching.client._retry import Retry, Tries, may_pass
 from patching.client.errors import Problem, RequestError
 from patching.client.terms import (
@@ -27,6 +28,8 @@ from patching.client.terms import (
     Tokens,
     WriteTerms,
     condition_headers,
+    condition_members,
+    encoded,
     new_idempotency_key,
 )
 from patching.client.transport import HttpAnswer, Query, Transport, segment
@@ -49,7 +52,8 @@ class Call:
     became of it. ``outcome_path``: where to ask that. ``prefer``: preferences beside ``wait``,
     which is sent if ``waits``: ``wait_s``, or less where the deadline is nearer.
     ``once``: what the gateway decides of it is decided for all times that it is sent. ``brief``: it
-    is about one document, so its answer comes soon: see ``Retry.answer_s``.
+    is about one document, so its answer comes soon: see ``Retry.answer_s``. ``line``: the same as
+    a line of a bulk request, whose place it may take; None where there is none.
     """
 
     method: str
@@ -65,13 +69,33 @@ class Call:
     wait_s: int | None = None
     once: bool = False
     brief: bool = False
+    line: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What a write does to a document, as a bulk line says it. ``members``: those of its verb, in
+    JSON without the braces."""
+
+    catalog: str
+    key: str
+    op: str
+    members: bytes = b""
 
 
 class CallSender:
-    """Thread-safe. ``timeout_s`` is the deadline of a call that brings none."""
+    """Thread-safe. ``timeout_s`` is the deadline of a call that brings none. With a ``batcher``,
+    writes that come with their edit go as lines of a bulk request, where others do, too."""
 
-    def __init__(self, transport: Transport, retry: Retry, timeout_s: float) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        retry: Retry,
+        timeout_s: float,
+        batcher: Batcher | None = None,
+    ) -> None:
         self.transport = transport
+        self.batcher = batcher
         self.retry = retry
         self.timeout_s = timeout_s
 
@@ -140,11 +164,11 @@ class CallSender:
         once: bool = True,
         query: Query = (),
         brief: bool = False,
+        edit: Edit | None = None,
     ) -> HttpAnswer:
-        """Write ``rest`` of the catalog, under the caller's idempotency key or one that is made.
-        ``once``: whether the key stands for a refusal, too. ``query``: parameters beside the
-        terms'. ``brief``: as of `Call`. ValueError for what can't be asked; RequestError, which has
-        the key."""
+        """Write ``rest`` of the catalog. ``once``: whether its idempotency key, the caller's or one
+        that is made, stands for a refusal, too. ``query``: parameters beside the terms'. ``brief``:
+        as of `Call`. ValueError for what can't be asked; RequestError, which has the key."""
         terms = CheckedTerms(**given)
         headers = {**terms.headers, **condition_headers(if_match, if_absent)}
         if body is not None:
@@ -163,17 +187,39 @@ class CallSender:
             reads=terms.dry_run,
             repeatable=key is not None or terms.dry_run,
             outcome_path=None if key is None else f"{catalog_path}/outcomes/{segment(key)}",
-            prefer=(*terms.prefer, *(("rebase",) if rebase else ())),
+            prefer=(*terms.prefer, "rebase") if rebase else terms.prefer,
             waits=True,
             wait_s=terms.wait_s,
             once=once and key is not None,
             brief=brief,
+            line=self._line(edit, terms, key, if_match, if_absent, rebase),
         )
         try:
             return self.send(call, terms.timeout_s)
         except RequestError as error:
             error.idempotency_key = key
             raise
+
+    def _line(
+        self,
+        edit: Edit | None,
+        terms: CheckedTerms,
+        idempotency_key: str | None,
+        if_match: Tokens | None,
+        if_absent: bool,
+        rebase: bool,
+    ) -> bytes | None:
+        """A write as a line of a bulk request; None where it is none."""
+        if edit is None or self.batcher is None or terms.dry_run:
+            return None
+        members: dict[str, Any] = {"catalog": edit.catalog, "key": edit.key, "op": edit.op}
+        members |= {**terms.members, **condition_members(if_match, if_absent)}
+        if idempotency_key is not None:
+            members["idempotency_key"] = idempotency_key
+        if rebase:
+            members["rebase"] = True
+        text = encoded(members)
+        return text[:-1] + b"," + edit.members + b"}" if edit.members else text
 
     def _send_once(self, call: Call, left_s: float, answer_s: float = math.inf) -> HttpAnswer:
         headers = dict(call.headers)
@@ -186,14 +232,22 @@ class CallSender:
             prefer.append(f"wait={wait_s if call.wait_s is None else min(wait_s, call.wait_s)}")
         if prefer:
             headers["Prefer"] = ", ".join(prefer)
-        return self.transport.request(
-            call.method,
-            call.path,
-            query=call.query,
-            body=call.body,
-            headers=headers,
-            read_timeout_s=timeout_s,
-        )
+
+        def alone(timeout_s: float) -> HttpAnswer:
+            return self.transport.request(
+                call.method,
+                call.path,
+                query=call.query,
+                body=call.body,
+                headers=headers,
+                read_timeout_s=timeout_s,
+            )
+
+        if self.batcher is None or call.line is None:
+            return alone(timeout_s)
+        # Of a rebase, the line tells by itself.
+        shared = ", ".join(each for each in prefer if each != "rebase")
+        return self.batcher.send(call.line, shared, timeout_s, alone)
 
     def _first_answer(self, call: Call, tries: Tries) -> HttpAnswer | None:
         """The answer that got lost, where there is a commit under the call's idempotency key.

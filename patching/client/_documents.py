@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Unpack
 import msgspec
 
 from patching import ABSENT, DEFAULT_LIMITS, NO_LISTS, Json, Lists, apply, diff
-from patching.client._calls import CallSender
+from patching.client._calls import CallSender, Edit
 from patching.client._retry import Tries, warn_renamed
 from patching.client.errors import NotFound, NotModified, PreconditionFailed, Problem, UpdateFailed
 from patching.client.results import (
@@ -47,6 +47,12 @@ _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _EXTENDED: Final = "application/vnd.metadata.patch+json"
+# How a bulk line says it: the verb, and the member that has the body.
+_VERBS: Final = {
+    _PATCH: ("patch", b'"patch":'),
+    _MERGE: ("merge", b'"value":'),
+    _EXTENDED: ("patch", b""),
+}
 _FIRST_S: Final = 0.02
 _LONGEST_S: Final = 1.0
 
@@ -61,6 +67,7 @@ class Part:
         self, calls: CallSender, catalog: str, part: Literal["documents", "attributes"]
     ) -> None:
         self._calls = calls
+        self._catalog = catalog
         self._catalog_path = f"/v1/catalogs/{segment(catalog)}"
         self._part = part
 
@@ -283,8 +290,17 @@ class Part:
             if_absent=if_absent,
             rebase=rebase,
             brief=True,
+            edit=None if self._part != "documents" else self._edit(method, key, body, media_type),
         )
         return parse_written(key, answer)
+
+    def _edit(self, method: str, key: str, body: bytes | None, media_type: str) -> Edit:
+        op, member = _VERBS[media_type] if method == "PATCH" else (method.lower(), b'"value":')
+        if body is None:
+            return Edit(self._catalog, key, op)
+        # An extended patch has the line's members already.
+        members = body[1:-1] if media_type == _EXTENDED else member + body
+        return Edit(self._catalog, key, op, members)
 
 
 def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[str, str | int]]:
@@ -316,6 +332,7 @@ _APPLY: Final = "application/vnd.metadata.apply+json"
 class Owning:
     """A part of `Catalog`."""
 
+    name: str
     _calls: CallSender
     _catalog_path: str
 
@@ -344,18 +361,21 @@ class Owning:
             raise ValueError("a rebase needs if_match: the state that the apply was made for")
         query: list[tuple[str, str | int]] = [("conflict", conflict)]
         query += [("force", pointer) for pointer in force]
+        body = encoded(dict(wanted))
+        members = {"conflict": conflict, "force": list(force), **dict(_named(manager))}
         answer = self._calls.write(
             "PATCH",
             self._catalog_path,
             f"/documents/{segment(key)}",
             terms,
-            body=encoded(dict(wanted)),
+            body=body,
             media_type=_APPLY,
             if_match=if_match,
             if_absent=if_absent,
             rebase=rebase,
             query=[*_named(manager), *query],
             brief=True,
+            edit=Edit(self.name, key, "apply", _inner(members) + b',"value":' + body),
         )
         return parse_written(key, answer)
 
@@ -380,7 +400,10 @@ class Owning:
         """``manager`` owns nothing of the document any more, and what nobody else owns is removed.
         ``prune``: a document of which nothing is left because of that is deleted."""
         query = [*_named(manager), *([("prune", "true")] if prune else [])]
-        return self._disown(key, query, if_match, terms)
+        members = {"prune": prune, **dict(_named(manager))}
+        return self._disown(
+            key, query, if_match, terms, Edit(self.name, key, "let_go", _inner(members))
+        )
 
     def give_back(
         self,
@@ -394,7 +417,9 @@ class Owning:
         where plain writes of others alone own something there, whom `contested` tells."""
         if not pointers:
             raise ValueError("give the pointers of what is given back; '' is the whole document")
-        return self._disown(key, [("pointer", each) for each in pointers], if_match, terms)
+        query: list[tuple[str, str | int]] = [("pointer", each) for each in pointers]
+        edit = Edit(self.name, key, "give_back", _inner({"pointers": pointers}))
+        return self._disown(key, query, if_match, terms, edit)
 
     def _disown(
         self,
@@ -402,6 +427,7 @@ class Owning:
         query: list[tuple[str, str | int]],
         if_match: Tokens | None,
         terms: WriteTerms,
+        edit: Edit,
     ) -> Written:
         answer = self._calls.write(
             "DELETE",
@@ -411,6 +437,7 @@ class Owning:
             if_match=if_match,
             query=query,
             brief=True,
+            edit=edit,
         )
         return parse_written(key, answer)
 
@@ -454,3 +481,8 @@ def contested(error: Problem) -> tuple[ContestedLeaf, ...]:
 
 def _named(manager: str | None) -> list[tuple[str, str | int]]:
     return [] if manager is None else [("manager", manager)]
+
+
+def _inner(members: Mapping[str, Any]) -> bytes:
+    """As JSON without the braces."""
+    return encoded(members)[1:-1]

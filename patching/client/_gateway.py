@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 
+from patching.client._batching import Batcher
 from patching.client._calls import Call, CallSender
 from patching.client._documents import Owning, Part
 from patching.client._follower import Follower
@@ -41,6 +42,11 @@ class Gateway(Closable):
     sent again, and when: what the gateway calls retryable, and what got lost where sending it again
     can't do it twice. No precondition is ever left out of what is sent again.
 
+    ``batch_s``: concurrent writes of documents go as lines of one bulk request; each waits so many
+    seconds at most for others, one that no other meets for none. 0.002 is a good choice where many
+    threads write. None: each write is a request. Answers, errors, keys and time limits are the
+    same.
+
     ``ca_file``: certificates to trust instead of the system's, for a gateway with TLS;
     ``certificate_file`` and ``key_file``: the client's own, for one that asks for it. ``headers``
     go out with each request.
@@ -59,9 +65,12 @@ class Gateway(Closable):
         key_file: str | None = None,
         pool_size: int = 10,
         connect_timeout_s: float = 5.0,
+        batch_s: float | None = None,
     ) -> None:
         if timeout_s <= 0:
             raise ValueError("timeout_s is more than 0")
+        if batch_s is not None and batch_s < 0:
+            raise ValueError("batch_s can't be negative")
 
         def connect() -> Transport:
             return Transport(
@@ -78,7 +87,8 @@ class Gateway(Closable):
         self.url = url.rstrip("/")
         self._connect = connect
         self._transport = connect()
-        self._calls = CallSender(self._transport, retry or Retry(), timeout_s)
+        self._batcher = None if batch_s is None else Batcher(self._transport, batch_s)
+        self._calls = CallSender(self._transport, retry or Retry(), timeout_s, self._batcher)
 
     def catalog(self, name: str) -> Catalog:
         """The catalog of that name, which needn't exist: its first write makes it."""
@@ -133,7 +143,10 @@ class Gateway(Closable):
         return True
 
     def close(self) -> None:
-        """Calls under way in other threads end with Unreachable, and so do later ones."""
+        """Calls under way in other threads end with Unreachable, and so do later ones. With
+        ``batch_s``, the writes under way are sent and answered before."""
+        if self._batcher is not None:
+            self._batcher.close()
         self._transport.close()
 
     def __repr__(self) -> str:

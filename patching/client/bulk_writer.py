@@ -64,7 +64,7 @@ class BulkWriter:
         failures = 0
         while sending.waiting:
             places = sending.waiting[: self._lines_now]
-            contents, broken = self._exchange([lines[place] for place in places])
+            contents, broken = exchange(self._transport, [lines[place].text for place in places])
             decided = sending.take(places, contents, broken)
             if not sending.failed:
                 self._speed_up()
@@ -88,35 +88,43 @@ class BulkWriter:
         more = max(1, self._terms.lines_max // 10)
         self._lines_now = min(self._terms.lines_max, self._lines_now + more)
 
-    def _exchange(
-        self, lines: Sequence[BulkLine]
-    ) -> tuple[list[Mapping[str, Any]], RequestError | None]:
-        """Send once. The answers to the first of ``lines``, and why there aren't more."""
-        body = b"".join(line.text + b"\n" for line in lines)
-        contents: list[Mapping[str, Any]] = []
-        try:
-            response = self._transport.open("POST", _PATH, body=body, headers=_HEADERS)
-        except RequestError as error:
-            return contents, error
-        broken: RequestError | None = None
-        try:
-            for raw in _whole_lines(response):
-                contents.append(_content(raw, len(contents)))
-        except (HTTPError, OSError) as error:
-            broken = Unreachable(f"the answers broke off: {in_words(error)}", applied="unknown")
-        except UnexpectedAnswer as error:
-            broken = error
-        finally:
-            response.close()
-        last = contents[-1].get("problem", {}).get("code") if contents else None
-        if last in _OF_THE_BODY:
-            contents.pop()  # it speaks of the body, which got lost on its way
-        elif last == _ENDED:
-            contents.pop()
-            broken = Unreachable("the gateway ended the request early", applied="no")
-        if len(contents) < len(lines) and broken is None:
-            broken = Unreachable("the answers ended early", applied="unknown")
-        return contents[: len(lines)], broken
+
+def exchange(
+    transport: Transport,
+    lines: Sequence[bytes],
+    headers: Mapping[str, str] | None = None,
+    *,
+    read_timeout_s: float | None = None,
+) -> tuple[list[Mapping[str, Any]], RequestError | None]:
+    """Send once. The answers to the first of ``lines``, and why there aren't more."""
+    body = b"".join(line + b"\n" for line in lines)
+    sent = {**_HEADERS, **(headers or {})}
+    contents: list[Mapping[str, Any]] = []
+    try:
+        response = transport.open(
+            "POST", _PATH, body=body, headers=sent, read_timeout_s=read_timeout_s
+        )
+    except RequestError as error:
+        return contents, error
+    broken: RequestError | None = None
+    try:
+        for raw in _whole_lines(response):
+            contents.append(_content(raw, len(contents)))
+    except (HTTPError, OSError) as error:
+        broken = Unreachable(f"the answers broke off: {in_words(error)}", applied="unknown")
+    except UnexpectedAnswer as error:
+        broken = error
+    finally:
+        response.close()
+    last = contents[-1].get("problem", {}).get("code") if contents else None
+    if last in _OF_THE_BODY:
+        contents.pop()  # it speaks of the body, which got lost on its way
+    elif last == _ENDED:
+        contents.pop()
+        broken = Unreachable("the gateway ended the request early", applied="no")
+    if len(contents) < len(lines) and broken is None:
+        broken = Unreachable("the answers ended early", applied="unknown")
+    return contents[: len(lines)], broken
 
 
 def _windows(lines: Iterable[BulkLine], terms: BulkTerms) -> Iterator[list[BulkLine]]:

@@ -113,6 +113,22 @@ class CheckedTerms:
             headers["If-Unchanged-Under"] = range_list(self.if_unchanged_under)
         return headers
 
+    @property
+    def members(self) -> dict[str, Any]:
+        """As the members of a bulk line, without the idempotency key. There are none for what is
+        answered otherwise there: ``dry_run``, ``show_refused`` and ``wait_s``."""
+        members: dict[str, Any] = {}
+        if self.message is not None:
+            members["message"] = self.message
+        if self.author is not None:
+            members["author"] = self.author
+        if self.resource_version is not None:
+            members["resource_version"] = self.resource_version
+        if self.if_unchanged_under is not None:
+            ranges = self.if_unchanged_under.items()
+            members["if_unchanged_under"] = [{"prefix": p, "revision": r} for p, r in ranges]
+        return members
+
 
 def new_idempotency_key() -> str:
     return uuid.uuid4().hex
@@ -148,6 +164,14 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
     if if_absent:
         raise ValueError("if_match and if_absent contradict each other")
     return {"If-Match": tag_list(if_match)}
+
+
+def condition_members(if_match: Tokens | None, if_absent: bool) -> dict[str, Any]:
+    """Those of `condition_headers` as members of a bulk line."""
+    if if_match is not None:
+        texts = token_texts(if_match)
+        return {"if_match": texts[0] if len(texts) == 1 else texts}
+    return {"if_none_match": "*"} if if_absent else {}
 
 
 def tag_list(tokens: Tokens) -> str:

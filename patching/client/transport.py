@@ -146,10 +146,11 @@ class Transport(Closable):
         query: Query = (),
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        read_timeout_s: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """Like ``request``, but returns with the head of a 2xx answer. The caller reads the body,
         handles urllib3's errors of that, and closes it."""
-        response = self._send(method, path, query, body, headers or {}, None, whole=False)
+        response = self._send(method, path, query, body, headers or {}, read_timeout_s, whole=False)
         if 200 <= response.status < 300:
             return response
         try:
