@@ -9,7 +9,7 @@ import logging
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.access.principal import subject_prefix
 from gateway.access.token_buckets import PrincipalLimits, Rate
@@ -30,9 +30,14 @@ from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import GatewayService
 from gateway.settings import Settings
+from gateway.settings.kinds import web_url
 from gateway.store.contract import TokenStore
 from gateway.store.mongodb import connect
 from gateway.tokens.issued import ServedTokens, Tokens
+
+if TYPE_CHECKING:
+    from gateway.tokens.openid import OpenIdSignIn
+    from gateway.tokens.web import WebTokens
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +54,7 @@ def create_application(settings: Settings) -> ServedApp:
     store = measured(connected, watched.store_meters)
     runtime = ThreadRuntime()
     limits = limits_of(settings)
+    trusted = web_tokens(settings)
     path = turns_path(settings.mongodb_uri, settings.database)
     turns = _turns(path)
     neighbours = None if turns is None else _neighbours(path, limits.service, turns)
@@ -66,12 +72,13 @@ def create_application(settings: Settings) -> ServedApp:
     app = create_app(
         gateway,
         limits.requests,
-        authenticate(settings, store.tokens()),
+        authenticate(settings, store.tokens(), trusted),
         watched.observers,
         watched.exposition,
         limits.admission,
         principal_limits(settings),
         ServedTokens(Tokens(store.tokens())),
+        sign_in(settings, trusted),
     )
     _deliver(app, gateway)
     return app
@@ -90,7 +97,9 @@ def _deliver(app: GatewayFlask, gateway: GatewayService) -> None:
     relay.start()
 
 
-def authenticate(settings: Settings, store: TokenStore) -> Authenticate | None:
+def authenticate(
+    settings: Settings, store: TokenStore, trusted: WebTokens | None = None
+) -> Authenticate | None:
     """How requests are told apart: by the tokens that were issued, and those of the JWT issuer.
 
     None where access control is off.
@@ -98,19 +107,39 @@ def authenticate(settings: Settings, store: TokenStore) -> Authenticate | None:
     if not settings.access:
         return None
     verifiers: list[Verifier] = [Tokens(store)]
-    if settings.jwt_jwks_url is not None:
-        # Here, for it takes a tenth of a worker's start, and most have no issuer to ask.
-        from gateway.tokens.web import KeySet, Trust, WebTokens, fetch_from
-
-        trust = Trust(
-            issuer=settings.jwt_issuer or "",
-            audience=settings.jwt_audience or "",
-            algorithms=settings.jwt_algorithms,
-            grants_claim=settings.jwt_grants_claim,
-            prefix=subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix) or "",
-        )
-        verifiers.append(WebTokens(KeySet(fetch_from(settings.jwt_jwks_url)), trust))
+    if trusted is not None:
+        verifiers.append(trusted)
     return BearerTokens(*verifiers)
+
+
+# What is about an issuer is imported where there is one: it takes a tenth of a worker's start.
+def web_tokens(settings: Settings) -> WebTokens | None:
+    """The tokens of the JWT issuer, where one is trusted."""
+    if settings.jwt_jwks_url is None or not settings.access:
+        return None
+    from gateway.tokens.web import KeySet, Trust, WebTokens, fetch_from
+
+    trust = Trust(
+        issuer=settings.jwt_issuer or "",
+        audience=settings.jwt_audience or "",
+        algorithms=settings.jwt_algorithms,
+        grants_claim=settings.jwt_grants_claim,
+        prefix=subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix) or "",
+        name_claim=settings.jwt_name_claim,
+    )
+    return WebTokens(KeySet(fetch_from(settings.jwt_jwks_url)), trust)
+
+
+def sign_in(settings: Settings, trusted: WebTokens | None) -> OpenIdSignIn | None:
+    """How people get a token of the JWT issuer, where it knows the console."""
+    if settings.oidc_client_id is None or trusted is None:
+        return None
+    from gateway.tokens.openid import OpenIdClient, OpenIdSignIn
+
+    client = OpenIdClient(
+        settings.oidc_client_id, settings.oidc_client_secret, settings.oidc_scopes
+    )
+    return OpenIdSignIn(settings.jwt_issuer or "", client, trusted, web_url().parse)
 
 
 def _collect_less_often() -> None:

@@ -26,6 +26,7 @@ from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
+from gateway.http.routes.console_sign_in import PeopleSignIn, SignInRoutes
 from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.issued_tokens import TokenIssuer, TokenRoutes
@@ -80,10 +81,10 @@ class _Doors:
     """All that decides about a request before its route sees it, and about its answer."""
 
     def __init__(
-        self, authorization: Authorization, rate_limits: RateLimits | None, request_cpu_s: float
+        self, authorization: Authorization, limits: PrincipalLimits | None, request_cpu_s: float
     ) -> None:
         self._authorization = authorization
-        self._rate_limits = rate_limits
+        self._rate_limits = None if limits is None else RateLimits(limits)
         self._request_cpu_s = request_cpu_s
 
     def let_in(self, context: Context) -> None:
@@ -182,22 +183,23 @@ def create_app(
     admission: AdmissionLimits = DEFAULT_ADMISSION,
     principal_limits: PrincipalLimits | None = None,
     tokens: TokenIssuer | None = None,
+    sign_in: PeopleSignIn | None = None,
 ) -> GatewayFlask:
     """The service over ``gateway``; a WSGI application that needs nothing else.
 
     ``authenticate`` tells whom a request is from; None: access control is off.
     ``observers`` are told of each request; ``exposition`` is what ``/metrics`` answers.
     ``admission`` is what it takes on at a time; ``principal_limits`` what each principal may ask
-    for, None: as much as it likes. ``tokens`` are made and revoked over HTTP.
+    for, None: as much as it likes. ``tokens`` are made and revoked over HTTP; ``sign_in`` is how
+    people get one of an issuer, None: they don't.
     """
     app = GatewayFlask("gateway", static_folder=None)
     # OPTIONS is answered where there is more to say than Allow: at documents.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
-    rate_limits = None if principal_limits is None else RateLimits(principal_limits)
     request_cpu_s = gateway.limits.request_cpu_ms / 1000
-    app.doors = _Doors(Authorization(authenticate, limits), rate_limits, request_cpu_s)
+    app.doors = _Doors(Authorization(authenticate, limits), principal_limits, request_cpu_s)
 
     @app.before_request
     def let_in() -> None:
@@ -213,7 +215,8 @@ def create_app(
         return app.doors.let_out(this_request(), answer)
 
     _register_routes(app, gateway, limits, exposition)
-    TokenRoutes(gateway, limits, tokens).register(app)
+    for named in (TokenRoutes(gateway, limits, tokens), SignInRoutes(gateway, limits, sign_in)):
+        named.register(app)
     app.index_routes()
     app.register_error_handler(Exception, _answer_error)
     admitting = Admission(app.wsgi_app, admission, gateway.memory)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from gateway.settings.kinds import web_url
 from gateway.settings.table import (
     PREFIX,
     REMOVED,
@@ -125,10 +126,21 @@ def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
         ("tls_key", "tls_certificate"),
         ("tls_client_ca", "tls_certificate"),
         *((one, other) for one in _JWT for other in _JWT),
+        ("oidc_client_id", "jwt_issuer"),
+        ("oidc_client_secret", "oidc_client_id"),
     )
     for name, needed in together:
         if getattr(settings, name) is not None and getattr(settings, needed) is None:
             raise SettingError(name, sources[name], f"{name} is of no use without {needed}")
+    if settings.oidc_client_id is not None:
+        try:
+            web_url().parse(settings.jwt_issuer or "")
+        except ValueError:
+            raise SettingError(
+                "jwt_issuer",
+                sources["jwt_issuer"],
+                f"with oidc_client_id, jwt_issuer must be {web_url().allowed}",
+            ) from None
 
 
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:

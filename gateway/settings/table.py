@@ -148,6 +148,29 @@ class Settings:
         "grants",
         "claim of a JWT that lists its subject's grants, each as `role:pattern`",
     )
+    jwt_name_claim: str = _setting(
+        kinds.text("the name of a claim"),
+        "sub",
+        "claim of a JWT that names its holder, such as `email`; the issuer must never give one"
+        " value to two people",
+    )
+    oidc_client_id: str | None = _setting(
+        kinds.text("the id of a client"),
+        None,
+        "what the issuer `jwt_issuer` knows the console as; without this, people enter a token"
+        " instead of signing in by OpenID Connect",
+    )
+    oidc_client_secret: str | None = _setting(
+        kinds.text("the secret of a client"),
+        None,
+        "secret of `oidc_client_id`, where the issuer gives it one",
+        secret=True,
+    )
+    oidc_scopes: str = _setting(
+        kinds.text("scopes with spaces between them"),
+        "openid profile email",
+        "scopes that signing in asks for",
+    )
 
     # Logs, on stderr
     log_format: str = _setting(

@@ -4,33 +4,23 @@ The keys are fetched for the first token, then every five minutes, and when a to
 key. Fetches are bounded: one at a time, which ends after five seconds, and one in ten seconds,
 however many tokens come. Few wait for it: whoever makes tokens up mustn't take all seats of a
 worker. Keys stay valid for an hour while they can't be fetched again.
-
-A fetch is bounded as a whole, in time and in bytes. A timeout of a socket bounds one wait: an
-issuer, or a proxy before it, that sends a byte now and then keeps within it for ever, be it in the
-handshake, the head or the body. So when the time is up the connection is shut down, whatever is
-being done on it.
 """
 
 from __future__ import annotations
 
-import http.client
-import os
-import socket
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import jwt
 import msgspec
 
 from gateway.access.principal import Principal, checked_name, principal
 from gateway.errors import KeysUnavailable, Unauthenticated
+from gateway.tokens.fetching import body_of
 
-BYTES_MAX: Final = 1024 * 1024
 KEYS_MAX: Final = 500
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -41,10 +31,7 @@ def fetched_keys(url: str, seconds: float) -> Mapping[str, jwt.PyJWK]:
     Raises OSError, TimeoutError after ``seconds`` among them, ValueError, RecursionError, and the
     library's PyJWTError.
     """
-    body = _body(url, seconds)
-    if len(body) > BYTES_MAX:
-        raise ValueError(f"the key set is larger than {BYTES_MAX} bytes")
-    keys = _decode(body).get("keys")
+    keys = _decode(body_of(url, seconds)).get("keys")
     if not isinstance(keys, list) or len(keys) > KEYS_MAX:
         raise ValueError(f"a key set has a list of at most {KEYS_MAX} keys")
     found = jwt.PyJWKSet.from_dict({"keys": keys}).keys
@@ -52,115 +39,6 @@ def fetched_keys(url: str, seconds: float) -> Mapping[str, jwt.PyJWK]:
     if not signing:
         raise ValueError("the key set has no key for signatures with an id")
     return signing
-
-
-def _body(url: str, seconds: float) -> bytes:
-    """The body, cut behind BYTES_MAX + 1 bytes."""
-    deadline = _Deadline(seconds)
-    opener = urllib.request.build_opener(_Http(deadline), _Https(deadline), _NoRedirect())
-    try:
-        with opener.open(url, timeout=seconds) as answer:
-            body: bytes = answer.read(BYTES_MAX + 1)
-    except http.client.HTTPException as error:
-        raise OSError(f"the answer is no HTTP: {error!r}"[:200]) from error
-    finally:
-        deadline.cancel()
-    if deadline.is_over:  # what was cut off may look whole
-        raise TimeoutError(f"the key set didn't arrive within {seconds:g} s")
-    return body
-
-
-class _Deadline:
-    """Shuts the connections down that were made since, when the time is up."""
-
-    def __init__(self, seconds: float) -> None:
-        self._until = time.monotonic() + seconds
-        self._connections: list[socket.socket] = []
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(seconds, self._end)
-        self._timer.daemon = True
-        self._timer.start()
-        self.is_over = False
-
-    def connect(self, address: Any, *_: Any) -> socket.socket:
-        """A connection to the first place of ``address`` that answers, instead of
-        ``socket.create_connection``, whose time is that of each place."""
-        error: OSError = TimeoutError("the time for the key set is up")
-        host, port = address
-        for _family, _kind, _protocol, _name, place in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        ):
-            left_s = self._until - time.monotonic()
-            if left_s <= 0:
-                break
-            try:
-                return self._watched(socket.create_connection((str(place[0]), port), left_s))
-            except OSError as refused:
-                error = refused
-        raise error
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-        with self._lock:
-            while self._connections:
-                self._connections.pop().close()
-
-    def _watched(self, connection: socket.socket) -> socket.socket:
-        # One descriptor more: TLS takes the socket's own away.
-        same = socket.socket(fileno=os.dup(connection.fileno()))
-        with self._lock:
-            self._connections.append(same)
-            if self.is_over:
-                _shut_down(same)
-        return connection
-
-    def _end(self) -> None:
-        with self._lock:
-            self.is_over = True
-            for each in self._connections:
-                _shut_down(each)
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with suppress(OSError):  # its other end did that
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, deadline: _Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        def connection(host: str, **given: Any) -> http.client.HTTPConnection:
-            return _watched(http.client.HTTPConnection(host, **given), self._deadline)
-
-        return self.do_open(connection, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: _Deadline) -> None:
-        super().__init__()
-        self._deadline = deadline
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        def connection(host: str, **given: Any) -> http.client.HTTPConnection:
-            return _watched(http.client.HTTPSConnection(host, **given), self._deadline)
-
-        return self.do_open(connection, req)
-
-
-def _watched(
-    connection: http.client.HTTPConnection, deadline: _Deadline
-) -> http.client.HTTPConnection:
-    # What the library makes its connections with, also that to a proxy.
-    vars(connection)["_create_connection"] = deadline.connect
-    return connection
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> NoReturn:
-        raise OSError("the key set is redirected to another place")
 
 
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
@@ -183,7 +61,7 @@ _REFUSALS: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, Recurs
 @dataclass(frozen=True, slots=True)
 class Trust:
     """The conditions that a token must fulfil, all of them. ``grants_claim`` names the list of
-    grants.
+    grants, ``name_claim`` who its holder is.
 
     ``algorithms`` are asymmetric: a symmetric one would take a public key for a secret. ``prefix``
     goes before each subject, so that the issuer can't name a principal of others.
@@ -194,6 +72,7 @@ class Trust:
     algorithms: tuple[str, ...]
     grants_claim: str
     prefix: str
+    name_claim: str = "sub"
 
 
 class WebTokens:
@@ -207,7 +86,7 @@ class WebTokens:
         return token.count(".") == 2
 
     def principal(self, token: str) -> Principal:
-        """The subject behind the issuer's prefix, with the grants of the token's claim.
+        """The holder behind the issuer's prefix, with the grants of the token's claim.
 
         A token without grants gives no rights; a token with a malformed grant is refused. Raises
         Unauthenticated and KeysUnavailable.
@@ -219,11 +98,12 @@ class WebTokens:
             reason = _REASONS.get(type(error), "the token can't be understood")
             # Without the library's error as its cause: that may quote the token.
             raise Unauthenticated(reason, presented=True) from None
+        trust = self._trust
         try:
-            name = self._trust.prefix + checked_name(claims["sub"])
-            return principal(name, claims.get(self._trust.grants_claim, []))
+            name = trust.prefix + checked_name(_holder(claims, trust.name_claim))
+            return principal(name, claims.get(trust.grants_claim, []))
         except ValueError as error:
-            where = f"sub, {self._trust.grants_claim}"
+            where = f"{trust.name_claim}, {trust.grants_claim}"
             raise Unauthenticated(
                 f"the token's claims ({where}): {error}", presented=True
             ) from None
@@ -239,6 +119,17 @@ class WebTokens:
             leeway=_LEEWAY_S,
             options={"require": _REQUIRED},
         )
+
+
+def _holder(claims: Mapping[str, Any], claim: str) -> str:
+    """Raises ValueError."""
+    name = claims.get(claim)
+    if not isinstance(name, str):
+        raise ValueError(f"{claim!r} has to name who holds the token")
+    # Whoever may enter any address at the issuer could take another's name by it.
+    if claim == "email" and claims.get("email_verified", True) is not True:
+        raise ValueError("the issuer hasn't verified the address")
+    return name
 
 
 def _key_id(token: str) -> str:

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.access import Grant, Principal, Role
-from gateway.assembly import authenticate
+from gateway.assembly import authenticate, web_tokens
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.settings.lookup import resolve
+from gateway.tokens.fetching import BYTES_MAX
 from gateway.tokens.issued import Tokens
 from gateway.tokens.web import (
-    BYTES_MAX,
     FRESH_S,
     KEYS_MAX,
     PAUSE_S,
@@ -182,7 +182,8 @@ def test_a_subject_is_no_principal_of_the_gateway_s_own_tokens(issuer: Issuer) -
     names = []
     for prefix in (None, "sso:", "-"):
         chosen = {"mongodb_uri": "mongodb://a", **given, "jwt_subject_prefix": prefix}
-        let_in = authenticate(resolve(chosen).settings, tokens)
+        settings = resolve(chosen).settings
+        let_in = authenticate(settings, tokens, web_tokens(settings))
         assert let_in(f"Bearer {issued.text}").name == "ann"
         names.append(let_in(bearer).name)
     assert names == [f"{ISSUER}#ann", "sso:ann", "ann"]

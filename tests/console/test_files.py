@@ -103,7 +103,8 @@ def test_whatever_else_a_path_says_reaches_no_file(client: FlaskClient, name: st
 def test_nothing_but_reading_and_no_parameters(client: FlaskClient) -> None:
     assert client.head("/console/").status_code == 200
     assert client.post("/console/").status_code == 405
-    assert client.get("/console/?x=1").get_json()["code"] == "invalid_parameter"
+    assert client.get("/console/main.js?x=1").get_json()["code"] == "invalid_parameter"
+    assert client.get("/console/?code=x").status_code == 200, "an issuer sends people back so"
 
 
 def test_nothing_in_the_files_needs_what_the_policy_forbids() -> None:

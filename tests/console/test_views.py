@@ -501,7 +501,7 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
 
     # A role isn't all that may be lacking.
     writer.set_attributes(T, {"acl": {"write": ["root"]}})
-    browser.press("Forget token")
+    browser.press("Sign out")
     browser.wait_text("dialog", "Sign in")
     browser.labelled("Bearer token").send_keys(issue("writer", "write:shop"), Keys.ENTER)
     browser.wait_text("#state", "writer")
@@ -511,5 +511,5 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
     browser.wait_text(".outgoing", "You are not allowed to do this", "forbidden")
     screenshot(browser, "forbidden")
     browser.press("Discard my edit")
-    browser.press("Forget token")
+    browser.press("Sign out")
     browser.wait_text("dialog", "Sign in")

@@ -48,7 +48,7 @@ _CODES_BESIDE_OPERATIONS = {"method_not_allowed"}
 # Headers of HTTP itself, described by OpenAPI in other ways or not at all.
 _HTTP_HEADERS = {"Content-Type", "Content-Length"}
 # What the console's page is made of, which is no part of the contract.
-_CONSOLE_PATHS = {"/", "/console", "/console/{name}"}
+_CONSOLE_PATHS = {"/", "/console", "/console/{name}", "/console/sign-in"}
 
 
 @pytest.fixture(scope="module")

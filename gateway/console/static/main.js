@@ -5,6 +5,7 @@ import { Api } from "./api.js";
 import { LiveCatalog } from "./live.js";
 import { button, fill, h, openDialog, problemNote, say } from "./page.js";
 import { hrefOf, parseRoute } from "./routes.js";
+import { handOver, sentBack, signOutHref } from "./sign_in.js";
 import { CatalogsView } from "./views/catalogs.js";
 import { CatalogView } from "./views/catalog.js";
 import { DocumentView } from "./views/document.js";
@@ -16,6 +17,8 @@ const TOKEN = "metadata-gateway-token";
 const VIEWS = {
   catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView, subscriptions: SubscriptionsView,
 };
+const OFFER = "metadata-gateway-signed-in-by";
+const VIEWS = { catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView };
 
 class Console {
   #view = null;
@@ -33,7 +36,9 @@ class Console {
       set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
     };
     this.api = new Api({ token, askForToken: async (problem, refused) => {
-      token.set(await askForToken(problem, refused));
+      const given = await askForToken(problem, refused);
+      token.set(given.token);
+      sessionStorage.setItem(OFFER, JSON.stringify(given.offer));
       this.#who = null;
       this.#showState();
     } });
@@ -131,16 +136,22 @@ class Console {
         ? { class: "pulse" }
         : { class: `pulse ${live.state}`, title: live.detail || null }, live.isMissing ? "No such catalog" : texts[live.state]),
       who && h("span", { class: "who-am-i", title: grantsText(who) }, who.name),
-      this.api.token.get() && button("Forget token", () => this.#forget(), { class: "quiet" }));
+      this.api.token.get() && button("Sign out", () => this.#forget(), { class: "quiet" }));
   }
 
   #forget() {
     this.api.token.set(null);
     this.#who = null;
     this.#principal = null;
-    say("The token is forgotten.");
     this.#live?.stop();
     this.#live = null;
+    const elsewhere = signOutHref(JSON.parse(sessionStorage.getItem(OFFER)));
+    sessionStorage.removeItem(OFFER);
+    if (elsewhere !== null) {
+      location.assign(elsewhere);
+      return;
+    }
+    say("You are signed out.");
     this.#show(parseRoute(location.hash));
   }
 }
@@ -154,4 +165,18 @@ async function confirmLeaving() {
   ]);
 }
 
-new Console().start();
+/** The tab in which somebody signed in at the issuer. */
+async function showSignedIn(answer) {
+  history.replaceState(null, "", location.pathname); // nobody needs the code any more
+  const isTaken = await handOver(answer);
+  fill(document.getElementById("main"),
+    h("h1", {}, isTaken ? "Go on in the other tab" : "Nobody waits for this any more"),
+    h("p", {}, isTaken
+      ? "You can close this one."
+      : ["The tab in which you began to sign in is closed. ", h("a", { href: "./" }, "Begin again"), "."]));
+  if (isTaken) close();
+}
+
+const answer = sentBack(location.search);
+if (answer === null) new Console().start();
+else showSignedIn(answer);

@@ -115,6 +115,7 @@ class Authorization:
             return
         need = need_of(context.endpoint, context.method)
         if need is Need.NOTHING:
+            context.recheck = _no_recheck
             return
         principal = context.by
         if need is None:
@@ -178,6 +179,10 @@ class Authorization:
         return recheck
 
 
+def _no_recheck() -> None:
+    """Of what is open to everybody."""
+
+
 def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:
     """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``, which ``to`` needs."""
     if not principal.may(role, catalog):
@@ -238,6 +243,8 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "docs_search": {"GET": Need.NOTHING},
     "console_entry": {"GET": Need.NOTHING},
     "console": {"GET": Need.NOTHING},
+    "read_sign_in": {"GET": Need.NOTHING},
+    "sign_in": {"POST": Need.NOTHING},
     "metrics": {"GET": Need.TOKEN},
     # Documents and their attributes
     "read_document": {"GET": READ},

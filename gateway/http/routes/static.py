@@ -75,8 +75,12 @@ class StaticFolder:
 
     def answer(self, name: str) -> Answer:
         """Raises RequestRefused ``route_not_found`` for a name that no file has."""
+        parameters(this_request().environ, NO_PARAMETERS)
+        return self.answer_whatever_is_asked(name)
+
+    def answer_whatever_is_asked(self, name: str) -> Answer:
+        """Likewise, with parameters of any names, which the page may read."""
         environ = this_request().environ
-        parameters(environ, NO_PARAMETERS)
         found = self._files.get(name)
         if found is None:
             raise RequestRefused("route_not_found", "there is no such file")
@@ -180,6 +184,8 @@ class ServiceRoutes(Routes):
     @route("GET", "/console/", "console")
     @route("GET", "/console/<rest:name>", "console")
     def console(self, name: str = _INDEX) -> Answer:
+        if name == _INDEX:  # an issuer sends people back to it, with a code
+            return self._console.answer_whatever_is_asked(name)
         return self._console.answer(name)
 
 

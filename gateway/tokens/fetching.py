@@ -1,0 +1,162 @@
+"""One exchange over HTTP with the issuer of tokens; it follows no redirect.
+
+It is bounded as a whole, in time and in bytes. A timeout of a socket bounds one wait: an issuer, or
+a proxy before it, that sends a byte now and then keeps within it for ever, be it in the handshake,
+the head or the body. So when the time is up the connection is shut down, whatever is being done on
+it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+BYTES_MAX: Final = 1024 * 1024
+
+
+def body_of(
+    url: str, seconds: float, form: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """The body at ``url``, of at most BYTES_MAX bytes; with ``form``, of the answer to posting it.
+
+    Raises Declined for an answer of status 400 and above, ValueError for a larger body, and
+    OSError, TimeoutError after ``seconds`` among them.
+    """
+    deadline = _Deadline(seconds)
+    opener = urllib.request.build_opener(_Http(deadline), _Https(deadline), _NoRedirect())
+    asked = urllib.request.Request(url, form, dict(headers or {}))
+    try:
+        status, body = _exchanged(opener, asked, seconds)
+    except http.client.HTTPException as error:
+        raise OSError(f"the answer is no HTTP: {error!r}"[:200]) from error
+    finally:
+        deadline.cancel()
+    if deadline.is_over:  # what was cut off may look whole
+        raise TimeoutError(f"the answer didn't arrive within {seconds:g} s")
+    if len(body) > BYTES_MAX:
+        raise ValueError(f"the answer is larger than {BYTES_MAX} bytes")
+    if status >= 400:
+        raise Declined(status, body)
+    return body
+
+
+def _exchanged(
+    opener: urllib.request.OpenerDirector, asked: urllib.request.Request, seconds: float
+) -> tuple[int, bytes]:
+    """The status and the body, which is cut behind BYTES_MAX + 1 bytes."""
+    try:
+        with opener.open(asked, timeout=seconds) as answer:
+            return answer.status, answer.read(BYTES_MAX + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(BYTES_MAX + 1)
+
+
+class Declined(OSError):
+    """An answer of status 400 or above, with its ``body``."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"it answered with status {status}")
+        self.status = status
+        self.body = body
+
+
+class _Deadline:
+    """Shuts the connections down that were made since, when the time is up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self._connections: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+        self.is_over = False
+
+    def connect(self, address: Any, *_: Any) -> socket.socket:
+        """A connection to the first place of ``address`` that answers, instead of
+        ``socket.create_connection``, whose time is that of each place."""
+        error: OSError = TimeoutError("the time is up")
+        host, port = address
+        for _family, _kind, _protocol, _name, place in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        ):
+            left_s = self._until - time.monotonic()
+            if left_s <= 0:
+                break
+            try:
+                return self._watched(socket.create_connection((str(place[0]), port), left_s))
+            except OSError as refused:
+                error = refused
+        raise error
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            while self._connections:
+                self._connections.pop().close()
+
+    def _watched(self, connection: socket.socket) -> socket.socket:
+        # One descriptor more: TLS takes the socket's own away.
+        same = socket.socket(fileno=os.dup(connection.fileno()))
+        with self._lock:
+            self._connections.append(same)
+            if self.is_over:
+                _shut_down(same)
+        return connection
+
+    def _end(self) -> None:
+        with self._lock:
+            self.is_over = True
+            for each in self._connections:
+                _shut_down(each)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # its other end did that
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: _Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(host: str, **given: Any) -> http.client.HTTPConnection:
+            return _watched(http.client.HTTPConnection(host, **given), self._deadline)
+
+        return self.do_open(connection, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: _Deadline) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        def connection(host: str, **given: Any) -> http.client.HTTPConnection:
+            return _watched(http.client.HTTPSConnection(host, **given), self._deadline)
+
+        return self.do_open(connection, req)
+
+
+def _watched(
+    connection: http.client.HTTPConnection, deadline: _Deadline
+) -> http.client.HTTPConnection:
+    # What the library makes its connections with, also that to a proxy.
+    vars(connection)["_create_connection"] = deadline.connect
+    return connection
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> NoReturn:
+        raise OSError("it redirects to another place")

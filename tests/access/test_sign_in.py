@@ -1,0 +1,251 @@
+"""Signing in by OpenID Connect: whom the provider lets in gets a token, and nobody else does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from gateway.assembly import authenticate, sign_in, web_tokens
+from gateway.errors import KeysUnavailable
+from gateway.http import create_app
+from gateway.limits import ServiceLimits
+from gateway.runtime import ThreadRuntime
+from gateway.service import GatewayService
+from gateway.settings import Settings
+from gateway.settings.lookup import SettingError, resolve
+from gateway.tokens.openid import AT_ONCE_MAX
+from tests.access.provider import Provider
+from tests.http.conftest import problem
+from tests.memory_store import MemoryStore, MemoryTokens
+from tests.patience import WAIT_S
+
+HOME = "http://localhost/console/"
+VERIFIER = "v" * 43
+CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().strip("=")
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Provider]:
+    with Provider(redirect_uri=HOME).serving() as running:
+        yield running
+
+
+@pytest.fixture
+def provider(serving: Provider) -> Provider:
+    serving.metadata, serving.lifetime_s, serving.client_secret = {}, 600, None
+    serving.claims = {"ann": {"grants": ["write:shop"]}}
+    return serving
+
+
+def settings_of(provider: Provider, **changed: str) -> Settings:
+    given = {
+        "mongodb_uri": "mongodb://a",
+        "jwt_issuer": provider.url,
+        "jwt_jwks_url": f"{provider.url}/keys",
+        "jwt_audience": provider.client_id,
+        "oidc_client_id": provider.client_id,
+        "jwt_subject_prefix": "-",
+        **changed,
+    }
+    return resolve(given).settings
+
+
+def client_of(settings: Settings) -> FlaskClient:
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    trusted = web_tokens(settings)
+    let_in = authenticate(settings, MemoryTokens(), trusted)
+    return create_app(
+        gateway, authenticate=let_in, sign_in=sign_in(settings, trusted)
+    ).test_client()
+
+
+@pytest.fixture
+def client(provider: Provider) -> FlaskClient:
+    return client_of(settings_of(provider))
+
+
+def code_of(client: FlaskClient, provider: Provider, name: str = "ann", **changed: str) -> str:
+    """The code that the provider sends somebody back with, who says that this is the name."""
+    offer = client.get("/console/sign-in").get_json()["sign_in"]
+    asked = {
+        "response_type": "code",
+        "client_id": offer["client_id"],
+        "scope": offer["scope"],
+        "redirect_uri": HOME,
+        "state": "s",
+        "code_challenge": CHALLENGE,
+        "code_challenge_method": "S256",
+        **changed,
+    }
+    query = urllib.parse.urlencode(asked)
+    form = urllib.parse.urlencode({"name": name, "answer": "yes"}).encode()
+    opener = urllib.request.build_opener(_NoRedirect())
+    answer = opener.open(f"{offer['authorization_endpoint']}?{query}", form, timeout=WAIT_S)
+    given = urllib.parse.urlsplit(answer.headers["Location"])
+    assert given.path == "/console/", provider.url
+    return urllib.parse.parse_qs(given.query)["code"][0]
+
+
+class _NoRedirect(urllib.request.HTTPErrorProcessor):
+    def http_response(self, request: Any, response: Any) -> Any:
+        del request
+        return response
+
+
+def exchanged(client: FlaskClient, given: str, **changed: Any) -> TestResponse:
+    body = {"code": given, "code_verifier": VERIFIER, "redirect_uri": HOME, **changed}
+    return client.post("/console/sign-in", json=body)
+
+
+def test_a_code_is_a_token_that_says_who_one_is_and_may(
+    client: FlaskClient, provider: Provider
+) -> None:
+    answer = exchanged(client, code_of(client, provider))
+    assert answer.status_code == 200
+    assert answer.headers["Cache-Control"] == "no-store"
+    told = answer.get_json()
+    assert told["name"] == "ann"
+    bearer = {"Authorization": f"Bearer {told['token']}"}
+    shown = client.get("/v1/principal", headers=bearer).get_json()
+    assert shown == {"name": "ann", "grants": [{"role": "write", "pattern": "shop"}]}
+    path = "/v1/catalogs/shop/documents/k"
+    assert client.put(path, json=1, headers=bearer).status_code == 201
+    assert client.put("/v1/catalogs/other/documents/k", json=1, headers=bearer).status_code == 403
+
+
+def test_a_client_with_a_secret_sends_it() -> None:
+    secret = "50% :of it"
+    with Provider(client_secret=secret, redirect_uri=HOME).serving() as serving:
+        for methods in ({}, {"token_endpoint_auth_methods_supported": ["client_secret_post"]}):
+            serving.metadata = methods
+            client = client_of(settings_of(serving, oidc_client_secret=secret))
+            assert exchanged(client, code_of(client, serving)).status_code == 200
+        client = client_of(settings_of(serving, oidc_client_secret="another"))
+        problem(exchanged(client, code_of(client, serving)), 401, "unauthenticated")
+
+
+def test_a_code_is_of_no_use_a_second_time_or_without_its_verifier(
+    client: FlaskClient, provider: Provider
+) -> None:
+    code = code_of(client, provider)
+    refused = exchanged(client, code, code_verifier="w" * 43)
+    assert "invalid_grant" in problem(refused, 401, "unauthenticated")["detail"]
+    code = code_of(client, provider)
+    assert exchanged(client, code).status_code == 200
+    problem(exchanged(client, code), 401, "unauthenticated")
+    problem(exchanged(client, "made-up"), 401, "unauthenticated")
+
+
+def test_a_name_is_that_of_the_claim_and_an_address_has_to_be_verified(provider: Provider) -> None:
+    client = client_of(settings_of(provider, jwt_name_claim="email"))
+
+    def signed_in(**claims: Any) -> TestResponse:
+        provider.claims["ann"] = claims
+        return exchanged(client, code_of(client, provider))
+
+    assert signed_in(email="ann@example.org").get_json()["name"] == "ann@example.org"
+    assert signed_in(email="a@example.org", email_verified=True).status_code == 200
+    for claims in ({"email": "a@example.org", "email_verified": False}, {}, {"email": 1}):
+        detail = problem(signed_in(**claims), 401, "unauthenticated")["detail"]
+        assert "id_token isn't accepted" in detail
+
+
+def test_a_token_that_the_gateway_does_not_accept_is_not_given(provider: Provider) -> None:
+    client = client_of(settings_of(provider, jwt_audience="another service"))
+    detail = problem(exchanged(client, code_of(client, provider)), 401, "unauthenticated")["detail"]
+    assert "for another service (aud)" in detail
+    provider.lifetime_s = -3_600
+    client = client_of(settings_of(provider))
+    problem(exchanged(client, code_of(client, provider)), 401, "unauthenticated")
+    client = client_of(settings_of(provider, oidc_scopes="profile"))
+    detail = problem(exchanged(client, code_of(client, provider)), 401, "unauthenticated")["detail"]
+    assert "`openid`" in detail
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {"issuer": "https://another.example"},
+        {"token_endpoint": "http://10.0.0.1/token"},
+        {"token_endpoint": None},
+        {"authorization_endpoint": "javascript:alert(1)"},
+        {"end_session_endpoint": ["https://a.example"]},
+    ],
+)
+def test_an_issuer_that_is_away_or_says_something_else_is_said(
+    provider: Provider, metadata: dict[str, Any] | None
+) -> None:
+    provider.metadata = metadata
+    client = client_of(settings_of(provider))
+    problem(client.get("/console/sign-in"), 503, "keys_unavailable")
+    problem(exchanged(client, "c"), 503, "keys_unavailable")
+
+
+def test_where_no_issuer_knows_the_console_nothing_is_offered(provider: Provider) -> None:
+    settings = settings_of(provider)
+    for changed in ({"oidc_client_id": None}, {"access": False}):
+        client = client_of(replace(settings, **changed))
+        assert client.get("/console/sign-in").get_json() == {"sign_in": None}
+        if "access" not in changed:
+            problem(exchanged(client, "c"), 400, "invalid_body")
+
+
+@pytest.mark.parametrize(
+    ("changed", "pointer"),
+    [
+        ({"code": ""}, "/code"),
+        ({"code": 1}, "/code"),
+        ({"code": "c" * 4_001}, "/code"),
+        ({"code_verifier": "short"}, "/code_verifier"),
+        ({"code_verifier": "ä" * 43}, "/code_verifier"),
+        ({"redirect_uri": "javascript:alert(1)"}, "/redirect_uri"),
+        ({"more": 1}, "/more"),
+    ],
+)
+def test_bad_input_is_named(client: FlaskClient, changed: dict[str, Any], pointer: str) -> None:
+    assert problem(exchanged(client, "c", **changed), 400, "invalid_body")["pointer"] == pointer
+
+
+def test_nobody_sends_much_who_is_not_known(client: FlaskClient) -> None:
+    problem(exchanged(client, "c" * 20_000), 413, "body_too_large")
+
+
+def test_few_ask_the_issuer_at_once(provider: Provider) -> None:
+    settings = settings_of(provider)
+    signing_in = sign_in(settings, web_tokens(settings))
+    assert signing_in is not None
+    for _ in range(AT_ONCE_MAX):
+        assert signing_in._asking.acquire(blocking=False)
+    with pytest.raises(KeysUnavailable, match="too many"):
+        signing_in.exchange("c", VERIFIER, HOME)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"oidc_client_id": "a"}, "oidc_client_id is of no use without jwt_issuer"),
+        ({"oidc_client_secret": "a"}, "oidc_client_secret is of no use without oidc_client_id"),
+        (
+            {
+                "oidc_client_id": "a",
+                "jwt_issuer": "our issuer",
+                "jwt_audience": "a",
+                "jwt_jwks_url": "https://a.example/keys",
+            },
+            "with oidc_client_id, jwt_issuer must be https://",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        resolve({"mongodb_uri": "mongodb://a", **given})
