@@ -18,7 +18,6 @@ const VIEWS = {
   catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView, subscriptions: SubscriptionsView,
 };
 const OFFER = "metadata-gateway-signed-in-by";
-const VIEWS = { catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView };
 
 class Console {
   #view = null;
