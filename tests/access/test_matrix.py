@@ -43,6 +43,8 @@ CALLS: dict[tuple[str, str], Call] = {
     ("docs_search", "GET"): Call("/docs/search.js"),
     ("console_entry", "GET"): Call("/console"),
     ("console", "GET"): Call("/console/"),
+    ("read_sign_in", "GET"): Call("/console/sign-in"),
+    ("sign_in", "POST"): Call("/console/sign-in", {}),
     ("metrics", "GET"): Call("/metrics"),
     ("read_document", "GET"): Call("{c}/documents/k"),
     ("put_document", "PUT"): Call("{c}/documents/k", {"a": 1}),
