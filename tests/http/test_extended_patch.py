@@ -195,6 +195,24 @@ def test_a_malformed_operation_is_named(
     assert schema.get().get_json() == SCHEMA
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "max", "path": "/name", "value": 1},
+        {"op": "min", "path": "/name", "value": 1},
+        {"op": "append_text", "path": "/n", "value": "x"},
+        {"op": "append_text", "path": "/name", "value": "x", "max_length": 1},
+    ],
+)
+def test_a_watermark_of_a_text_and_a_text_of_a_number_fit_nothing(
+    catalog: Catalog, operation: dict[str, Any]
+) -> None:
+    catalog.put({"name": "a", "n": 1})
+    content = problem(send(catalog, {"patch": [operation]}), 409, "patch_does_not_fit")
+    assert (content["operation"], content["pointer"]) == (0, operation["path"])
+    assert catalog.get().get_json() == {"name": "a", "n": 1}
+
+
 def test_operations_without_the_object_are_answered_with_what_to_send(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     operations = [{"op": "increment", "path": "/n", "value": 1}]
