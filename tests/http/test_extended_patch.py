@@ -195,6 +195,30 @@ def test_a_malformed_operation_is_named(
     assert schema.get().get_json() == SCHEMA
 
 
+def test_bulk_lines_and_transactions_have_them_too(catalog: Catalog) -> None:
+    operations: list[dict[str, Any]] = [
+        {"op": "max", "path": "/high", "value": 7},
+        {"op": "min", "path": "/low", "value": 3, "create_parents": True},
+        {"op": "set", "path": "/owner", "value": "ana"},
+        {"op": "append_text", "path": "/log", "value": "+", "once": True, "create_parents": True},
+        {"op": "stamp", "path": "/by", "value": "author"},
+    ]
+    made = {"high": 7, "low": 3, "owner": "ana", "log": "+", "by": "anonymous"}
+    catalog.put({"high": 1})
+    line = {"catalog": catalog.name, "key": "k", "op": "patch", "patch": operations}
+    answer = catalog.client.post(
+        "/v1/bulk",
+        data=f"{json.dumps(line)}\n{json.dumps(line)}\n",
+        content_type="application/x-ndjson",
+    )
+    told = [json.loads(each) for each in answer.text.splitlines()]
+    assert [(each["status"], each["changed"]) for each in told] == [(200, True), (200, False)]
+    assert catalog.get().get_json() == made
+    then = [{"action": "patch", "key": "k", "patch": operations}]
+    path = f"{catalog.path}/transactions"
+    assert catalog.client.post(path, json={"then": then}).get_json()["changed"] is False
+
+
 @pytest.mark.parametrize(
     "operation",
     [
