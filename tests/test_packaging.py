@@ -24,7 +24,7 @@ from packaging.version import Version
 from gateway.cli.main import COMMANDS
 from gateway.settings import SETTINGS
 from tests.commandline.canned import Canned
-from tests.installation import BASE, ROOT, installation
+from tests.installation import BASE, ROOT, distributions, installation
 from tests.patience import WAIT_S
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -174,6 +174,16 @@ def test_the_service_needs_the_extra_server_alone(tmp_path: Path) -> None:
         (python, "-c", f"import {', '.join(names)}"), cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_installation_stays_small() -> None:
+    """Base: 8 packages at the most, the project's own among them. The server has as many as it had
+    before there were agents and Kafka, and none of theirs."""
+    base, server = distributions(BASE), distributions([*BASE, *EXTRAS["server"]])
+    assert len(base) + 1 <= 8, sorted(base)
+    assert len(server) + 1 <= 32, sorted(server)
+    others = distributions([*EXTRAS["mcp"], *EXTRAS["kafka"]]).keys() - server.keys()
+    assert {"mcp", "confluent-kafka"} <= others
 
 
 def test_an_executor_needs_the_base_installation_and_its_spark(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from importlib.metadata import version
@@ -15,12 +15,13 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from gateway.cli.agent_tools import AgentTools, ToolRefused
+from patching import join_pointer
 from patching.client import Change, ClientError, Gateway, Gone
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ _STATES: Final = ToolAnnotations(
 )
 _URI: Final = "metadata://{catalog}/{+key}"
 _AGAIN_S: Final = 1.0
+_ERRORS_MAX: Final = 10
 
 
 def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ()) -> MCPServer[Any]:
@@ -89,20 +91,47 @@ def _tools(tools: AgentTools) -> list[Tool]:
     return found
 
 
+class AgentTool(Tool):
+    """A tool whose refusals are data, also of arguments that it doesn't know or can't take."""
+
+    async def run(
+        self, arguments: dict[str, Any], context: Any, convert_result: bool = False
+    ) -> Any:
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as error:
+            errors = getattr(error.__cause__, "errors", None)  # of the arguments' schema
+            if errors is None:
+                raise
+            return _result(_refused_arguments(errors()), refused=True)
+
+
+def _refused_arguments(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    told = [
+        {"pointer": join_pointer(tuple(map(str, each["loc"]))), "detail": each["msg"]}
+        for each in errors[:_ERRORS_MAX]
+    ]
+    return {"code": "invalid_argument", "applied": "no", **told[0], "errors": told}
+
+
+def _result(result: dict[str, Any], *, refused: bool) -> CallToolResult:
+    text = TextContent(text=json.dumps(result, ensure_ascii=False))
+    return CallToolResult(content=[text], structured_content=result, is_error=refused)
+
+
 def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
     """A tool of which an argument that it doesn't know is an error."""
 
     @wraps(call)
     async def called(**arguments: Any) -> CallToolResult:
         try:
-            result, refused = await anyio.to_thread.run_sync(partial(call, **arguments)), False
+            result = await anyio.to_thread.run_sync(partial(call, **arguments))
         except ToolRefused as error:
-            result, refused = error.result, True
-        text = TextContent(text=json.dumps(result, ensure_ascii=False))
-        return CallToolResult(content=[text], structured_content=result, is_error=refused)
+            return _result(error.result, refused=True)
+        return _result(result, refused=False)
 
     text = " ".join((call.__doc__ or "").replace("``", "'").split())
-    made = Tool.from_function(
+    made = AgentTool.from_function(
         called, call.__name__, description=text, annotations=hints, structured_output=False
     )
     arguments = made.fn_metadata.arg_model

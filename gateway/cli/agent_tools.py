@@ -449,8 +449,10 @@ def _bounded(result: Result, hint: str) -> Result:
 
 def _within(name: str, given: int, least: int, most: int) -> int:
     if not least <= given <= most:
-        detail = f"{name!r} is from {least} to {most}, not {given}"
-        raise ToolRefused({"code": "invalid_argument", "detail": detail, "applied": "no"})
+        detail = f"it is from {least} to {most}, not {given}"
+        raise ToolRefused(
+            {"code": "invalid_argument", "detail": detail, "pointer": f"/{name}", "applied": "no"}
+        )
     return given
 
 
@@ -458,4 +460,5 @@ def _tokens(pointer: str) -> tuple[str, ...]:
     try:
         return split_pointer(pointer)
     except InvalidPatch as error:
-        raise ToolRefused({"code": error.code, "detail": str(error), "applied": "no"}) from error
+        refused = {"code": error.code, "detail": str(error), "pointer": "/pointer"}
+        raise ToolRefused({**refused, "applied": "no"}) from error

@@ -312,30 +312,53 @@ def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"),
+    ("tool", "arguments", "code", "pointer"),
     [
-        ("read", {"key": "secret", "pin": 1}),
-        ("read", {}),
-        ("read", {"key": "secret", "pointer": "pin"}),
-        ("read", {"key": "nothing"}),
-        ("find", {"limit": 0}),
-        ("find", {"limit": 10_000}),
-        ("change", {"key": "secret", "operations": [{"op": "spam", "path": ""}]}),
-        ("change", {"key": "secret", "operations": [{"op": "max", "path": "/a", "value": "b"}]}),
-        ("undo", {"revision": 10_000}),
-        ("history", {"after": -1}),
+        ("read", {"key": "secret", "pin": 1}, "invalid_argument", "/pin"),
+        ("read", {}, "invalid_argument", "/key"),
+        ("read", {"key": 5}, "invalid_argument", "/key"),
+        ("read", {"key": "secret", "pointer": "pin"}, "invalid_pointer", "/pointer"),
+        ("read", {"key": "nothing"}, "document_not_found", None),
+        ("find", {"limit": 0}, "invalid_argument", "/limit"),
+        ("find", {"limit": 10_000}, "invalid_argument", "/limit"),
+        ("change", {"key": "secret", "operations": "add"}, "invalid_argument", "/operations"),
+        (
+            "change",
+            {"key": "secret", "operations": [], "token": "1-00000000", "force": True},
+            "invalid_argument",
+            "/force",
+        ),
+        (
+            "change",
+            {"key": "secret", "operations": [{"op": "spam", "path": ""}]},
+            "unknown_operation",
+            None,
+        ),
+        (
+            "change",
+            {"key": "secret", "operations": [{"op": "max", "path": "/a", "value": "b"}]},
+            "invalid_patch",
+            "/a",
+        ),
+        ("apply", {"key": "secret", "wanted": {"a": 1}, "x~/y": 1}, "invalid_argument", "/x~0~1y"),
+        ("undo", {"revision": 10_000}, "revision_not_found", None),
+        ("history", {"after": -1}, "invalid_parameter", None),
     ],
     ids=str,
 )
 def test_bad_calls_change_nothing_and_say_what_is_wrong(
-    gateway: Gateway, catalog: Any, tool: str, arguments: dict[str, Any]
+    gateway: Gateway,
+    catalog: Any,
+    tool: str,
+    arguments: dict[str, Any],
+    code: str,
+    pointer: str | None,
 ) -> None:
     async def act(agent: Agent) -> None:
         refused = await agent(tool, **arguments)
-        assert refused.refused
-        assert "Error executing tool" not in str(refused.value) or "validation" in str(
-            refused.value
-        )
+        assert (refused.refused, refused["code"]) == (True, code)
+        assert refused["detail"]
+        assert refused.value.get("pointer") == pointer
 
     revision = catalog.settings.get().revision
     acting(gateway, catalog.name, act)

@@ -99,6 +99,22 @@ def test_a_patch_is_applied_or_not_at_all(run: Commands, catalog: str) -> None:
     }
 
 
+def test_what_may_be_sent_twice_is_sent_as_it_stands(run: Commands, catalog: str) -> None:
+    put(run, catalog, "k", {"high": 1})
+    operations = [
+        {"op": "max", "path": "/high", "value": 7},
+        {"op": "min", "path": "/low", "value": 3, "create_parents": True},
+        {"op": "set", "path": "/owner", "value": "ana"},
+        {"op": "append_text", "path": "/log", "value": "+", "once": True, "create_parents": True},
+        {"op": "stamp", "path": "/by", "value": "revision"},
+    ]
+    for changed in (True, False):
+        answer = run("patch", catalog, "k", json.dumps(operations)).json()
+        assert answer["changed"] is changed
+    made = {"high": 7, "low": 3, "owner": "ana", "log": "+", "by": 2}
+    assert run("get", catalog, "k").json() == made
+
+
 def test_a_patch_is_rebased_where_nothing_overlaps(run: Commands, catalog: str) -> None:
     token = put(run, catalog, "k", {"a": 1, "b": 1})
     run("patch", catalog, "k", '[{"op": "replace", "path": "/a", "value": 2}]')

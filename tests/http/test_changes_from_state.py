@@ -363,6 +363,9 @@ class TestRefusals:
         ("query", "named"),
         [
             ("include=x", "include"),
+            ("initial=true&limit=0", "limit"),
+            ("initial=true&limit=1000001", "limit"),
+            ("initial=true&timeout=100000", "timeout"),
             ("initial=1", "initial"),
             ("manager=", "manager"),
             ("include=", "include"),

@@ -195,6 +195,48 @@ def test_a_malformed_operation_is_named(
     assert schema.get().get_json() == SCHEMA
 
 
+def test_bulk_lines_and_transactions_have_them_too(catalog: Catalog) -> None:
+    operations: list[dict[str, Any]] = [
+        {"op": "max", "path": "/high", "value": 7},
+        {"op": "min", "path": "/low", "value": 3, "create_parents": True},
+        {"op": "set", "path": "/owner", "value": "ana"},
+        {"op": "append_text", "path": "/log", "value": "+", "once": True, "create_parents": True},
+        {"op": "stamp", "path": "/by", "value": "author"},
+    ]
+    made = {"high": 7, "low": 3, "owner": "ana", "log": "+", "by": "anonymous"}
+    catalog.put({"high": 1})
+    line = {"catalog": catalog.name, "key": "k", "op": "patch", "patch": operations}
+    answer = catalog.client.post(
+        "/v1/bulk",
+        data=f"{json.dumps(line)}\n{json.dumps(line)}\n",
+        content_type="application/x-ndjson",
+    )
+    told = [json.loads(each) for each in answer.text.splitlines()]
+    assert [(each["status"], each["changed"]) for each in told] == [(200, True), (200, False)]
+    assert catalog.get().get_json() == made
+    then = [{"action": "patch", "key": "k", "patch": operations}]
+    path = f"{catalog.path}/transactions"
+    assert catalog.client.post(path, json={"then": then}).get_json()["changed"] is False
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "max", "path": "/name", "value": 1},
+        {"op": "min", "path": "/name", "value": 1},
+        {"op": "append_text", "path": "/n", "value": "x"},
+        {"op": "append_text", "path": "/name", "value": "x", "max_length": 1},
+    ],
+)
+def test_a_watermark_of_a_text_and_a_text_of_a_number_fit_nothing(
+    catalog: Catalog, operation: dict[str, Any]
+) -> None:
+    catalog.put({"name": "a", "n": 1})
+    content = problem(send(catalog, {"patch": [operation]}), 409, "patch_does_not_fit")
+    assert (content["operation"], content["pointer"]) == (0, operation["path"])
+    assert catalog.get().get_json() == {"name": "a", "n": 1}
+
+
 def test_operations_without_the_object_are_answered_with_what_to_send(catalog: Catalog) -> None:
     catalog.put({"n": 1})
     operations = [{"op": "increment", "path": "/n", "value": 1}]
