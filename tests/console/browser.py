@@ -339,7 +339,7 @@ class Browser:
 _LOGIC = """
 const done = arguments[arguments.length - 1];
 const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
-  "sending"];
+  "sending", "schema", "lists", "field_patch"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
   .then((m) => done({value: ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)) ?? null}))
