@@ -105,7 +105,7 @@ export class DocumentView {
   }
 
   #open(tab) {
-    const target = hrefOf({ catalog: this.catalog, key: this.key, tab });
+    const target = hrefOf({ catalog: this.catalog, key: this.key, tab: tab === "tree" ? null : tab });
     if (location.hash !== target) location.hash = target;
   }
 

@@ -14,6 +14,7 @@ import { changeList, summaryOf } from "./changes.js";
 import { giveBack, takeOver } from "./giving.js";
 import { ownerMarks } from "./owners.js";
 import { focusOn, itemAt, tree } from "./tree.js";
+import { whoChanged } from "./who.js";
 import { ValueField } from "./value_field.js";
 
 const TAB = "tree";
@@ -136,6 +137,7 @@ export class FieldsView {
     const { path, content: value } = item;
     const name = nameOf(path);
     const leaf = this.#leafAt(path);
+    const who = () => whoChanged(this.model, path, nameOf);
     const act = (text, what, does) => action(text, `${what} ${name}`, does);
     const { array, rule } = this.#around(path);
     const last = path.at(-1);
@@ -147,6 +149,7 @@ export class FieldsView {
       array && !rule?.set && last < array.length - 1 && act("Down", "Move down", () => this.#move(path, 1)),
       path.length > 0 && act("Remove", "Remove", () => this.#remove(path)),
       leaf && pipelinesOf([leaf]).length > 0 && isScalar(value) && act("Take over …", "Take over", () => this.#takeOver(item, leaf)),
+      act("Who …", "Who changed", who),
     ];
   }
 
