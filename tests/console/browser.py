@@ -251,6 +251,42 @@ class Browser:
         )
         self._typed()
 
+    def edit_field(self, pointer: str) -> None:
+        """Go to the place in the document's view, and begin to edit the value there."""
+        self.at_field(pointer, "Edit")
+
+    def at_field(self, pointer: str, action: str) -> None:
+        """Go to the place in the document's view, and press one of its buttons."""
+        script = """const at = arguments[0];
+            const rows = () => [...document.querySelectorAll(".body [role=treeitem]")];
+            for (const row of rows()) {
+              if (at.startsWith(row.pointer + "/") && !row.querySelector("ul")) row.unfold?.();
+            }
+            const item = rows().find((each) => each.pointer === at);
+            if (!item) return false;
+            item.scrollIntoView({block: "center"});
+            item.focus();
+            const found = [...item.querySelectorAll(":scope > .leaf button")]
+              .find((each) => each.innerText.startsWith(arguments[1]));
+            found?.click();
+            return Boolean(found);"""
+        self.wait(lambda: self.run(script, pointer, action))
+
+    def fill_in(self, text: str) -> None:
+        """Put it into the control that has the focus, in the place of what is there."""
+        self.run(
+            """const place = document.activeElement;
+            if (place.tagName === "SELECT") {
+              place.selectedIndex = [...place.options].findIndex((o) => o.text === arguments[0]);
+            } else place.value = arguments[0];
+            place.dispatchEvent(new Event("input", {bubbles: true}));""",
+            text,
+        )
+
+    def sent_bodies(self) -> list[Any]:
+        """What the page sent since it was opened, as JSON."""
+        return [json.loads(each) for each in self.run("return testedNetwork.bodies")]
+
     def write(self, text: str) -> None:
         """Let the text in the editor be that one, as typing does."""
         self.wait(lambda: self.find("textarea.source"))
@@ -303,7 +339,7 @@ class Browser:
 _LOGIC = """
 const done = arguments[arguments.length - 1];
 const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
-  "sending"];
+  "sending", "schema", "lists", "field_patch"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
   .then((m) => done({value: ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)) ?? null}))
@@ -314,7 +350,7 @@ Promise.all(names.map((name) => import(`/console/${name}.js`)))
 # Between the page and the network: the feed can be held back, and everything cut off.
 _NETWORK = """
 const testedNetwork = {
-  deaf: false, isCut: false, feeds: new Set(),
+  deaf: false, isCut: false, feeds: new Set(), bodies: [],
   cut(on) {
     this.isCut = on;
     if (on) for (const feed of this.feeds) feed.error(new TypeError("cut off"));
@@ -324,6 +360,7 @@ const testedNetwork = {
 const fetched = window.fetch;
 window.fetch = async (target, options) => {
   if (testedNetwork.isCut) throw new TypeError("cut off");
+  if (options?.body) testedNetwork.bodies.push(options.body);
   const answer = await fetched(target, options);
   if (!new URL(target).pathname.endsWith("/changes")) return answer;
   const body = answer.body.pipeThrough(new TransformStream({

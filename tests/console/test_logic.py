@@ -13,6 +13,7 @@ import pytest
 import patching
 from gateway.decide.edits import ApplyPatch
 from gateway.decide.rebase import overlapping
+from patching.list_declarations import parse_declarations
 from tests.console.browser import Browser
 from tests.service import RunningGateway
 
@@ -365,3 +366,101 @@ def changed(rng: random.Random, old: Any) -> Any:
             new_items.insert(rng.randrange(len(new_items) + 1), value(rng, 1))
         return new_items
     return value(rng, 1) if rng.random() < 0.6 else old
+
+
+LISTS = [
+    {"keys": "*", "pointer": "/columns", "item_key": ["name"]},
+    {"keys": "*", "pointer": "/columns/*/tags", "set": True},
+]
+
+
+def _table(choose: random.Random) -> dict[str, Any]:
+    """With a list of columns by name, each with a set of tags, and a list that isn't declared."""
+    names = choose.sample(["id", "a/b", "~", "total", "1"], choose.randint(0, 4))
+    columns: list[dict[str, Any]] = [{"name": name, "type": choose.choice("xyz")} for name in names]
+    for column in columns:
+        column["tags"] = choose.sample(["pii", 1, None, {"a": 1}], choose.randint(0, 3))
+    others = [choose.choice([1, "t", {"n": choose.randint(0, 2)}]) for _ in range(3)]
+    members = {name: choose.choice([1, "", None]) for name in "abc" if choose.random() < 0.6}
+    return {"columns": columns, "others": others[: choose.randint(0, 3)], **members}
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_patch_by_fields_makes_the_edit_of_what_was_seen(page: Browser, seen: bool) -> None:
+    """Held to the gateway's own language; items of declared lists may come in another order."""
+    choose = random.Random(f"fields {seen}")
+    declared = parse_declarations(LISTS).lists_of("k")
+    pairs = [(_table(choose), _table(choose)) for _ in range(150)]
+    # Only the order of items.
+    for base, _ in pairs[:40]:
+        pairs.append((base, {**base, "columns": base["columns"][::-1]}))
+    patches = page.logic(
+        """const settings = m.parse(a[1]);
+        const rules = m.listsOf("k", settings);
+        return m.stringify(m.parse(a[0]).map(([base, mine]) => {
+          const { isExtended, body } = m.fieldPatch(base, mine, rules, a[2]);
+          return [isExtended, body];
+        }))""",
+        json.dumps(pairs),
+        json.dumps({"arrays": LISTS}),
+        seen,
+    )
+    extended = 0
+    for (base, mine), (is_extended, body) in zip(pairs, json.loads(patches), strict=True):
+        extended += is_extended
+        if is_extended:
+            patch = patching.parse_extended(body)
+            size = len(json.dumps(base))
+            made = patching.apply_extended(base, patch, document_bytes=size, lists=declared).content
+        else:
+            made = patching.apply(base, patching.parse(body))
+        assert _unordered(made) == _unordered(mine), body
+        if not is_extended:
+            assert patching.equal(made, mine)
+    assert 20 < extended < len(pairs) - 20
+
+
+def _unordered(table: Any) -> Any:
+    def by_text(items: list[Any]) -> list[Any]:
+        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+
+    columns = [{**each, "tags": by_text(each["tags"])} for each in table["columns"]]
+    return {**table, "columns": by_text(columns)}
+
+
+def test_a_schema_says_of_each_place_what_a_form_shows(page: Browser) -> None:
+    schema = {
+        "title": "Table",
+        "required": ["name"],
+        "properties": {
+            "name": {"title": "Name", "type": "string"},
+            "tier": {"$ref": "#/$defs/tier"},
+            "until": {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]},
+            "loop": {"$ref": "#/properties/loop"},
+            "columns": {"type": "array", "items": {"properties": {"type": {"enum": ["a", "b"]}}}},
+        },
+        "allOf": [{"properties": {"name": {"description": "as people say it"}}}],
+        "patternProperties": {"^x-": {"type": "number"}, "(": {"type": "null"}},
+        "additionalProperties": {"type": "boolean"},
+        "$defs": {"tier": {"const": 1}},
+    }
+    found = page.logic(
+        """const schemas = m.schemasOf("tables/t", m.parse(a[0]));
+        return [[], ["name"], ["tier"], ["until"], ["loop"], ["columns", 3, "type"], ["x-n"],
+          ["other"], ["name", 0, "deeper"]].map((path) => {
+            const at = m.specAt(schemas, path);
+            return [at.title, at.description, at.types, at.choices, at.format, [...at.required]];
+          })""",
+        json.dumps({"schemas": {"tables/*": schema, "views/*": {"title": "no"}, "*": True}}),
+    )
+    assert found == [
+        ["Table", None, None, None, None, ["name"]],
+        ["Name", "as people say it", ["string"], None, None, []],
+        [None, None, None, [1], None, []],
+        [None, None, ["string", "null"], None, "date", []],
+        [None, None, None, None, None, []],
+        [None, None, None, ["a", "b"], None, []],
+        [None, None, ["number"], None, None, []],
+        [None, None, ["boolean"], None, None, []],
+        [None, None, None, None, None, []],
+    ]

@@ -117,3 +117,64 @@ def test_who_edits_a_pipelines_field_says_first_whether_to_take_it_over(
     assert browser.find(".takeover") is None
     browser.press("Send")
     browser.applied(7)
+
+
+def test_a_pipelines_field_is_taken_over_where_it_stands_and_given_back_there(
+    browser: Browser, shared: Writer, screenshot: Screenshot
+) -> None:
+    before = shared.owners(T)
+    browser.open(shared.catalog, T)
+    browser.at_field("/tier", "Take over")
+    browser.wait_text("dialog", "nightly", "audit", "You can give it back at any time")
+    assert violations(browser) == []
+    screenshot(browser, "take-over")
+    browser.press("Leave it", within="dialog")
+    browser.at_field("/tier", "Take over")
+    browser.press("Change it", within="dialog")
+    browser.wait(lambda: browser.focused() == "tier")
+    browser.fill_in("2")
+    # It was said already.
+    browser.wait(lambda: browser.find(".takeover input:checked"))
+    browser.press("Save")
+    browser.wait_text("main", "Applied, as revision 5.")
+    assert shared.owners(T) == {**before, "/tier": ["anonymous*"]}
+
+    # What is edited without a word about it is asked about.
+    browser.edit_field("/columns/0")
+    browser.fill_in("key")
+    browser.press("Save")
+    browser.wait_text(".unsaved", "Nothing was sent", "nightly owns 1 place")
+    browser.press("Leave as it is")
+    browser.wait(lambda: not browser.shown(".unsaved"))
+
+    # Given back, it is as it is, and the pipeline has it again with its next run.
+    assert "Give back" in browser.text(".tree")
+    browser.at_field("/tier", "Give back")
+    browser.wait_text("dialog", "You took it over")
+    assert violations(browser) == []
+    screenshot(browser, "give-back")
+    browser.labelled("Message").send_keys("it is right now")
+    browser.press("Give back", within="dialog")
+    browser.wait_text("main", "Given back, as revision 6.")
+    assert shared.read(T)["tier"] == 2
+    assert "/tier" not in shared.owners(T)
+    assert shared.commits()[-1]["message"] == "it is right now"
+    shared.apply(T, {"columns": ["id"], "tier": 3}, "nightly")
+    assert shared.owners(T)["/tier"] == ["nightly"]
+
+
+def test_owners_of_items_with_keys_stand_beside_them(browser: Browser, writer: Writer) -> None:
+    writer.set_settings({"arrays": [{"keys": "*", "pointer": "/columns", "item_key": ["name"]}]})
+    writer.apply(T, {"columns": [{"name": "id", "type": "int"}]}, "nightly")
+    writer.patch(T, {"op": "add", "path": "/columns/0", "value": {"name": "a", "type": "text"}})
+    browser.open(writer.catalog, T)
+    browser.at_field("/columns/1/type", "Take over")
+    browser.press("Change it", within="dialog")
+    browser.wait(lambda: browser.focused() == "type")
+    browser.fill_in("bigint")
+    browser.press("Save")
+    browser.wait_text("main", "Applied, as revision 4.")
+    assert writer.owners(T)["/columns/id/type"] == ["anonymous*"]
+    browser.at_field("/columns/1/type", "Give back")
+    browser.press("Give back", within="dialog")
+    browser.wait_text("main", "Given back, as revision 5.")

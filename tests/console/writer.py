@@ -66,10 +66,13 @@ class Writer:
 
     def set_schema(self, schema: dict[str, Any]) -> None:
         """Of every document."""
+        self.set_settings({"schemas": {"*": schema}})
+
+    def set_settings(self, settings: dict[str, Any]) -> None:
         answer = self._pool.request(
             "PUT",
             f"{self.url}/v1/catalogs/{quote(self.catalog, safe='')}",
-            body=json.dumps({"schemas": {"*": schema}}),
+            body=json.dumps(settings),
             headers={"Content-Type": "application/json", **self._headers},
         )
         assert answer.status < 300, answer.data

@@ -6,6 +6,7 @@ import { JsonError, parse, stringify } from "./json.js";
 import { ownedLeaves } from "./owners.js";
 
 const JSON_TYPE = "application/json";
+const EXTENDED_TYPE = "application/vnd.metadata.patch+json";
 const PATCH_TYPE = "application/json-patch+json";
 
 /** An answer that is an error: `status`, `code`, `detail`, and the problem's other `members`. */
@@ -149,6 +150,16 @@ export class Api {
 
   patch(catalog, key, operations, more) {
     return this.write(catalog, key, { method: "PATCH", type: PATCH_TYPE, body: stringify(operations), ...more });
+  }
+
+  /** An extended patch, `{patch}`. */
+  patchExtended(catalog, key, patch, more) {
+    return this.write(catalog, key, { method: "PATCH", type: EXTENDED_TYPE, body: stringify(patch), ...more });
+  }
+
+  /** Give back what plain writes took over at and below `pointer`, which is as owners name it. */
+  giveBack(catalog, key, pointer, more) {
+    return this.write(catalog, key, { part: "owners", method: "DELETE", query: { pointer }, ...more });
   }
 
   /** `text` is sent as it is, so that nothing in it is written another way. */

@@ -2,7 +2,10 @@
 // them, whether what they show is stale.
 
 import { mayWrite } from "../access.js";
+import { Problem } from "../api.js";
 import { DocumentModel } from "../document_model.js";
+import { listsOf } from "../lists.js";
+import { schemasOf } from "../schema.js";
 import { ownersOf } from "../owners.js";
 import { attributesOf } from "../parts.js";
 import { didTo } from "../concerns.js";
@@ -11,6 +14,7 @@ import { button, fill, h, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { deleteDocument } from "./delete.js";
 import { DOCUMENT, EditorView } from "./editor.js";
+import { FieldsView } from "./fields.js";
 import { HistoryView } from "./history.js";
 import { LivePanel } from "./live_panel.js";
 import { ownerMarks } from "./owners.js";
@@ -36,18 +40,24 @@ export class DocumentView {
   }
 
   async open() {
-    const [principal] = await Promise.all([this.who(), this.model.open()]);
+    const [principal] = await Promise.all([this.who(), this.model.open(), this.#readSettings()]);
+    this.principal = principal;
     this.mayWrite = mayWrite(principal, this.catalog);
     const told = { refused: (error) => this.stale.refused(error), changed: () => this.stale.update() };
-    this.editor = new EditorView(this.model, { sent: (text) => this.#sent(text, null), ...told });
+    this.editor = new EditorView(this.model, { sent: (text, tab) => this.#sent(text, null, tab), ...told });
+    this.editor.rules = this.rules;
+    this.fields = new FieldsView(this.model, this.editor, () => this, { done: (text) => this.#sent(text, null, "tree") });
     const sent = (text) => this.#sent(text, "attributes");
     this.attributes = new EditorView(attributesOf(this.model), { sent, ...told }, ATTRIBUTES);
-    this.parts = [{ editor: this.editor, tab: "edit", title: null }, { editor: this.attributes, tab: "attributes", title: "Attributes" }];
+    const { editor } = this;
+    this.parts = [{ editor, get tab() { return editor.tab ?? "edit"; }, title: null }, { editor: this.attributes, tab: "attributes", title: "Attributes" }];
     this.stale = new StalePanel(this.model, this.parts, { goTo: (tab) => this.#open(tab) });
     this.panel = new LivePanel(this.live, { key: this.key, latest: () => this.model.current.commit });
     const ended = this.model.listen(() => this.#update());
+    const unheard = this.live.listen((commits) => this.#settingsChanged(commits));
     this.close = () => {
       ended();
+      unheard();
       this.panel.close();
       this.model.close();
     };
@@ -65,7 +75,25 @@ export class DocumentView {
   }
 
   isDirty() {
-    return Boolean(this.parts?.some(({ editor }) => editor.isDirty()));
+    return Boolean(this.fields?.isHalfDone || this.parts?.some(({ editor }) => editor.isDirty()));
+  }
+
+  /** What the catalog says of such a document: its schemas, and its lists with keys. */
+  async #readSettings() {
+    let settings = null;
+    try {
+      settings = (await this.api.catalog(this.catalog))?.settings ?? null;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error; // without them it is a form without titles
+    }
+    this.schemas = schemasOf(this.key, settings);
+    this.rules = listsOf(this.key, settings);
+  }
+
+  async #settingsChanged(commits) {
+    if (!commits.some(({ changes }) => changes.some(({ key }) => key === null))) return;
+    await this.#readSettings();
+    this.editor.rules = this.rules;
   }
 
   /** Whether `route` is a part of this view, which is shown then. */
@@ -77,7 +105,7 @@ export class DocumentView {
   }
 
   #open(tab) {
-    const target = hrefOf({ catalog: this.catalog, key: this.key, tab });
+    const target = hrefOf({ catalog: this.catalog, key: this.key, tab: tab === "tree" ? null : tab });
     if (location.hash !== target) location.hash = target;
   }
 
@@ -122,12 +150,18 @@ export class DocumentView {
     if (this.tab === "edit") return this.editor.element;
     if (!this.model.isThere) return h("p", { class: "empty" }, "There is no such document now. Its history may tell more.");
     if (this.tab === "text") return textView(stringify(shown.value, 2), "Text of the document");
-    if (this.tab === "tree") return tree(shown.value, this.key, shown.owners);
+    if (this.tab === "tree" && !this.mayWrite) return tree(shown.value, this.key, shown.owners);
+    if (this.tab === "tree") return this.#fields();
     return h("div", { class: "column" },
       shown.attributes.size
         ? tree(shown.attributes, `Attributes of ${this.key}`)
         : h("p", { class: "empty" }, "It has no attributes."),
       this.mayWrite && [h("h2", {}, "Edit the attributes"), this.attributes.element]);
+  }
+
+  #fields() {
+    this.fields.draw();
+    return this.fields.element;
   }
 
   #showFacts() {
@@ -152,10 +186,12 @@ export class DocumentView {
     said(commit?.message));
   }
 
-  #sent(text, tab) {
+  /** `tab` is where it is shown then, `from` where it was done. */
+  #sent(text, tab, from = null) {
     say(text);
     this.#open(tab);
-    if (tab) this.tabs.querySelector("[aria-current]")?.focus();
+    if (from === "tree") this.fields.focus();
+    else if (tab) this.tabs.querySelector("[aria-current]")?.focus();
     this.stale.note(text);
   }
 }

@@ -1,9 +1,10 @@
 // The document as JSON text, and beside it what would be sent: the patch that the edit comes to, or
-// the whole document, and on which condition.
+// the whole document, and on which condition. It holds the edit, which fields.js shows field by field.
 
 import { newIdempotencyKey } from "../api.js";
 import { ABSENT, applied, edits, patchOf } from "../differences.js";
 import { JsonError, parse, stringify } from "../json.js";
+import { addressAlong } from "../lists.js";
 import { merge, same } from "../merge.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
 import { button, field, fill, h, newId, plural, problemNote, settled } from "../page.js";
@@ -28,6 +29,7 @@ export const DOCUMENT = {
 
 export class EditorView {
   #opened = false;
+  #isBehind = false; // the text is to be written from the value
   #keys = new IdempotencyKeys(newIdempotencyKey);
   #sending = false;
 
@@ -35,6 +37,9 @@ export class EditorView {
   constructor(model, { sent, refused, changed }, words = DOCUMENT) {
     Object.assign(this, { model, sent, refused, changed, words, tested: new Set(), takenOver: new Set(), theirs: [], kind: words.patches ? "patch" : "put" });
     this.base = model.shown;
+    this.tab = null; // where it was edited last
+    this.rules = []; // of the lists in it, see lists.js
+    this.fields = null; // shows the edit too, see fields.js
     this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: words.rows });
     this.fault = h("div", { class: "fault", role: "status", id: newId("fault") });
     this.preview = h("div", {});
@@ -49,26 +54,49 @@ export class EditorView {
 
   /** Made when it is first looked at: the text of a large document takes its time. */
   get element() {
-    if (!this.#opened) {
-      this.#opened = true;
-      this.base = this.model.shown;
-      this.#setText(this.base.value);
-      this.form = this.#assemble();
-      this.#draw();
-    }
+    this.#open();
+    this.form ??= this.#assemble();
+    this.#write();
+    this.#draw();
     return this.form;
+  }
+
+  /** The text. */
+  get written() {
+    this.#write();
+    return this.text.value;
+  }
+
+  #write() {
+    if (!this.#isBehind) return;
+    this.#isBehind = false;
+    this.text.value = textOf(this.parsed);
+    this.text.wrap = this.text.value.length > WRAPPED_MAX ? "off" : "soft";
+  }
+
+  focus() {
+    if (this.tab === null) this.text.focus();
+    else this.fields.focus();
+  }
+
+  #open() {
+    if (this.#opened) return;
+    this.#opened = true;
+    this.base = this.model.shown;
+    this.#setText(this.base.value);
   }
 
   #assemble() {
     const settle = settled(() => this.#read(), 120);
     this.text.addEventListener("input", () => {
       this.parsed = undefined;
+      this.tab = null;
       this.preview.ariaBusy = "true";
       settle();
     });
     const submit = (event) => {
       event.preventDefault();
-      this.#send();
+      this.send();
     };
     // What was refused is not what stands there now.
     const forget = () => fill(this.trouble);
@@ -102,12 +130,33 @@ export class EditorView {
   isDirty() {
     if (!this.#opened) return false;
     const mine = this.mine();
-    if (mine === undefined) return this.text.value !== this.original;
+    if (mine === undefined) return this.text.value !== textOf(this.base.value);
     return !same(mine, this.base.value);
+  }
+
+  /** Let the edit be `value`, as it was made in `tab`. */
+  set(value, tab) {
+    this.#open();
+    Object.assign(this, { parsed: value, error: null, tab });
+    this.#isBehind = true;
+  }
+
+  /** What is edited, and of each edit which owned leaves it changes; null where the text is no JSON. */
+  found() {
+    this.#open();
+    const mine = this.mine();
+    if (mine === undefined || mine === ABSENT) return null;
+    return this.#owned(edits(this.base.value, mine));
+  }
+
+  #owned(found) {
+    const { owners, value } = this.base;
+    return new Map(found.map((edit) => [edit, owners.length ? ownedAt(owners, addressOfEdit(this.rules, value, edit)) : []]));
   }
 
   /** The value that the text says, ABSENT where it is empty, undefined where it is no JSON. */
   mine() {
+    this.#open();
     if (this.parsed === undefined) this.#parse();
     return this.parsed;
   }
@@ -126,15 +175,18 @@ export class EditorView {
     if (mine === undefined) return;
     const { value, conflicts } = merge(this.base.value, mine, shown.value);
     // With a conflict it stays an edit of the old state, which the gateway will refuse.
-    if (!conflicts.length) this.rebase(value, same(value, mine) ? this.text.value : undefined);
+    if (!conflicts.length) this.rebase(value, same(value, mine) && this.form ? this.written : null);
   }
 
   /** Make `value` the edit, on top of the state that the model shows. */
-  rebase(value, text = textOf(value)) {
+  rebase(value, text = null) {
+    this.#opened = true;
     this.base = this.model.shown;
     this.#setText(value);
-    this.text.value = text;
-    this.original = textOf(this.base.value);
+    if (text !== null) {
+      this.text.value = text; // as it was written
+      this.#isBehind = false;
+    }
     this.#draw();
   }
 
@@ -150,13 +202,12 @@ export class EditorView {
   #discard() {
     this.reset();
     this.changed();
-    this.text.focus();
+    this.focus();
   }
 
   #setText(value) {
-    this.original = this.text.value = textOf(value);
-    this.text.wrap = this.original.length > WRAPPED_MAX ? "off" : "soft";
-    this.parsed = undefined;
+    Object.assign(this, { parsed: value, error: null });
+    this.#isBehind = true;
     this.tested.clear();
   }
 
@@ -178,6 +229,7 @@ export class EditorView {
 
   #draw() {
     const mine = this.mine();
+    if (this.form) this.#write();
     this.preview.ariaBusy = "false";
     fill(this.fault, this.error && faultNote(this.error, this.text));
     this.text.toggleAttribute("aria-invalid", Boolean(this.error));
@@ -186,6 +238,7 @@ export class EditorView {
     else fill(this.preview, mine === ABSENT ? null : this.#outgoing(mine));
     if (mine === ABSENT) fill(this.preview, h("p", { class: "muted" }, this.model.isThere ? this.words.unsent : "Nothing yet."));
     this.discard.hidden = !this.isDirty();
+    if (this.fields?.element.isConnected) this.fields.draw();
   }
 
   #drawGuards() {
@@ -213,19 +266,20 @@ export class EditorView {
     const folded = h("details", { class: "wire", open: this.wireOpen ?? this.kind === "patch", ontoggle: () => {
       this.wireOpen = folded.open;
     } }, h("summary", {}, title), h("pre", { tabindex: "0", "aria-label": title }, json));
-    const owned = new Map(found.map((edit) => [edit, ownedAt(this.base.owners, edit.from)]));
+    const owned = this.#owned(found);
     const more = (edit) => [ownerMarks(ownersOf(owned.get(edit))), this.#test(edit)];
     return [h("p", { class: "muted" }, summaryOf(found)), this.#all(found),
-      changeList(found, { root: this.words.whole, more }), this.#takeover(found, owned), folded];
+      changeList(found, { root: this.words.whole, more }), this.takeover(owned), folded];
   }
 
   /** Where pipelines own what is edited: what becomes of that, which one has to say before it is sent. */
-  #takeover(found, owned) {
-    this.theirs = found.filter((edit) => pipelinesOf(owned.get(edit)).length);
-    const pointers = this.theirs.map((edit) => pointerOf(edit.from));
+  takeover(owned) {
+    const theirs = [...owned.keys()].filter((edit) => pipelinesOf(owned.get(edit)).length);
+    this.theirs = theirs;
+    const pointers = theirs.map((edit) => pointerOf(edit.from));
     this.takenOver = new Set(pointers.filter((pointer) => this.takenOver.has(pointer)));
-    if (!this.theirs.length) return null;
-    const names = namesOf(pipelinesOf(this.theirs.flatMap((edit) => owned.get(edit))));
+    if (!theirs.length) return null;
+    const names = namesOf(pipelinesOf(theirs.flatMap((edit) => owned.get(edit))));
     const take = checkbox("Take over: it becomes mine", this.takenOver.size === pointers.length, (on) => {
       this.takenOver = new Set(on ? pointers : []);
       this.#redraw("Take over: it becomes mine");
@@ -234,18 +288,18 @@ export class EditorView {
       h("p", {}, h("strong", {}, `${names} ${names.includes(", ") ? "own" : "owns"} ${plural(pointers.length, "place")} that you edit: `),
         pointers.map((pointer, index) => [index > 0 && ", ", h("code", {}, pointer || this.words.whole)]), "."),
       h("p", {}, "What you send is yours then. A pipeline's next run is told so: it stops, leaves it to you, or takes it back, as it is set up."),
-      h("div", { class: "actions" }, take, button("Leave as it is", () => this.#leave(owned))));
+      h("div", { class: "actions" }, take, button("Leave as it is", () => this.#leave(owned, theirs))));
   }
 
   /** Take out of the edit what changes a pipeline's places. */
-  #leave(owned) {
-    const arrays = this.theirs.map(({ array }) => array && pointerOf(array));
+  #leave(owned, theirs) {
+    const arrays = theirs.map(({ array }) => array && pointerOf(array));
     // Items that came or went are one edit of their array.
-    const goes = (edit) => this.theirs.includes(edit) || (edit.array && arrays.includes(pointerOf(edit.array)));
+    const goes = (edit) => theirs.includes(edit) || (edit.array && arrays.includes(pointerOf(edit.array)));
     const kept = [...owned.keys()].filter((edit) => !goes(edit));
     this.rebase(applied(this.base.value, patchOf(kept)));
     this.changed();
-    this.text.focus();
+    this.focus();
   }
 
   /** A place goes on being tested as long as it is edited. */
@@ -277,61 +331,78 @@ export class EditorView {
   /** Draw again, and leave the focus on the checkbox that was used. */
   #redraw(label) {
     this.#draw();
-    [...this.preview.querySelectorAll("input")].find((each) => each.dataset.label === label)?.focus();
+    [...document.querySelectorAll(".outgoing input")].find((each) => each.dataset.label === label)?.focus();
   }
 
-  async #send() {
+  /** `face` is where it was asked for: what is sent, and where it is said that it can't be. */
+  async send(face = this) {
     if (this.#sending) return;
     // What is asked about an edit is asked about the one that is sent, however soon that is.
     if (this.preview.ariaBusy === "true") this.#draw();
     const mine = this.mine();
     if (mine === undefined) return showFault(this.error, this.text);
     if (mine === ABSENT || !this.isDirty()) {
-      return fill(this.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
+      return fill(face.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
     }
-    if (this.takenOver.size < this.theirs.length) return this.#askFirst();
+    if (this.takenOver.size < this.theirs.length) return this.#askFirst(face);
     this.#sending = true;
-    this.submit.textContent = "Sending …";
-    fill(this.trouble);
+    const label = face.submit.textContent;
+    face.submit.textContent = "Sending …";
+    fill(face.trouble);
     try {
-      const answer = await this.model.write(() => this.#request(mine));
+      const answer = await this.model.write(() => face.request(mine));
       this.reset();
-      this.message.value = "";
-      this.sent(outcome(answer));
+      face.message.value = "";
+      this.sent(outcome(answer), this.tab);
     } catch (error) {
-      this.#failed(error);
+      this.#failed(error, face);
     } finally {
       this.#sending = false;
-      this.submit.textContent = "Send";
+      face.submit.textContent = label;
     }
     return undefined;
   }
 
-  #askFirst() {
-    fill(this.trouble, h("p", { class: "note bad", role: "alert" },
+  #askFirst(face) {
+    fill(face.trouble, h("p", { class: "note bad", role: "alert" },
       "Nothing was sent: say first whether you take over what the pipeline owns, or leave it as it is."));
-    this.preview.querySelector(".takeover input").focus();
+    face.trouble.closest(".outgoing").querySelector(".takeover input").focus();
   }
 
-  #request(mine) {
+  /** A key for each request, see sending.js. */
+  keyFor(...parts) {
+    return this.#keys.for(...parts);
+  }
+
+  request(mine) {
     const { catalog, key, api, seenRevision } = this.model;
     const { conditions, query } = requirementsOf(this.guard.value, this.base, seenRevision);
-    const text = this.text.value;
+    const text = this.written;
     const message = this.message.value;
-    const idempotencyKey = this.#keys.for(this.kind, text, conditions, query, message, [...this.tested]);
+    const idempotencyKey = this.keyFor(this.kind, text, conditions, query, message, [...this.tested]);
     const more = { conditions, query, message, idempotencyKey };
     return this.kind === "put"
       ? api.put(catalog, key, text, more)
       : api.patch(catalog, key, operationsOf(this.base.value, mine, this.tested), more);
   }
 
-  #failed(error) {
+  places(error) {
+    return placesNote(error, this.text);
+  }
+
+  #failed(error, face) {
     const isState = [404, 409, 412].includes(error.status);
     if (isState && this.refused(error)) return;
     const unsure = error.code === "unreachable" || error.members?.applied === "unknown";
-    fill(this.trouble, problemNote(error, placesNote(error, this.text),
+    fill(face.trouble, problemNote(error, face.places(error),
       unsure && h("p", {}, "Whether it was applied isn't known. Sent again unchanged, it is applied once at most.")));
   }
+}
+
+/** The place of `edit` as owners name it; a new item has no key yet. */
+function addressOfEdit(rules, value, { kind, from }) {
+  const known = kind === "added" ? from.slice(0, -1) : from;
+  return [...addressAlong(rules, value, known), ...from.slice(known.length)];
 }
 
 function outcome({ changed, catalogRevision, rebasedFrom }) {

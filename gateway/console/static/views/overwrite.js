@@ -13,7 +13,7 @@ export async function overwriteKnowingly(model, mine, editor) {
   const { shown, current } = model;
   const theirs = edits(shown.value, current.value);
   const lost = overlapping(theirs, edits(current.value, mine));
-  const send = (message) => model.write(() => model.api.put(model.catalog, model.key, editor.text.value, {
+  const send = (message) => model.write(() => model.api.put(model.catalog, model.key, editor.written, {
     // Only what was shown here is overwritten; whatever comes after that makes it stale again.
     ...requirementsOf("unchanged", current, 0), message, idempotencyKey: newIdempotencyKey(),
   }));

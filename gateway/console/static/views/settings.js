@@ -72,6 +72,6 @@ export class SettingsView {
   #sent(text) {
     say(text);
     this.stale.note(text);
-    this.editor.text.focus();
+    this.editor.focus();
   }
 }

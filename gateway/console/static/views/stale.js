@@ -152,7 +152,7 @@ export class StalePanel {
     this.#told = null;
     this.model.acknowledge(Math.max(revision, this.model.live.recent.at(-1)?.revision ?? 0));
     say("Noted. What you send now goes by the state that you have seen.");
-    (this.#dirty()[0]?.editor.text ?? document.querySelector("h1"))?.focus();
+    (this.#dirty()[0]?.editor ?? document.querySelector("h1"))?.focus();
   }
 
   async #reload() {
@@ -177,7 +177,7 @@ export class StalePanel {
       for (const [editor, value] of results) editor.rebase(value);
       this.#done("Your edit is on top of what is there now. Look at what will be sent, and send it.");
       this.goTo(dirty[0].tab);
-      dirty[0].editor.text.focus();
+      dirty[0].editor.focus();
     });
   }
 

@@ -1,4 +1,5 @@
-// A JSON value as a tree (the WAI-ARIA tree pattern): arrow keys move, fold and unfold.
+// A JSON value as a tree (the WAI-ARIA tree pattern): arrow keys move, fold and unfold. What can be
+// done with a place stands in its row while it is the current one.
 
 import { kindOf, stringify } from "../json.js";
 import { h, plural } from "../page.js";
@@ -9,44 +10,82 @@ const CHILDREN = 100; // drawn at a time
 const UNFOLDED = 40; // up to so many children, the first two levels are unfolded
 const TEXT_MAX = 400;
 
-/** `owned` are the leaves that have owners, see owners.js. */
-export function tree(value, label, owned = []) {
+/**
+ * `owned` are the leaves that have owners, see owners.js. `face` may add to the rows:
+ * `ownersOf(path)` and `beside(item)` say more of a place, `actions(item)` gives what can be done
+ * there, `onKey(event, item)` returns whether it took a key; `unfolded`, a Map by pointer, keeps what
+ * is unfolded, `at` the current place.
+ */
+export function tree(value, label, owned = [], face = {}) {
   const owners = new Map(owned.map((leaf) => [leaf.pointer, leaf.owners]));
+  const task = { ownersOf: (path) => owners.get(pointerOf(path)) ?? [], unfolded: new Map(), ...face };
   const place = h("code", {});
   const list = h("ul", { role: "tree", "aria-label": label, class: "tree" });
-  const top = node(value, null, [], 1, 1, 1, owners);
+  const top = node(value, null, [], 1, 1, 1, task);
   list.append(top);
-  top.tabIndex = 0;
-  list.addEventListener("keydown", (event) => onKey(event, list));
+  const current = (task.at && itemAt(list, task.at)) || top;
+  current.tabIndex = 0;
+  show(list, current, task);
+  list.addEventListener("keydown", (event) => onKey(event, list, task));
+  let before = null; // what had the focus when the button went down
+  list.addEventListener("mousedown", () => {
+    before = document.activeElement;
+  });
   list.addEventListener("click", (event) => {
     const found = event.target.closest("[role=treeitem]");
-    if (!found) return;
-    focusOn(list, found);
-    activate(found);
+    if (!found || isControl(event.target)) return;
+    // Where there is something to do with a place, the first click only goes there.
+    const isFold = event.target.classList.contains("fold");
+    if (!task.actions || isFold || found.act || before === found) activate(found);
+    if (found.isConnected) focusOn(list, found);
   });
   list.addEventListener("focusin", ({ target }) => {
-    place.textContent = target.pointer === undefined ? "" : target.pointer || "(the whole document)";
+    const item = target.closest("[role=treeitem]");
+    place.textContent = item?.pointer === undefined ? "" : item.pointer || "(the whole document)";
+    show(list, item, task);
   });
   return h("div", {}, list, h("p", { class: "muted small foot" }, "At ", place));
 }
 
-function node(value, name, path, level, position, count, owners) {
+/** The row of the place `pointer`, null where it isn't drawn. */
+export function itemAt(list, pointer) {
+  return [...list.querySelectorAll("[role=treeitem]")].find((item) => item.pointer === pointer) ?? null;
+}
+
+/** Move there. */
+export function focusOn(list, item) {
+  for (const other of list.querySelectorAll('[role=treeitem][tabindex="0"]')) other.tabIndex = -1;
+  item.tabIndex = 0;
+  item.focus();
+}
+
+const isControl = (element) => element.closest("button, input, select, textarea, label, form") !== null;
+
+/** Let the current row have its actions, and no other. */
+function show(list, item, task) {
+  if (!task.actions || !item || item.act || item.acts?.isConnected) return;
+  for (const other of list.querySelectorAll(".acts")) other.remove();
+  item.acts = h("span", { class: "acts" }, task.actions(item));
+  item.firstElementChild.append(item.acts);
+}
+
+function node(value, name, path, level, position, count, task) {
   const kind = kindOf(value);
   const children = kind === "object" ? [...value] : kind === "array" ? value.map((item, index) => [index, item]) : [];
   const item = h("li", {
     role: "treeitem", tabindex: "-1", "aria-level": level, "aria-posinset": position, "aria-setsize": count,
     "aria-expanded": children.length ? "false" : null,
   });
+  const pointer = pointerOf(path);
+  Object.assign(item, { pointer, path, content: value, task });
   item.append(h("div", { class: "leaf" },
     h("span", { class: "fold", "aria-hidden": "true" }),
     name !== null && h("span", { class: typeof name === "number" ? "name index" : "name" }, `${name}`),
     h("span", { class: `value ${kind}` }, about(value, kind, children.length)),
-    ownerMarks(owners.get(pointerOf(path)) ?? [])));
-  item.pointer = pointerOf(path);
-  item.owners = owners;
+    ownerMarks(task.ownersOf(path)), task.beside?.(item)));
   if (children.length) {
     item.unfold = () => unfold(item, children, path, level);
-    if (level === 1 || (level === 2 && children.length <= UNFOLDED)) item.unfold();
+    if (task.unfolded.get(pointer) ?? (level === 1 || (level === 2 && children.length <= UNFOLDED))) item.unfold();
   }
   return item;
 }
@@ -60,6 +99,7 @@ function about(value, kind, count) {
 
 function unfold(item, children, path, level) {
   item.setAttribute("aria-expanded", "true");
+  item.task.unfolded.set(item.pointer, true);
   const group = h("ul", { role: "group" });
   item.append(group);
   draw(group, children, path, level, 0);
@@ -67,11 +107,11 @@ function unfold(item, children, path, level) {
 
 /** The next `CHILDREN` of a group, and behind them an item that draws more. */
 function draw(group, children, path, level, from) {
-  const { owners } = group.closest("[role=treeitem]");
+  const { task } = group.closest("[role=treeitem]");
   const end = Math.min(from + CHILDREN, children.length);
   for (let i = from; i < end; i += 1) {
     const [name, value] = children[i];
-    group.append(node(value, name, [...path, name], level + 1, i + 1, children.length, owners));
+    group.append(node(value, name, [...path, name], level + 1, i + 1, children.length, task));
   }
   if (end === children.length) return;
   const more = h("li", { role: "treeitem", tabindex: "-1", "aria-level": level + 1, class: "more",
@@ -88,6 +128,7 @@ function draw(group, children, path, level, from) {
 
 function fold(item) {
   item.setAttribute("aria-expanded", "false");
+  item.task.unfolded.set(item.pointer, false);
   item.querySelector(":scope > ul")?.remove();
 }
 
@@ -99,9 +140,14 @@ function activate(item) {
   else item.unfold?.();
 }
 
-function onKey(event, list) {
+function onKey(event, list, task) {
   const item = event.target.closest("[role=treeitem]");
-  if (!item || event.altKey || event.ctrlKey || event.metaKey) return;
+  if (!item || event.target !== item) return; // typed into a control of its row
+  if (!item.act && task.onKey?.(event, item)) {
+    event.preventDefault();
+    return;
+  }
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
   const all = [...list.querySelectorAll("[role=treeitem]")];
   const at = all.indexOf(item);
   const parent = item.parentElement.closest("[role=treeitem]");
@@ -119,10 +165,4 @@ function onKey(event, list) {
   event.preventDefault();
   const to = moves[event.key]();
   if (to) focusOn(list, to);
-}
-
-function focusOn(list, item) {
-  for (const other of list.querySelectorAll('[role=treeitem][tabindex="0"]')) other.tabIndex = -1;
-  item.tabIndex = 0;
-  item.focus();
 }

@@ -1,0 +1,41 @@
+// Who keeps a field, changed by a person and in plain words: taken over from a pipeline, given back.
+
+import { newIdempotencyKey } from "../api.js";
+import { mayAdminister } from "../access.js";
+import { pipelinesOf } from "../owners.js";
+import { button, field, fill, h, openDialog, problemNote } from "../page.js";
+import { namesOf } from "./owners.js";
+
+/** Whether the person goes on to edit what the pipelines of `leaf` keep. */
+export function takeOver(leaf, name) {
+  const names = namesOf(pipelinesOf([leaf]));
+  return openDialog(`Take over ${name}?`, (close) => [
+    h("p", {}, h("strong", {}, names), ` keeps ${name} up to date. Change it, and from then on it is yours.`),
+    h("p", {}, "The next run of the pipeline is told so: it stops, leaves it to you, or takes it back, as it is set up. You can give it back at any time."),
+    h("div", { class: "actions" }, button("Leave it", () => close(null)), button("Change it", () => close(true), { class: "primary", autofocus: true })),
+  ]);
+}
+
+/** What to tell once the field is given back; null where it was left. */
+export function giveBack(model, leaf, name, principal) {
+  const idempotencyKey = newIdempotencyKey();
+  const message = h("input", { maxlength: "1000", autocomplete: "off" });
+  const trouble = h("div", {});
+  const owners = leaf.owners.filter(({ plain }) => plain);
+  const others = owners.filter(({ manager }) => manager !== principal?.name);
+  const mine = principal && !others.length ? "You took it over" : `${namesOf(owners)} took it over`;
+  return openDialog(`Give ${name} back?`, (close) => h("form", { onsubmit: async (event) => {
+    event.preventDefault();
+    fill(trouble);
+    try {
+      const answer = await model.write(() => model.api.giveBack(model.catalog, model.key, leaf.pointer, { message: message.value, idempotencyKey }));
+      close(answer.changed ? `Given back, as revision ${answer.catalogRevision}.` : "Nothing was to be given back.");
+    } catch (error) {
+      fill(trouble, problemNote(error));
+    }
+  } },
+  h("p", {}, `${mine}. Given back, it keeps its value, and nobody's next run is held up by it: a pipeline that wants the field may change it again.`),
+  others.length > 0 && !mayAdminister(principal, model.catalog) && h("p", { class: "note stale" }, "Only they, or the role admin, can give it back."),
+  field("Message", message, "For the history; optional."), trouble,
+  h("div", { class: "actions" }, button("Keep it", () => close(null)), h("button", { type: "submit", class: "primary", autofocus: true }, "Give back"))));
+}
