@@ -192,6 +192,14 @@ OPTIONS: Final = (
         parsers.one_of("documents", "commits", "changes"),
         _READS,
     ),
+    OptionRow(
+        "deadLetters",
+        None,
+        "folder of dead letters to read in place of a catalog, as rows to be written again; goes "
+        "with `columns` alone",
+        parsers.folder,
+        (READ,),
+    ),
     OptionRow("prefix", None, "only keys that begin with this", parsers.text, _READS),
     OptionRow("key", None, "only this key", parsers.text, _READS),
     OptionRow("keys", None, "only these keys: a JSON array of strings", parsers.keys, (READ,)),
@@ -292,6 +300,7 @@ class Options:
     manager: str | None = None
     conflict: str | None = None
     type: str = "documents"
+    dead_letters: str | None = None
     prefix: str | None = None
     key: str | None = None
     keys: tuple[str, ...] | None = None
@@ -322,7 +331,11 @@ class Options:
             option = _known(alias or name)
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
+            if "deadletters" in lower and option.name not in ("deadLetters", "columns"):
+                raise OptionRefused(option.name, "it means nothing to deadLetters")
             values[_field(option)] = _parsed(option, value)
+        if "deadletters" in lower:
+            values |= {"url": "", "catalog": ""}
         if values["url"] is None:
             raise OptionRefused("url", "it is required")
         options = cls(**values)

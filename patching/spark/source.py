@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 from patching.client._reading import key_chunks
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
+from patching.spark.dead_letters import LETTERS_SCHEMA, LettersReader
 from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
     COMMITS_SCHEMA,
@@ -48,7 +49,7 @@ DOCUMENTS_SCHEMA: Final = StructType(
 
 def schema_of(options: Options) -> StructType:
     """The columns of the option ``type``, or those of them that the option ``columns`` names."""
-    all_of_them = DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA
+    all_of_them = _all_columns(options)
     if options.columns is None:
         return all_of_them
     names = all_of_them.fieldNames()
@@ -58,11 +59,17 @@ def schema_of(options: Options) -> StructType:
     return StructType([all_of_them[name] for name in options.columns])
 
 
+def _all_columns(options: Options) -> StructType:
+    if options.dead_letters is not None:
+        return LETTERS_SCHEMA
+    return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA
+
+
 def wanted(rows: Iterator[tuple[Any, ...]], options: Options) -> Iterator[tuple[Any, ...]]:
     """``rows`` with the columns of `schema_of` alone."""
     if options.columns is None:
         return rows
-    names = (DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA).fieldNames()
+    names = _all_columns(options).fieldNames()
     places = [names.index(name) for name in options.columns]
     return (tuple(row[place] for place in places) for row in rows)
 
@@ -84,6 +91,9 @@ def settled(options: Options) -> Options:
     So all actions on it, and both sides of a join with itself, see the same. Missing catalogs,
     revisions and times are told here: ReadFailed.
     """
+    if options.dead_letters is not None:
+        LettersReader(options)
+        return options
     require_fitting(options)
     starting_revision(options)
     with catalog_reads(options) as reads:
@@ -104,8 +114,7 @@ class MetadataReader(DataSourceReader):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         require_schema(schema, options)
-        reader = DocumentsReader if options.type == DOCUMENTS else CommitsReader
-        self._reader: DocumentsReader | CommitsReader = reader(options)
+        self._reader = _reader(options)
         self._options = options
         self._schema = schema
 
@@ -115,6 +124,12 @@ class MetadataReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = wanted(self._reader.rows(partition), self._options)
         return in_batches(rows, self._schema)
+
+
+def _reader(options: Options) -> DocumentsReader | CommitsReader | LettersReader:
+    if options.dead_letters is not None:
+        return LettersReader(options)
+    return DocumentsReader(options) if options.type == DOCUMENTS else CommitsReader(options)
 
 
 @dataclass

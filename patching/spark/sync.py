@@ -456,9 +456,9 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """``planned``: the rows of a plan. With a ``state``, ``same`` documents aren't in it, whose text
-    is the one that the state has; it is about ``differing`` rows (None: not counted). ``looked``:
-    all of these rows, and ``there`` what they were compared with."""
+    """``planned``: the rows of a plan. With a ``state``, ``same`` documents aren't in it, whose
+    text is the one that the state has; it is about ``differing`` rows (None: not counted).
+    ``looked``: all of these rows, and ``there`` what they were compared with."""
 
     planned: DataFrame
     same: int = 0

@@ -50,7 +50,6 @@ _TOUCHED_MAX: Final = 20_000
 _BROADCAST_MAX: Final = 50_000
 # A state that nothing was found to be wrong with is renewed after so many commits of others.
 _RENEWED_AFTER: Final = 500
-_UNKNOWN: Final = (delivery.LOST, delivery.REFUSED, delivery.LEFT_TO_OTHERS)
 _GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
 
 
@@ -244,7 +243,7 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
     """(name, new_etag, new_digest, gone) of the documents that a round tells of. Those that were
     lost are told of by the round after it."""
     seen = planned.where((F.col("action") == plan.UNCHANGED) & F.col("key").isNotNull())
-    etag, nothing = F.col("etag"), F.lit(None).cast("string")
+    etag = F.col("etag")
     names = ("name", "new_etag", "new_digest", "gone")
     yield seen.select("key", "etag", "digest", etag.isNull()).toDF(*names)
     if outcomes is None:
@@ -253,10 +252,10 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
     rows = outcomes.where(F.col("key").isNotNull())
     if not is_last:
         rows = rows.where(outcome != delivery.LOST)
-    known = ~outcome.isin(*_UNKNOWN, *_GONE)
+    # Refused ones have no token, nor have those that left something to others.
     rows = rows.select(
         F.col("key").alias("name"),
-        F.when(known, etag).otherwise(nothing).alias("new_etag"),
+        etag.alias("new_etag"),
         outcome.isin(*_GONE).alias("gone"),
     )
     lines = planned.where(F.col("line").isNotNull()).select("key", F.col("digest"))
