@@ -17,13 +17,19 @@ from pyspark.sql.types import (
 
 from patching.client._reading import key_chunks
 from patching.spark.batches import in_batches
-from patching.spark.catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
+from patching.spark.catalog_reads import (
+    CatalogReads,
+    Compacted,
+    DocumentShape,
+    PlanShape,
+    catalog_reads,
+)
 from patching.spark.dead_letters import LETTERS_SCHEMA, LettersReader
 from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
-    COMMITS_SCHEMA,
     DOCUMENTS,
     CommitsReader,
+    commits_schema,
     json_or_none,
     require_fitting,
     starting_revision,
@@ -32,6 +38,8 @@ from patching.spark.options import OptionRefused, Options
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
+# Ranges of which a sample tells how large the documents are.
+_SAMPLED_OF: Final = 200
 
 # All but the key may be left out where rows are inserted.
 DOCUMENTS_SCHEMA: Final = StructType(
@@ -62,7 +70,7 @@ def schema_of(options: Options) -> StructType:
 def _all_columns(options: Options) -> StructType:
     if options.dead_letters is not None:
         return LETTERS_SCHEMA
-    return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA
+    return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else commits_schema(options)
 
 
 def wanted(rows: Iterator[tuple[Any, ...]], options: Options) -> Iterator[tuple[Any, ...]]:
@@ -158,18 +166,23 @@ class DocumentsReader:
         """Plans them in one request, and holds the revision. Called once for each action, on the
         driver."""
         options = self._options
-        pieces = 1 if self._names is not None else options.partitions or _PARTITIONS
         with catalog_reads(options) as reads:
             try:
-                plan = reads.plan(pieces, revision=options.revision, timestamp=options.timestamp)
+                plan = self._plan(reads)
                 hold = Hold.take(reads, plan.revision, options.pin_seconds)
             except Compacted as error:
                 what = f"{error.what}, where it was loaded (for a newer one load it again),"
                 raise Compacted(reads.catalog, what, error.oldest) from error
-        return [
-            KeyRange(after, until, hold)
-            for after, until in zip(["", *plan.bounds], [*plan.bounds, None], strict=True)
-        ]
+        return [KeyRange(after, until, hold) for after, until in plan.ranges]
+
+    def _plan(self, reads: CatalogReads) -> PlanShape:
+        options = self._options
+        pieces = 1 if self._names is not None else options.partitions or _PARTITIONS
+        when: dict[str, Any] = {"revision": options.revision, "timestamp": options.timestamp}
+        if options.partition_bytes is None or self._names is not None:
+            return reads.plan(pieces, **when)
+        sample = reads.plan(_SAMPLED_OF, **when)
+        return reads.plan(reads.pieces(options.partition_bytes, sample), revision=sample.revision)
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, KeyRange)
