@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -23,6 +24,7 @@ _ROWS: Final = 10_000
 _NAMED: Final = {"string": StringType(), "long": LongType()}
 _ARROW: Final[dict[type[DataType], pa.DataType]] = {
     StringType: pa.string(),
+    BooleanType: pa.bool_(),
     LongType: pa.int64(),
     IntegerType: pa.int32(),
     TimestampType: pa.timestamp("us", tz="UTC"),

@@ -19,6 +19,12 @@ from patching.spark.options import PARTITIONS_MAX, Options
 _Page = TypeVar("_Page")
 _PAGE: Final = 1000
 _DIGESTS: Final = 10_000
+# Ranges that the gateway cuts at once; how many of them a sample takes, and documents of each.
+_CUT: Final = 1000
+_SAMPLED: Final = 5
+_SAMPLE: Final = 50
+# Commits with whole documents on a page.
+_IMAGES: Final = 100
 # Above every revision that there is: such a page of commits is empty and tells the head.
 _BEYOND: Final = 2**63 - 1
 
@@ -84,6 +90,11 @@ class PlanShape(msgspec.Struct, frozen=True):
     revision: int
     bounds: list[str]
 
+    @property
+    def ranges(self) -> list[tuple[str, str | None]]:
+        """(above this key, up to that one); the last ends with the last key."""
+        return list(zip(["", *self.bounds], [*self.bounds, None], strict=True))
+
 
 class ChangeShape(msgspec.Struct, frozen=True):
     key: str | None
@@ -91,6 +102,16 @@ class ChangeShape(msgspec.Struct, frozen=True):
     create_revision: int
     patch: msgspec.Raw
     attributes: msgspec.Raw = msgspec.Raw(b"null")
+    # The document, if it was asked for and there was one; ``withheld`` names those that weren't
+    # told for their size.
+    before: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    withheld: list[str] = []
+
+    @property
+    def size(self) -> int:
+        """Of what it changes, in bytes of JSON."""
+        return len(bytes(self.patch)) + len(bytes(self.attributes))
 
 
 class CommitShape(msgspec.Struct, frozen=True):
@@ -125,6 +146,13 @@ class CatalogShape(msgspec.Struct, frozen=True):
 class CommitRows(msgspec.Struct, frozen=True):
     commits: list[CommitShape]
     next: int | None
+
+
+class ChangesPage(msgspec.Struct, frozen=True):
+    """``revision``: all commits up to it were told."""
+
+    commits: list[CommitShape]
+    revision: int
 
 
 class CatalogReads:
@@ -163,16 +191,58 @@ class CatalogReads:
         timestamp: str | None = None,
     ) -> PlanShape:
         """The revision, and at most so many ranges of the keys that begin with the option
-        ``prefix``."""
-        query: list[tuple[str, str | int]] = [
-            ("count", min(pieces, PARTITIONS_MAX)),
-            *time_query(revision, timestamp),
-        ]
+        ``prefix``. More than the gateway cuts at once are cut in two steps."""
+        sections = -(-pieces // _CUT)
+        plan = self._cut(min(pieces, _CUT) if sections == 1 else sections, revision, timestamp)
+        if sections == 1:
+            return plan
+        bounds: list[str] = []
+        for after, until in plan.ranges:
+            bounds += self._cut(-(-pieces // sections), plan.revision, None, after, until).bounds
+            bounds += [] if until is None else [until]
+        return PlanShape(plan.revision, bounds)
+
+    def _cut(
+        self,
+        count: int,
+        revision: int | None,
+        timestamp: str | None,
+        after: str = "",
+        until: str | None = None,
+    ) -> PlanShape:
+        query: list[tuple[str, str | int]] = [("count", count), *time_query(revision, timestamp)]
+        query += [("after", after)] if after else []
+        query += [] if until is None else [("until", until)]
         if self._options.prefix:
             query.append(("prefix", self._options.prefix))
         return _decoded(
             self._ask("/partitions", query, about=_about(revision, timestamp)), PlanShape
         )
+
+    def pieces(self, bytes_each: int, plan: PlanShape) -> int:
+        """How many ranges have about so many bytes of documents each: by some ranges of ``plan``,
+        which have about as many documents each, and the first documents of these."""
+        ranges = plan.ranges
+        count = size = sized = 0
+        some = ranges[:: -(-len(ranges) // _SAMPLED)]
+        for after, until in some:
+            page = self.documents(after=after, limit=_SAMPLE, revision=plan.revision)
+            size += sum(len(bytes(each.value)) for each in page.documents)
+            sized += len(page.documents)
+            count += self._count(after, until, plan.revision)
+        total = count / len(some) * len(ranges) * size / max(sized, 1)
+        return max(1, min(PARTITIONS_MAX, round(total / bytes_each)))
+
+    def _count(self, after: str, until: str | None, revision: int) -> int:
+        """How many documents there are above ``after`` up to ``until``."""
+        found = 0
+        while True:
+            page = self.digests(after, revision)
+            inside = sum(until is None or each.key <= until for each in page.documents)
+            found += inside
+            if page.next is None or inside < len(page.documents):
+                return found
+            after = page.next.after
 
     def digests(self, after: str, revision: int, manager: str | None = None) -> DigestPage:
         """The digests of the documents above ``after`` that begin with the option ``prefix``; of
@@ -211,6 +281,22 @@ class CatalogReads:
         if not head.isdigit():
             raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
         return _decoded(answer, CommitRows), int(head)
+
+    def changes(self, after: int) -> ChangesPage:
+        """The next commits above ``after`` with a change that the options ask for, with the
+        documents of the option ``include``."""
+        options = self._options
+        query: list[tuple[str, str | int]] = [("after", after), ("timeout", 0)]
+        query += [("limit", _IMAGES), *(("include", each) for each in options.include)]
+        query += [("key", options.key)] if options.key else []
+        query += [("prefix", options.prefix)] if options.prefix else []
+        about = f"the commits above revision {after}"
+        return _decoded(self._ask("/changes", query, about=about), ChangesPage)
+
+    def content(self, key: str, revision: int) -> msgspec.Raw | None:
+        """The document as ``revision`` had it; None where there was none."""
+        found = self.named([key], revision) if revision else []
+        return found[0].value if found else None
 
     def head(self) -> int:
         """The catalog's revision, also where it was deleted. ReadFailed if it was never written."""

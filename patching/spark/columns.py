@@ -18,8 +18,10 @@ DELTAS: Final = ("patch", "document", "merge_patch", "apply", "delete")
 # What a frame that was read calls them.
 READ_AS: Final = {"document": "value", "if_match": "etag"}
 _WRITTEN_AS: Final = {read: written for written, read in READ_AS.items()}
+# Why a row was put aside, of rows that are tried again.
+PROBLEM: Final = "problem"
 # They were read, and nobody but the gateway sets them.
-READ_ONLY: Final = ("revision", "create_revision")
+READ_ONLY: Final = ("revision", "create_revision", PROBLEM)
 _TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "message", "mode")
 # Guards of rows for documents that aren't there, or are.
 _MODES: Final = {"create": ("if_none_match", "*"), "update": ("if_match", "*"), "upsert": None}

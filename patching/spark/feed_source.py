@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from patching.client.transport import Transport
 
 _PARTITIONS: Final = 1
+# Commits that the driver looks at, at a time, for their size.
+_SIZED: Final = 200
 _REVISION: Final = "revision"
 _STATE: Final = "state"
 
@@ -109,9 +111,24 @@ class FeedDriver:
             self.head = head
         if self._target is not None:
             head = max(min(head, self._target), after or 0)
-        if after is None or most is None:
+        if after is None:
             return head
-        return min(head, after + most)
+        end = head if most is None else min(head, after + most)
+        return end if self.options.max_bytes_per_trigger is None else self._bounded(after, end)
+
+    def _bounded(self, after: int, end: int) -> int:
+        """The first revision up to ``end`` by which the changes have the bytes of the option
+        maxBytesPerTrigger. So the driver reads that much, too."""
+        reads, left = self._reads(), self.options.max_bytes_per_trigger or 0
+        place: int | None = after
+        while place is not None and place < end:
+            page, _ = reads.commits(place, min(_SIZED, end - place), self.options.key)
+            for commit in page.commits:
+                left -= sum(change.size for change in commit.changes)
+                if left <= 0 or commit.revision >= end:
+                    return min(commit.revision, end)
+            place = page.next
+        return end
 
     def end_with_what_there_is(self) -> None:
         self._target = self._head()

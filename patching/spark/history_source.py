@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     IntegerType,
@@ -54,6 +55,12 @@ COMMITS_SCHEMA: Final = StructType(
         StructField("catalog", StringType(), nullable=False),
     ]
 )
+
+
+def commits_schema(options: Options) -> StructType:
+    """With the documents that the option ``include`` names."""
+    images = [StructField(name, StringType(), nullable=True) for name in options.include]
+    return StructType([*COMMITS_SCHEMA.fields, *images])
 
 
 @dataclass
@@ -154,11 +161,13 @@ def require_fitting(options: Options) -> None:
         "revision": options.revision,
         "timestamp": options.timestamp,
         "keys": options.keys,
+        "partitionBytes": options.partition_bytes,
     }
     commits = {
         "startingRevision": options.starting_revision,
         "startingTimestamp": options.starting_timestamp,
         "endingRevision": options.ending_revision,
+        "include": options.include or None,
     }
     others = commits if options.type == DOCUMENTS else documents
     for name, value in others.items():
@@ -188,19 +197,58 @@ def revision_ranges(
 def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, ...]]:
     """A row for each change in the range that ``options`` ask for, by revision."""
     with catalog_reads(options) as reads:
-        keep = piece.hold.keeper(reads) if piece.hold else None
-        after = piece.after
-        while after < piece.until:
-            if keep:
-                keep()
-            page, _ = reads.commits(after, piece.until - after, options.key)
-            for commit in page.commits:
+        keep = piece.hold.keeper(reads) if piece.hold else lambda: None
+        pages = _imaged_pages if options.include else _plain_pages
+        for commits in pages(reads, options, piece, keep):
+            for commit in commits:
                 if commit.revision > piece.until:
                     return
-                yield from _rows(commit, options, reads.catalog)
-            if page.next is None:
-                return
-            after = page.next
+                for change, row in _rows(commit, options, reads.catalog):
+                    yield (*row, *(_image(reads, commit, change, n) for n in options.include))
+
+
+_Pages = Iterator[Sequence[CommitShape]]
+
+
+def _plain_pages(
+    reads: CatalogReads, options: Options, piece: RevisionRange, keep: Callable[[], None]
+) -> _Pages:
+    after: int | None = piece.after
+    while after is not None and after < piece.until:
+        keep()
+        page, _ = reads.commits(after, piece.until - after, options.key)
+        yield page.commits
+        after = page.next
+
+
+def _imaged_pages(
+    reads: CatalogReads,
+    options: Options,  # noqa: ARG001 - the request has them
+    piece: RevisionRange,
+    keep: Callable[[], None],
+) -> _Pages:
+    after = piece.after
+    while after < piece.until:
+        keep()
+        page = reads.changes(after)
+        yield page.commits
+        if page.revision <= after:
+            return
+        after = page.revision
+
+
+def _image(
+    reads: CatalogReads, commit: CommitShape, change: ChangeShape | None, name: str
+) -> str | None:
+    """The document before or after a commit, which is large, or one of many, where it was withheld:
+    then it is read by itself. None where there is none, and for the settings."""
+    if change is None or change.key is None:
+        return None
+    told = change.before if name == "before" else change.value
+    if name in change.withheld:
+        found = reads.content(change.key, commit.revision - (name == "before"))
+        told = msgspec.UNSET if found is None else found
+    return None if told is msgspec.UNSET else bytes(told).decode()
 
 
 def state_rows(options: Options, piece: StateRange) -> Iterator[tuple[Any, ...]]:
@@ -220,13 +268,17 @@ def state_rows(options: Options, piece: StateRange) -> Iterator[tuple[Any, ...]]
             for document in documents:
                 columns = (None, None, 0, None, document.key, DOCUMENT, document.create_revision)
                 patch = b'[{"op":"add","path":"","value":%b}]' % bytes(document.value)
+                images = {"before": None, "value": bytes(document.value).decode()}
                 yield (
                     *(piece.revision, _instant(piece.time), "", *columns, patch.decode()),
                     *(json_or_none(document.attributes), reads.catalog),
+                    *(images[name] for name in options.include),
                 )
 
 
-def _rows(commit: CommitShape, options: Options, catalog: str) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    commit: CommitShape, options: Options, catalog: str
+) -> Iterator[tuple[ChangeShape | None, tuple[Any, ...]]]:
     filtered = options.key is not None or options.prefix is not None
     changes: Sequence[ChangeShape | None] = commit.changes
     if not changes and not filtered and options.type != CHANGES:
@@ -235,17 +287,9 @@ def _rows(commit: CommitShape, options: Options, catalog: str) -> Iterator[tuple
     for change in changes:
         if filtered and not _is_wanted(change, options):
             continue
-        yield (
-            commit.revision,
-            time,
-            commit.commit_id,
-            commit.author,
-            commit.message,
-            commit.attempts,
-            commit.idempotency_key,
-            *_change_columns(change),
-            catalog,
-        )
+        of_it = (commit.commit_id, commit.author, commit.message, commit.attempts)
+        named = (*of_it, commit.idempotency_key, *_change_columns(change), catalog)
+        yield change, (commit.revision, time, *named)
 
 
 def _instant(text: str) -> datetime:

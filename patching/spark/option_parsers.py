@@ -28,6 +28,18 @@ def names(value: str) -> tuple[str, ...]:
     return tuple(text(name.strip()) for name in value.split(","))
 
 
+def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    """Names with commas between, each once, in the order of ``choices``."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        given = names(value.lower())
+        if not set(given) <= set(choices) or len(set(given)) < len(given):
+            raise ValueError(f"it must be some of {', '.join(choices)}, not {value!r}")
+        return tuple(each for each in choices if each in given)
+
+    return parse
+
+
 def keys(value: str) -> tuple[str, ...]:
     """A JSON array: a key may have any character."""
     try:

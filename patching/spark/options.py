@@ -21,8 +21,7 @@ LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _HINT: Final = " (option 'token' or 'tokenFile')"
 _UNAUTHENTICATED: Final = 401
-# The gateway cuts no more ranges.
-PARTITIONS_MAX: Final = 1000
+PARTITIONS_MAX: Final = 100_000
 
 
 class OptionRefused(ValueError):
@@ -192,6 +191,14 @@ OPTIONS: Final = (
         parsers.one_of("documents", "commits", "changes"),
         _READS,
     ),
+    OptionRow(
+        "deadLetters",
+        None,
+        "folder of dead letters to read in place of a catalog, as rows to be written again; goes "
+        "with `columns` alone",
+        parsers.folder,
+        (READ,),
+    ),
     OptionRow("prefix", None, "only keys that begin with this", parsers.text, _READS),
     OptionRow("key", None, "only this key", parsers.text, _READS),
     OptionRow("keys", None, "only these keys: a JSON array of strings", parsers.keys, (READ,)),
@@ -208,9 +215,16 @@ OPTIONS: Final = (
     OptionRow(
         "partitions",
         None,
-        "number of tasks that share a read, up to 1000",
+        "number of tasks that share a read, up to 100000",
         parsers.number(1, PARTITIONS_MAX),
         _READS,
+    ),
+    OptionRow(
+        "partitionBytes",
+        None,
+        "as many tasks that each has about so many bytes of documents, by a sample",
+        parsers.number(1),
+        (READ,),
     ),
     OptionRow(
         "pinSeconds",
@@ -225,6 +239,20 @@ OPTIONS: Final = (
         "maximum commits of a micro-batch",
         parsers.number(1),
         (READ_STREAM,),
+    ),
+    OptionRow(
+        "maxBytesPerTrigger",
+        None,
+        "a micro-batch ends with the commit that brings the JSON of its changes to so many bytes",
+        parsers.number(1),
+        (READ_STREAM,),
+    ),
+    OptionRow(
+        "include",
+        None,
+        "columns with whole documents beside their changes: `before`, `value` (after it), or both",
+        parsers.some_of("before", "value"),
+        _READS,
     ),
     OptionRow(
         "startingRevision",
@@ -292,6 +320,7 @@ class Options:
     manager: str | None = None
     conflict: str | None = None
     type: str = "documents"
+    dead_letters: str | None = None
     prefix: str | None = None
     key: str | None = None
     keys: tuple[str, ...] | None = None
@@ -299,8 +328,11 @@ class Options:
     timestamp: str | None = None
     columns: tuple[str, ...] | None = None
     partitions: int | None = None
+    partition_bytes: int | None = None
     pin_seconds: int = 3600
     max_commits_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    include: tuple[str, ...] = ()
     starting_revision: str | None = None
     starting_timestamp: str | None = None
     fail_on_data_loss: bool = True
@@ -322,9 +354,14 @@ class Options:
             option = _known(alias or name)
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
+            if "deadletters" in lower and option.name not in ("deadLetters", "columns"):
+                raise OptionRefused(option.name, "it means nothing to deadLetters")
             values[_field(option)] = _parsed(option, value)
+        if "deadletters" in lower:
+            values |= {"url": "", "catalog": ""}
         if values["url"] is None:
             raise OptionRefused("url", "it is required")
+        values["include"] = values["include"] or ()
         options = cls(**values)
         options._require_consistent(use)
         return options
@@ -375,6 +412,8 @@ class Options:
             raise OptionRefused("keyFile", "it goes with certificateFile, each with the other")
         if use != WRITE and self.catalog is None:
             raise OptionRefused("catalog", "it is required")
+        if self.partitions is not None and self.partition_bytes is not None:
+            raise OptionRefused("partitionBytes", "there is a number of partitions already")
         if self.revision is not None and self.timestamp is not None:
             raise OptionRefused("timestamp", "there is a revision already")
         if self.starting_revision is not None and self.starting_timestamp is not None:

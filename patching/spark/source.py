@@ -17,12 +17,19 @@ from pyspark.sql.types import (
 
 from patching.client._reading import key_chunks
 from patching.spark.batches import in_batches
-from patching.spark.catalog_reads import CatalogReads, Compacted, DocumentShape, catalog_reads
+from patching.spark.catalog_reads import (
+    CatalogReads,
+    Compacted,
+    DocumentShape,
+    PlanShape,
+    catalog_reads,
+)
+from patching.spark.dead_letters import LETTERS_SCHEMA, LettersReader
 from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
-    COMMITS_SCHEMA,
     DOCUMENTS,
     CommitsReader,
+    commits_schema,
     json_or_none,
     require_fitting,
     starting_revision,
@@ -31,6 +38,8 @@ from patching.spark.options import OptionRefused, Options
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
+# Ranges of which a sample tells how large the documents are.
+_SAMPLED_OF: Final = 200
 
 # All but the key may be left out where rows are inserted.
 DOCUMENTS_SCHEMA: Final = StructType(
@@ -48,7 +57,7 @@ DOCUMENTS_SCHEMA: Final = StructType(
 
 def schema_of(options: Options) -> StructType:
     """The columns of the option ``type``, or those of them that the option ``columns`` names."""
-    all_of_them = DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA
+    all_of_them = _all_columns(options)
     if options.columns is None:
         return all_of_them
     names = all_of_them.fieldNames()
@@ -58,11 +67,17 @@ def schema_of(options: Options) -> StructType:
     return StructType([all_of_them[name] for name in options.columns])
 
 
+def _all_columns(options: Options) -> StructType:
+    if options.dead_letters is not None:
+        return LETTERS_SCHEMA
+    return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else commits_schema(options)
+
+
 def wanted(rows: Iterator[tuple[Any, ...]], options: Options) -> Iterator[tuple[Any, ...]]:
     """``rows`` with the columns of `schema_of` alone."""
     if options.columns is None:
         return rows
-    names = (DOCUMENTS_SCHEMA if options.type == DOCUMENTS else COMMITS_SCHEMA).fieldNames()
+    names = _all_columns(options).fieldNames()
     places = [names.index(name) for name in options.columns]
     return (tuple(row[place] for place in places) for row in rows)
 
@@ -84,6 +99,9 @@ def settled(options: Options) -> Options:
     So all actions on it, and both sides of a join with itself, see the same. Missing catalogs,
     revisions and times are told here: ReadFailed.
     """
+    if options.dead_letters is not None:
+        LettersReader(options)
+        return options
     require_fitting(options)
     starting_revision(options)
     with catalog_reads(options) as reads:
@@ -104,8 +122,7 @@ class MetadataReader(DataSourceReader):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         require_schema(schema, options)
-        reader = DocumentsReader if options.type == DOCUMENTS else CommitsReader
-        self._reader: DocumentsReader | CommitsReader = reader(options)
+        self._reader = _reader(options)
         self._options = options
         self._schema = schema
 
@@ -115,6 +132,12 @@ class MetadataReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = wanted(self._reader.rows(partition), self._options)
         return in_batches(rows, self._schema)
+
+
+def _reader(options: Options) -> DocumentsReader | CommitsReader | LettersReader:
+    if options.dead_letters is not None:
+        return LettersReader(options)
+    return DocumentsReader(options) if options.type == DOCUMENTS else CommitsReader(options)
 
 
 @dataclass
@@ -143,18 +166,23 @@ class DocumentsReader:
         """Plans them in one request, and holds the revision. Called once for each action, on the
         driver."""
         options = self._options
-        pieces = 1 if self._names is not None else options.partitions or _PARTITIONS
         with catalog_reads(options) as reads:
             try:
-                plan = reads.plan(pieces, revision=options.revision, timestamp=options.timestamp)
+                plan = self._plan(reads)
                 hold = Hold.take(reads, plan.revision, options.pin_seconds)
             except Compacted as error:
                 what = f"{error.what}, where it was loaded (for a newer one load it again),"
                 raise Compacted(reads.catalog, what, error.oldest) from error
-        return [
-            KeyRange(after, until, hold)
-            for after, until in zip(["", *plan.bounds], [*plan.bounds, None], strict=True)
-        ]
+        return [KeyRange(after, until, hold) for after, until in plan.ranges]
+
+    def _plan(self, reads: CatalogReads) -> PlanShape:
+        options = self._options
+        pieces = 1 if self._names is not None else options.partitions or _PARTITIONS
+        when: dict[str, Any] = {"revision": options.revision, "timestamp": options.timestamp}
+        if options.partition_bytes is None or self._names is not None:
+            return reads.plan(pieces, **when)
+        sample = reads.plan(_SAMPLED_OF, **when)
+        return reads.plan(reads.pieces(options.partition_bytes, sample), revision=sample.revision)
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, KeyRange)

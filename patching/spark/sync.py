@@ -270,7 +270,7 @@ class _Work:
             self.lists = declared_lists(self.reading, revision)
             comparison = self._compared(kept, revision, deletes.wanted)
             planned, outcomes = comparison.planned, None
-            counts = self._checked(planned, deletes, comparison.same)
+            counts = self._checked(planned, deletes, comparison)
             fence = self._begun(counts)
             if fence is not None:
                 kept.callback(self._end)
@@ -304,12 +304,13 @@ class _Work:
         state, looked, there = comparison.state, comparison.looked, comparison.there
         if state is None or looked is None or there is None:
             return
-        if not needs_saving(there, report.revision, comparison.differing):
+        differing = comparison.differing or 0
+        if not needs_saving(there, report.revision, differing):
             return
         sent = report.sent if self.manager is None else None
         with catalog_reads(self.reading) as reads:
             about = state.about(reads, self.run, there, report.revision, sent)
-        state.save(remembered(looked, told if comparison.differing else ()), about)
+        state.save(remembered(looked, told if differing else (), differing), about)
 
     def _finished(self, report: SyncReport) -> SyncReport:
         seconds = time.monotonic() - self.begun
@@ -421,10 +422,15 @@ class _Work:
         return ManagedPlanner(**common, manager=self.manager, conflict=self.conflict)
 
     def _checked(
-        self, planned: DataFrame, deletes: _Deletes | None = None, same: int = 0
+        self,
+        planned: DataFrame,
+        deletes: _Deletes | None = None,
+        comparison: _Comparison | None = None,
     ) -> dict[str, int]:
-        """Documents by action, beside those that are the ``same``. Raises DesiredInvalid."""
-        counts = totals(planned, "action")
+        """Documents by action, also of those that the ``comparison`` left out of the plan. Raises
+        DesiredInvalid."""
+        same, differing = (comparison.same, comparison.differing) if comparison else (0, None)
+        counts = {} if differing == 0 else totals(planned, "action")
         counts[plan.UNCHANGED] = counts.get(plan.UNCHANGED, 0) + same
         if counts.get(plan.INVALID):
             raise invalid(planned.where(F.col("action") == plan.INVALID), counts[plan.INVALID])
@@ -450,13 +456,13 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """``planned``: the rows of a plan; ``same``: how many documents aren't in it, for their text is
-    the one that the ``state`` has; ``differing``: how many rows were looked at besides.
-    ``looked``: all of these, and ``there`` what they were compared with."""
+    """``planned``: the rows of a plan. With a ``state``, ``same`` documents aren't in it, whose
+    text is the one that the state has; it is about ``differing`` rows (None: not counted).
+    ``looked``: all of these rows, and ``there`` what they were compared with."""
 
     planned: DataFrame
     same: int = 0
-    differing: int = 0
+    differing: int | None = None
     state: SyncState | None = None
     looked: DataFrame | None = None
     there: ThereNow | None = None

@@ -46,9 +46,10 @@ _PAGE: Final = 1000
 _COMMITS: Final = 1_000
 _ROWS_A_COMMIT: Final = 20
 _TOUCHED_MAX: Final = 20_000
+# So many rows of some 150 bytes every task may have.
+_BROADCAST_MAX: Final = 50_000
 # A state that nothing was found to be wrong with is renewed after so many commits of others.
 _RENEWED_AFTER: Final = 500
-_UNKNOWN: Final = (delivery.LOST, delivery.REFUSED, delivery.LEFT_TO_OTHERS)
 _GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
 
 
@@ -212,9 +213,11 @@ def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
     return revision - there.about.revision > _RENEWED_AFTER
 
 
-def remembered(looked: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | None]]) -> DataFrame:
+def remembered(
+    looked: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | None]], differing: int
+) -> DataFrame:
     """The rows that a run leaves: of those that it ``looked`` at, and of the plans and outcomes of
-    its rounds."""
+    its rounds, which tell of at most ``differing`` documents."""
     known = looked.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
     if not told:
         return known.where(F.col("etag").isNotNull())
@@ -223,6 +226,8 @@ def remembered(looked: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | No
         for each in _after(planned, outcomes, is_last=number == len(told) - 1):
             after = each if after is None else after.union(each)
     assert after is not None
+    if differing <= _BROADCAST_MAX:
+        after = F.broadcast(after)
     rows = known.join(after, F.col("key") == F.col("name"), "left")
     untold = F.col("name").isNull()
     stays = F.when(untold, F.col("etag").isNotNull()).otherwise(~F.col("gone"))
@@ -238,7 +243,7 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
     """(name, new_etag, new_digest, gone) of the documents that a round tells of. Those that were
     lost are told of by the round after it."""
     seen = planned.where((F.col("action") == plan.UNCHANGED) & F.col("key").isNotNull())
-    etag, nothing = F.col("etag"), F.lit(None).cast("string")
+    etag = F.col("etag")
     names = ("name", "new_etag", "new_digest", "gone")
     yield seen.select("key", "etag", "digest", etag.isNull()).toDF(*names)
     if outcomes is None:
@@ -247,10 +252,10 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
     rows = outcomes.where(F.col("key").isNotNull())
     if not is_last:
         rows = rows.where(outcome != delivery.LOST)
-    known = ~outcome.isin(*_UNKNOWN, *_GONE)
+    # Refused ones have no token, nor have those that left something to others.
     rows = rows.select(
         F.col("key").alias("name"),
-        F.when(known, etag).otherwise(nothing).alias("new_etag"),
+        etag.alias("new_etag"),
         outcome.isin(*_GONE).alias("gone"),
     )
     lines = planned.where(F.col("line").isNotNull()).select("key", F.col("digest"))

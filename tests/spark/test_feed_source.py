@@ -287,6 +287,36 @@ def test_how_far_a_batch_goes(written: Written) -> None:
     bounded.stop()
 
 
+def test_a_batch_ends_with_the_commit_that_brings_it_to_its_bytes(written: Written) -> None:
+    written.put_each((f"k{i}", "x" * 100) for i in range(9))
+    for bytes_max, start, end in ((1, 0, 1), (200, 0, 2), (450, 2, 6), (10_000, 2, 9)):
+        bounded = reader(written, maxBytesPerTrigger=bytes_max)
+        assert bounded.latestOffset({"revision": start}, ReadAllAvailable()) == {"revision": end}
+        bounded.stop()
+    both = reader(written, maxBytesPerTrigger=450, maxCommitsPerTrigger=3)
+    assert both.latestOffset({"revision": 0}, ReadMaxRows(3)) == {"revision": 3}
+    of_key = reader(written, maxBytesPerTrigger=100, key="k7")
+    assert of_key.latestOffset({"revision": 0}, ReadAllAvailable()) == {"revision": 8}
+
+
+def test_a_stream_tells_documents_before_and_after(
+    spark: Any, written: Written, tmp_path: Path
+) -> None:
+    """The state that it begins with has them as they are."""
+    written.put("a", 1)
+    frame = written.stream(spark, startingRevision="state", include="before,value")
+    seen: list[tuple[Any, ...]] = []
+
+    def take(batch: Any, _number: int) -> None:
+        seen.extend((row.action, row.before, row.value) for row in batch.collect())
+
+    for _ in range(2):
+        query = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(WAIT_S)
+        written.put("a", 2)
+    assert seen == [("document", None, "1"), ("put", "1", "2")]
+
+
 def test_a_checkpoint_of_another_catalog_or_source_is_refused(written: Written) -> None:
     written.put("a", 1)
     with pytest.raises(ReadFailed, match="is at revision 1, but the checkpoint at 5"):

@@ -96,6 +96,36 @@ def test_of_one_key_or_prefix_only_its_changes(spark: Any, written: Written) -> 
     assert [row.revision for row in changes] == [1, 1, 3, 3]
 
 
+def test_documents_before_and_after_a_change_are_columns(spark: Any, written: Written) -> None:
+    """Also large ones, which the gateway names instead of telling them."""
+    written.put_all({"a/1": {"n": 1}, "b/1": None})
+    written.put("a/1", {"n": 2})
+    written.touch()
+    large = [{"s": "x" * 2_500_000}, {"s": "y" * 2_500_000}]
+    for each in large:
+        written.put_all({"a/2": each, "a/3": each})
+    written.transport.request("DELETE", f"{written.path}/documents/a%2F1")
+    both = written.frame(spark, type="commits", include="value,before")
+    assert both.columns[-2:] == ["before", "value"]
+    rows = {(row.revision, row.key): (row.before, row.value) for row in both.collect()}
+    for key in ("a/2", "a/3"):
+        assert rows.pop((5, key)) == tuple(json.dumps(e, separators=(",", ":")) for e in large)
+        assert rows.pop((4, key))[0] is None
+    assert rows == {
+        (1, "a/1"): (None, '{"n":1}'),
+        (1, "b/1"): (None, "null"),
+        (2, "a/1"): ('{"n":1}', '{"n":2}'),
+        (3, None): (None, None),
+        (6, "a/1"): ('{"n":2}', None),
+    }
+    after = written.frame(
+        spark, type="changes", include="value", prefix="a/", startingRevision=2, endingRevision=2
+    )
+    assert [row.value for row in after.collect()] == ['{"n":2}']
+    of_key = written.frame(spark, type="changes", include="before", key="a/1", partitions=3)
+    assert [row.before for row in of_key.collect()] == [None, '{"n":1}', '{"n":2}']
+
+
 def read_all(written: Written, **options: Any) -> list[int]:
     """The revisions read without Spark."""
     reader = CommitsReader(written.settled(type="commits", **options))

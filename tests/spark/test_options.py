@@ -81,7 +81,16 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"conflict": "drop"}, WRITE, "'conflict': it must be one of refuse, skip, force"),
         (URL | {"keys": "a,b"}, READ, "'keys': it must be a JSON array of keys, each once, not 'a"),
         (URL | {"keys": '["a", "a"]'}, READ, "'keys': it must be a JSON array of keys, each once"),
-        (URL | {"partitions": "1001"}, READ, "'partitions': .* from 1 to 1000, not '1001'"),
+        (URL | {"deadLetters": "/x"}, READ, "'url': it means nothing to deadLetters"),
+        ({"deadLetters": "s3a://x"}, READ, "'deadLetters': 's3a://x' is of a file system"),
+        ({"deadLetters": "/x"}, READ_STREAM, "'deadLetters': it is for read alone"),
+        (URL | {"partitions": "100001"}, READ, "'partitions': .* from 1 to 100000, not '100001'"),
+        (
+            URL | {"catalog": "c", "partitions": "2", "partitionBytes": "9"},
+            READ,
+            "'partitionBytes': there is a number of partitions already",
+        ),
+        (URL | {"include": "after"}, READ, "'include': it must be some of before, value, not 'a"),
         *(
             (URL | {name: f"{scheme}lake/dead"}, WRITE, f"'{name}': '{scheme}.* isn't written to")
             for name in ("deadLetterPath", "reportPath")

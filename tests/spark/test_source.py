@@ -20,7 +20,7 @@ from patching.spark import held_revision
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
 from patching.spark.options import OptionRefused
-from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader
+from patching.spark.source import DOCUMENTS_SCHEMA, DocumentsReader, KeyRange
 from tests.service import RunningGateway
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
@@ -410,3 +410,25 @@ def test_rows_are_handed_on_in_batches_of_bounded_size() -> None:
     many = list(in_batches(iter(rows * 1001), DOCUMENTS_SCHEMA))
     assert [batch.num_rows for batch in many] == [10_000, 10]
     assert list(in_batches(iter([]), DOCUMENTS_SCHEMA)) == []
+
+
+def test_tasks_have_about_the_bytes_that_were_asked_for(written: Written) -> None:
+    written.put_each((f"k{number:04}", "x" * 998) for number in range(2_400))
+    for asked, least, most in ((240_000, 9, 11), (10**9, 1, 1), (1_000, 2_000, 2_400)):
+        reader = DocumentsReader(written.settled(partitionBytes=asked))
+        pieces = reader.partitions()
+        assert least <= len(pieces) <= most, asked
+        keys = [row[0] for piece in (pieces if asked > 1_000 else []) for row in reader.rows(piece)]
+        assert keys in ([], [f"k{number:04}" for number in range(2_400)])
+
+
+def test_more_ranges_than_the_gateway_cuts_at_once_are_cut_in_two_steps(written: Written) -> None:
+    keys = [f"k{number:04}" for number in range(2_100)]
+    written.put_each((key, 1) for key in keys)
+    pieces = DocumentsReader(written.settled(partitions=2_100)).partitions()
+    bounds = [piece.until for piece in pieces if isinstance(piece, KeyRange)]
+    assert len(pieces) > 2_000
+    assert bounds[:-1] == sorted(set(bounds[:-1])), "ascending, each once"
+    assert bounds[-1] is None
+    assert [piece.after for piece in pieces[1:] if isinstance(piece, KeyRange)] == bounds[:-1]
+    assert set(bounds[:-1]) < set(keys)

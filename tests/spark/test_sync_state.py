@@ -111,6 +111,14 @@ def test_rows_with_the_same_text_reach_no_python_and_digests_are_not_listed(job:
     assert (job(wanted, delete=True).unchanged, job.planned, job.listed) == (6, [], False)
 
 
+def test_a_key_that_is_there_twice_is_refused_whatever_the_state_says(job: Job) -> None:
+    job(documents(1))
+    text = json.dumps(documents(1)["k0"])
+    twice = job.spark.createDataFrame([("k0", text)] * 2, "key string, document string")
+    with pytest.raises(DesiredInvalid, match="2 rows have this key"):
+        job.run(twice)
+
+
 def test_what_others_did_is_found_in_the_feed(job: Job) -> None:
     wanted = documents()
     job(wanted, delete=True)
