@@ -118,7 +118,7 @@ def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
         tops = {name.split(".")[0] for name in imported(everywhere(ast.parse(path.read_text())))}
         of_spark = path in modules or path.parent.name == "spark"
         # What `pyspark[sql]` brings along.
-        spark = {"pyspark", "pyarrow", "numpy"} if of_spark else set()
+        spark = {"pyspark", "py4j", "pyarrow", "numpy"} if of_spark else set()
         foreign = tops - sys.stdlib_module_names - {"patching"} - spark
         assert foreign <= base_names(), path
         used |= foreign

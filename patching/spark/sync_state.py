@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -37,6 +36,11 @@ from patching.spark import delivery, plan
 from patching.spark.catalog_reads import CatalogReads, Compacted, catalog_reads
 from patching.spark.documents_there import digests_there
 from patching.spark.options import Options
+
+try:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+except ImportError:  # a client of Spark Connect alone, which has no JVM
+    Py4JError = PySparkException
 
 _FORMAT: Final = 1
 _SLOTS: Final = ("a", "b")
