@@ -205,8 +205,7 @@ def create_app(
     def let_in() -> None:
         request = flask.request
         context = this_request()
-        if request.url_rule is not None:
-            rule = request.url_rule
+        if (rule := request.url_rule) is not None:
             note_route(context, rule.endpoint, template(rule.rule), request.view_args or {})
         app.doors.let_in(context)
 
