@@ -10,7 +10,7 @@ export async function askForToken(problem, refused) {
     const asking = [];
     const given = await openDialog("Sign in", (close) => {
       const place = h("div", {}, h("p", { class: "waiting", role: "status" }, "Asking how …"));
-      ways(close, asking).then((shown) => fill(place, shown));
+      ways(close, asking).then((shown) => fill(place, shown).querySelector("[autofocus]")?.focus());
       return [
         refused
           ? h("p", { class: "note bad", role: "alert" }, `The token was refused: ${problem.detail}`)
