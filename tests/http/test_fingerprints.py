@@ -9,12 +9,16 @@ import pytest
 
 from gateway.access import ANONYMOUS
 from gateway.decide.application_steps import Fence
-from gateway.http.wire.headers import Preferences
+from gateway.http import create_app
+from gateway.http.wire.headers import APPLY, EXTENDED_PATCH, Preferences
+from gateway.http.wire.problems import remembered
 from gateway.http.write.bulk_lines import LineTerms, line_request
 from gateway.http.write.bulk_stream import BodyLine
-from gateway.limits import RequestLimits
+from gateway.limits import RequestLimits, ServiceLimits
 from gateway.model import Idempotency
+from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from tests.memory_store import MemoryStore
 
 
 def asked(gateway: GatewayService, text: str) -> Idempotency:
@@ -101,3 +105,85 @@ def test_the_scope_is_the_applications(memory_gateway: GatewayService) -> None:
     assert (fenced.principal, plain.principal) == ("\n5f0c", "anonymous")
     assert fenced.fingerprint == plain.fingerprint
     assert Fence(7, "5f0c", "nightly").scope == "5f0c"
+
+
+DOCUMENT = "/v1/catalogs/c/documents/k"
+OWNERS = "/v1/catalogs/c/owners/k"
+ADD = [{"op": "add", "path": "/x", "value": 1}]
+INCREMENT = {"patch": [{"op": "increment", "path": "/n"}], "array_primary_keys": {}}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "media_type", "body", "members"),
+    [
+        ("PUT", DOCUMENT, "application/json", {"n": 2}, {"op": "put", "value": {"n": 2}}),
+        (
+            "PATCH",
+            DOCUMENT,
+            "application/json-patch+json",
+            ADD,
+            {"op": "patch", "patch": ADD},
+        ),
+        (
+            "PATCH",
+            DOCUMENT,
+            "application/merge-patch+json",
+            {"y": 1},
+            {"op": "merge", "value": {"y": 1}},
+        ),
+        ("PATCH", DOCUMENT, EXTENDED_PATCH, INCREMENT, {"op": "patch", **INCREMENT}),
+        (
+            "PATCH",
+            f"{DOCUMENT}?manager=m",
+            APPLY,
+            {"z": 1},
+            {"op": "apply", "manager": "m", "value": {"z": 1}, "conflict": "refuse", "force": []},
+        ),
+        ("DELETE", DOCUMENT, None, None, {"op": "delete"}),
+        (
+            "DELETE",
+            f"{OWNERS}?manager=first&prune=true",
+            None,
+            None,
+            {"op": "let_go", "manager": "first", "prune": True},
+        ),
+    ],
+    ids=["put", "patch", "merge", "extended", "apply", "delete", "let_go"],
+)
+@pytest.mark.parametrize("by_line_first", [False, True])
+def test_a_key_decides_once_whether_by_a_request_or_by_a_line(
+    method: str,
+    path: str,
+    media_type: str | None,
+    body: Any,
+    members: dict[str, Any],
+    by_line_first: bool,
+) -> None:
+    """What a client sends as a line of many may be sent again by itself."""
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
+    client = create_app(gateway).test_client()
+    first = f"{DOCUMENT}?manager=first"
+    assert client.patch(first, json={"n": 1}, content_type=APPLY).status_code == 201
+
+    def request() -> str | None:
+        sent = client.open(
+            path,
+            method=method,
+            data=None if body is None else json.dumps(body),
+            content_type=media_type,
+            headers={"Idempotency-Key": "7"},
+        )
+        assert sent.status_code < 300, sent.text
+        return sent.headers["Commit-Id"]
+
+    def by_line() -> str | None:
+        sent = client.post(
+            "/v1/bulk", data=line(**members) + "\n", content_type="application/x-ndjson"
+        )
+        told = json.loads(sent.text)
+        assert told["status"] < 300, told
+        return str(told["commit_id"])
+
+    ways = (by_line, request) if by_line_first else (request, by_line)
+    assert ways[0]() == ways[1]()
+    assert client.get("/v1/catalogs/c").get_json()["revision"] == 2
