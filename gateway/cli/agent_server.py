@@ -91,7 +91,7 @@ def _tools(tools: AgentTools) -> list[Tool]:
     return found
 
 
-class ToolWithProblems(Tool):
+class StrictTool(Tool):
     """A tool whose refusals are data, also of arguments that it doesn't know or can't take."""
 
     async def run(
@@ -131,7 +131,7 @@ def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
         return _result(result, refused=False)
 
     text = " ".join((call.__doc__ or "").replace("``", "'").split())
-    made = ToolWithProblems.from_function(
+    made = StrictTool.from_function(
         called, call.__name__, description=text, annotations=hints, structured_output=False
     )
     arguments = made.fn_metadata.arg_model
