@@ -6,6 +6,7 @@ import errno
 import socket
 import ssl
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -24,6 +25,7 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.server.broken_requests import CheckedBodies, RefusingWorker, problem_bytes
+from gateway.server.certificates import CertificateFiles
 from gateway.server.connection_limits import BoundedSending, set_user_timeout, shut_down
 from gateway.server.exchange import Environ, Exchange, environ_of_connection
 from gateway.server.garbage import Garbage
@@ -200,11 +202,16 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         pools = [Pool(self.worker_connections) for _ in self.sockets]
         pairs = zip(self.sockets, pools, strict=True)
         servers = [self.server_class(listener, spawn=pool, **tls) for listener, pool in pairs]
+        files = None
+        if self.cfg.is_ssl:
+            files = CertificateFiles(self.cfg, ssl_context, partial(_use_context, servers))
         for server in servers:
             server.start()
         while self.alive:
             self.notify()
             self._garbage.look()
+            if files is not None:
+                files.look()
             self._end_overdue()
             self._stops.wait(_NOTIFY_S)
         for server in servers:
@@ -237,6 +244,11 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             # Its reads see the end of the stream. What was received already stays readable: a
             # request that has just been sent is answered.
             shut_down(client, socket.SHUT_RD)
+
+
+def _use_context(servers: Iterable[StreamServer], context: ssl.SSLContext) -> None:
+    for server in servers:
+        vars(server)["wrap_socket"] = context.wrap_socket  # of connections from now on
 
 
 class _Server(StreamServer):

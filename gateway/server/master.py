@@ -30,6 +30,7 @@ from gateway.logs import configure
 from gateway.metrics import shared
 from gateway.server.announcement import Announcement
 from gateway.server.broken_requests import CheckedBodies
+from gateway.server.certificates import CertificateUnusable, require_usable
 from gateway.server.connection_limits import UntakenAnswers
 from gateway.server.exchange import ServedApp
 from gateway.server.parsing import HEADER_BYTES_MAX
@@ -275,23 +276,12 @@ def _tls(settings: Settings) -> dict[str, Any]:
 
 def _check_tls(settings: Settings) -> None:
     """Check the certificate before anything starts: each worker would fail and be replaced."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tried: Path | None = None
-
-    def no_password() -> str:
-        raise ValueError("it is encrypted")
-
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return
     try:
-        if settings.tls_certificate is not None and settings.tls_key is not None:
-            tried = settings.tls_certificate
-            tried.read_bytes()
-            context.load_cert_chain(tried, settings.tls_key, no_password)
-        if settings.tls_client_ca is not None:
-            tried = settings.tls_client_ca
-            context.load_verify_locations(tried)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ServerError(f"can't use {tried} for TLS: {reason}") from error
+        require_usable(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+    except CertificateUnusable as error:
+        raise ServerError(str(error)) from error
 
 
 def _raise_open_files_limit() -> None:

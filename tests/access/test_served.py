@@ -353,3 +353,58 @@ def test_a_certificate_that_cannot_be_used_is_told_in_a_line(wrong: str, tmp_pat
     settings = Settings(bind=Address("127.0.0.1", 0), tls_certificate=certificate, tls_key=key)
     with pytest.raises(ServerError, match=r"^can't use .*\.pem for TLS: [^\n]+$"):
         run(settings)
+
+
+def test_a_renewed_certificate_needs_no_restart(
+    mongodb_uri: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """Also one of another authority, with other authorities of clients; a broken one is said."""
+    first, second = Authority(tmp_path, "first"), Authority(tmp_path, "second")
+    current = tmp_path / "current"
+    current.mkdir()
+
+    def put(server: Signed, clients: Authority) -> None:
+        for source, name in ((server.certificate, "cert"), (server.key, "key")):
+            (current / name).write_bytes(source.read_bytes())
+        (current / "clients").write_bytes(clients.certificate.read_bytes())
+
+    put(first.sign("old"), first)
+    settings = {
+        "tls_certificate": current / "cert",
+        "tls_key": current / "key",
+        "tls_client_ca": current / "clients",
+    }
+    with (
+        own_database(mongodb_uri) as database,
+        RunningGateway(mongodb_uri, database, workers=1, **settings) as gateway,
+    ):
+        old, new = (
+            Served(gateway, each.certificate, mongodb_uri, database) for each in (first, second)
+        )
+
+        def is_let_in(served: Served, client: Signed) -> bool:
+            connection = served.connection(client)
+            try:
+                connection.request("GET", "/livez")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
+            finally:
+                connection.close()
+
+        ours, theirs = first.sign("ours"), second.sign("theirs")
+        assert is_let_in(old, ours)
+        kept = old.connection(ours)
+        kept.request("GET", "/livez")
+        kept.getresponse().read()
+        (current / "key").write_bytes(b"broken")
+        assert eventually(lambda: "can't use" in gateway.log())
+        assert is_let_in(old, ours), "the one of before stays in use"
+
+        put(second.sign("new"), second)
+        eventually(lambda: is_let_in(new, theirs))
+        assert not is_let_in(old, ours)
+        assert not is_let_in(new, ours), "authorities that were taken away let nobody in"
+        kept.request("GET", "/livez")
+        assert kept.getresponse().status == 200, "connections that were open stay so"
+        kept.close()
