@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -38,6 +39,14 @@ _DISK_LOW_BYTES: Final = 2048 * _MIB
 # mongod itself refuses to start where it can't lay out its journal.
 _DISK_NONE_BYTES: Final = 500 * _MIB
 _MONGODB_OLDEST: Final = (6, 0)
+# The day after which its makers mend nothing more (mongodb.com/legal/support-policy/lifecycles).
+_MONGODB_SUPPORTED: Final = {
+    6: date(2025, 7, 31),
+    7: date(2027, 8, 31),
+    8: date(2029, 10, 31),
+}
+# What ends within it is renewed in time.
+_ENDS_SOON: Final = timedelta(days=21)
 _ACKNOWLEDGED_SLOW_MS: Final = 200.0
 _PACKAGES: Final = ("metadata-gateway", "urllib3", "pymongo", "gunicorn")
 # The header counts whole seconds. More than that is worth a word, more than this breaks tokens.
@@ -91,6 +100,8 @@ def check_host(flags: Mapping[str, Any]) -> Iterator[CheckFinding]:
         yield finding
     if settings is None:
         return
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        yield check_certificate(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
     if settings.mongodb_uri is not None:
         yield from _mongodb(settings.mongodb_uri, settings.database, settings.store_timeout_ms)
     elif settings.embedded:
@@ -132,6 +143,29 @@ def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[CheckFinding, Settings
         yield warn("settings", f"{name} is no setting", f"did you mean {near}?"), resolved.settings
 
 
+def check_certificate(
+    certificate: Path, key: Path, client_ca: Path | None, now: datetime | None = None
+) -> CheckFinding:
+    """Whether TLS can be served with these files, and until when."""
+    try:
+        module: Any = import_module("gateway.server.certificates")
+        x509: Any = import_module("cryptography.x509")
+    except ImportError as error:
+        return ok("certificate", f"not looked at: {error.name} isn't installed")
+    try:
+        module.require_usable(certificate, key, client_ca)
+    except module.CertificateUnusable as error:
+        return fail("certificate", str(error), "the gateway can't start with it: correct it")
+    end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    left = end - (now or datetime.now(UTC))
+    said = f"{certificate} is valid until {end:%Y-%m-%d %H:%M} UTC"
+    if left < timedelta():
+        return fail("certificate", said, "renew it: clients refuse it")
+    if left < _ENDS_SOON:
+        return warn("certificate", said, "renew it; the gateway needs no restart")
+    return ok("certificate", said)
+
+
 def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]:
     try:
         module: Any = import_module("gateway.store.mongodb.diagnosis")
@@ -155,9 +189,10 @@ def _mongodb(uri: str, database: str, timeout_ms: int) -> Iterator[CheckFinding]
     yield from diagnosed(diagnosis)
 
 
-def diagnosed(diagnosis: Diagnosis) -> Iterator[CheckFinding]:
+def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[CheckFinding]:
     major, minor = (int(part) for part in diagnosis.version.split(".")[:2])
     said = f"{diagnosis.version}, {diagnosis.topology}"
+    supported_until = _MONGODB_SUPPORTED.get(major, date.max)
     if (major, minor) < _MONGODB_OLDEST:
         yield fail("mongodb", said, "MongoDB 6.0 or later is needed")
     elif not diagnosis.replicated:
@@ -166,8 +201,17 @@ def diagnosed(diagnosis: Diagnosis) -> Iterator[CheckFinding]:
             said,
             "make it a replica set (of one, at least): start it with --replSet and rs.initiate()",
         )
+    elif (today or date.today()) > supported_until:
+        said += f", out of support since {supported_until}"
+        yield warn("mongodb", said, "upgrade it, version by version")
     else:
         yield ok("mongodb", said)
+    if diagnosis.open_to_all:
+        yield warn(
+            "mongodb users",
+            "it asks for no password: whoever reaches it may change everything",
+            "switch its access control on, and give the gateway a user with readWrite",
+        )
     if diagnosis.refused is not None:
         yield fail(
             "write concern",
@@ -300,8 +344,34 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
     shown = ", ".join(each["catalog"] for each in listed[:5]) or "none so far"
     more = ", …" if len(listed) > 5 else ""
     yield ok("token", f"{given} is accepted; catalogs that it may read: {shown}{more}")
+    yield from _tokens(transport)
     if catalog is not None:
         yield _may(session.gateway.catalog(catalog), transport)
+
+
+def _tokens(transport: Transport) -> Iterator[CheckFinding]:
+    """Those that end soon, where one may see them."""
+    try:
+        told = transport.request("GET", "/v1/tokens", read_timeout_s=_TIMEOUT_S).json()
+    except ClientError:  # who isn't admin of everything, or of an earlier gateway
+        return
+    yield check_tokens(told.get("tokens", ()), datetime.now(UTC))
+
+
+def check_tokens(tokens: Sequence[Mapping[str, Any]], now: datetime) -> CheckFinding:
+    """``tokens`` as ``GET /v1/tokens`` lists them."""
+    ends = {
+        f"{each['name']} ({each['id']})": datetime.fromisoformat(each["expires"])
+        for each in tokens
+        if each["expires"] is not None and each["revoked"] is None
+    }
+    soon = sorted((end, name) for name, end in ends.items() if now < end < now + _ENDS_SOON)
+    if not soon:
+        return ok("tokens", "none ends soon")
+    shown = ", ".join(f"{name} on {end:%Y-%m-%d}" for end, name in soon[:5])
+    more = f", and {len(soon) - 5} more" if len(soon) > 5 else ""
+    help = "issue new ones, and revoke the old ones once they are in use"
+    return warn("tokens", f"these end soon: {shown}{more}", help)
 
 
 def _may(catalog: Catalog, transport: Transport) -> CheckFinding:

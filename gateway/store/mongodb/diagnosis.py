@@ -28,7 +28,7 @@ class Diagnosis:
     """``replicated``: a replica set or a sharded cluster, as the gateway needs. ``topology`` names
     it. ``refused`` is the reason why a journaled majority write isn't acknowledged; None: it is,
     after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that can
-    refuse its writes or delete its data.
+    refuse its writes or delete its data. ``open_to_all``: it asks nobody who they are.
     """
 
     version: str
@@ -37,6 +37,7 @@ class Diagnosis:
     acknowledged_ms: float
     refused: str | None
     foreign: tuple[str, ...] = ()
+    open_to_all: bool = False
 
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
@@ -47,6 +48,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
             admin = connection.client.admin
             hello = admin.command("hello", read_preference=ReadPreference.PRIMARY)
             version = str(admin.command("buildInfo")["version"])
+            users = admin.command("connectionStatus")["authInfo"]["authenticatedUsers"]
         topology = "a single server"
         if hello.get("msg") == "isdbgrid":
             topology = "a sharded cluster"
@@ -60,7 +62,9 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
     finally:
         connection.client.close()
     replicated = topology != "a single server"
-    return Diagnosis(version, topology, replicated, waited_ms, refused, foreign)
+    # What was asked of it takes rights, where it gives any.
+    open_to_all = not users and refused is None
+    return Diagnosis(version, topology, replicated, waited_ms, refused, foreign, open_to_all)
 
 
 def _refusal(connection: Connection) -> str | None:
