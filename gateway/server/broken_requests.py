@@ -248,7 +248,7 @@ def _received(reader: LengthReader, size: int) -> bytes:
     wanted = reader.length if size < 0 else min(size, reader.length)
     if not wanted:
         return b""
-    data: bytes = reader.unreader.read(None, wanted)
+    data: bytes = reader.unreader.read(None, wanted)  # type: ignore[call-arg]
     if len(data) > wanted:  # the next request, or what had come before
         reader.unreader.unread(data[wanted:])
         data = data[:wanted]
