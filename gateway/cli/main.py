@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
@@ -188,6 +189,35 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
     return int(
         import_module("gateway.cli.verify").run_verify(settings, catalog, independent=independent)
     )
+
+
+@main.command()
+@click.argument("catalog")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_settings_flags
+def backup(catalog: str, file: Path, **flags: Any) -> int:
+    """Save CATALOG with its history, owners and settings to FILE.
+
+    It is saved as of one revision; the service may run meanwhile. FILE must not be there yet, and
+    is there once it is whole.
+    """
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    return int(import_module("gateway.cli.backing_up").run_backup(settings, catalog, file))
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_settings_flags
+def restore(file: Path, **flags: Any) -> int:
+    """Restore the catalog that FILE was saved of, under its name, and verify it.
+
+    There must be no such catalog, and nobody may write to it meanwhile. The exit code is 1 if the
+    verification finds something.
+    """
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    return int(import_module("gateway.cli.backing_up").run_restore(settings, file))
 
 
 @main.command()

@@ -22,6 +22,8 @@ from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
 from gateway.store.mongodb import connect
+from gateway.store.mongodb.copies import MongoCopies
+from gateway.store.mongodb.store import MongoStore
 from patching import ABSENT, Json
 from patching.values import Absent
 
@@ -33,7 +35,7 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
 
     ``independent``: the package jsonpatch applies each recorded patch as well.
     """
-    with _opened(settings) as (verification, _):
+    with opened(settings) as (verification, _, _):
         if independent:
             verification.second = applied_by_jsonpatch
         return _report(verification, catalog, independent=independent)
@@ -42,7 +44,7 @@ def run_verify(settings: Settings, catalog: str | None, *, independent: bool = F
 def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
     """Verify one catalog, or (None) all, and write what differs from its log anew; without
     ``apply`` say what would be. The exit code is 1 where something is left."""
-    with _opened(settings) as (verification, repair):
+    with opened(settings) as (verification, repair, _):
         left = 0
         for name in verification.catalogs() if catalog is None else [catalog]:
             for each in repair.repair(name, apply=apply):
@@ -56,9 +58,13 @@ def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
         return 1 if left else 0
 
 
+Parts = tuple[MongoStore, MongoCopies, Settler, ThreadRuntime]
+
+
 @contextmanager
-def _opened(settings: Settings) -> Iterator[tuple[Verification, Repair]]:
-    """On the MongoDB of the settings. click's errors say what can't be done."""
+def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
+    """On the MongoDB of the settings, with what they are made of. click's errors say what can't be
+    done."""
     with mongodb_of(settings) as uri:
         try:
             store = connect(uri, settings.database, settings.store_timeout_ms)
@@ -71,7 +77,11 @@ def _opened(settings: Settings) -> Iterator[tuple[Verification, Repair]]:
         settler = Settler(store, cache, HeadReader(store, cache, limits), runtime, limits)
         verification = Verification(store, settler, runtime)
         try:
-            yield verification, Repair(store, settler, runtime, verification)
+            yield (
+                verification,
+                Repair(store, settler, runtime, verification),
+                (store, store.copies(), settler, runtime),
+            )
         except CatalogNotFound as error:
             raise click.UsageError(f"{error} in database {settings.database!r}") from error
         except StoreUnavailable as error:

@@ -106,7 +106,7 @@ class Verification:
 
         ``looked`` is called with the number of further verified commits and documents."""
         with as_unavailable():
-            hold = _Hold(self._store, self._runtime, catalog)
+            hold = HeldHead(self._store, self._runtime, catalog)
             self.tally.catalogs += 1
             try:
                 # After the head was read: so whatever it stands for is written out.
@@ -119,7 +119,7 @@ class Verification:
                 hold.end()
 
 
-class _Hold:
+class HeldHead:
     """The head as it was, and a pin on its floor."""
 
     def __init__(self, store: Store, runtime: Runtime, catalog: str) -> None:
@@ -156,7 +156,7 @@ class _Verifying:
     """One catalog, up to the revision that its head was at and had written out."""
 
     def __init__(
-        self, store: Store, hold: _Hold, tally: Tally, looked: Looked, second: Second | None
+        self, store: Store, hold: HeldHead, tally: Tally, looked: Looked, second: Second | None
     ) -> None:
         self._store = store
         self._second = second

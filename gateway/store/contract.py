@@ -15,11 +15,11 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 from gateway.model import (
     BareDocument,
@@ -356,6 +356,51 @@ class Store(Protocol):
 
     def ping(self) -> None:
         """Raise StoreUnreachable unless the database answers and accepts writes."""
+
+
+class BackupRefused(Exception):
+    """A file can't be restored; nothing was written. ``str()`` says why."""
+
+
+class StoredCommit(NamedTuple):
+    """A commit as it is stored; ``keys`` are those that it is found under."""
+
+    raw: bytes
+    keys: Sequence[str]
+
+
+class CatalogCopy(Protocol):
+    """A file that a catalog's log is being copied to. ``commits``: how many it has."""
+
+    commits: int
+
+    def add(self, commit: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class CopyStore(Protocol):
+    """Logs of catalogs as they are stored, and files of them. What is about the store raises
+    StoreUnreachable."""
+
+    def commits(self, catalog: str, through: int) -> Iterator[Sequence[bytes]]:
+        """The stored commits up to ``through``, oldest first, page by page; those below the floor
+        as far as compaction has left them."""
+
+    def put_commits(self, commits: Sequence[bytes]) -> None:
+        """Those that are there already, of a restore that broke off, stay."""
+
+    def put_head(self, head: Head) -> bool:
+        """The head without a tail; from then on there is the catalog. False where there is one."""
+
+    def copy_to(self, file: BinaryIO, head: Head) -> CatalogCopy: ...
+
+    def copied_head(self, file: BinaryIO) -> tuple[Head, int]:
+        """The head that a whole file, seekable, has, and the number of its commits. Raises
+        BackupRefused where it is damaged, cut off, or of another format."""
+
+    def copied_commits(self, file: BinaryIO) -> Iterator[StoredCommit]:
+        """Of a whole file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from pymongo.read_preferences import ReadPreference
 from gateway.store.mongodb import records
 from gateway.store.mongodb.commit_loop import LoopPart
 from gateway.store.mongodb.connection import Connection, has_primary
+from gateway.store.mongodb.copies import MongoCopies
 from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
 from gateway.store.mongodb.signals import SignalsPart
@@ -38,6 +39,10 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
     def subscriptions(self) -> MongoSubscriptions:
         """Subscriptions, in the same database and over the same client."""
         return MongoSubscriptions(self._on)
+
+    def copies(self) -> MongoCopies:
+        """Logs of catalogs as they are stored, in the same database and over the same client."""
+        return MongoCopies(self._on)
 
     def tokens(self) -> MongoTokens:
         """Issued tokens, in the same database and over the same client."""

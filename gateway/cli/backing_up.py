@@ -1,0 +1,61 @@
+"""`gateway backup` and `gateway restore`: a catalog with its history, in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+
+from gateway.cli.verify import opened
+from gateway.retention.backup import Backup
+from gateway.settings import Settings
+from gateway.store.contract import BackupRefused
+
+
+def run_backup(settings: Settings, catalog: str, path: Path) -> int:
+    """Save the catalog to a file that isn't there yet; it is there once it is whole."""
+    if path.exists():
+        raise click.UsageError(f"there is a file {str(path)!r}")
+    part = path.with_name(f"{path.name}.part")
+    with _backup(settings) as backup:
+        try:
+            with part.open("wb") as file:
+                saved = backup.save(catalog, file)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(path)
+        except OSError as error:
+            raise click.ClickException(f"{part}: {error.strerror}") from error
+        finally:
+            with suppress(OSError):
+                part.unlink()
+    click.echo(f"catalog {catalog!r} at revision {saved.revision}: {saved.commits} commits")
+    return 0
+
+
+def run_restore(settings: Settings, path: Path) -> int:
+    """Restore the catalog of a file, and verify it; the exit code is 1 where that finds
+    something."""
+    with opened(settings) as (verification, _, parts), path.open("rb") as file:
+        try:
+            saved = Backup(*parts).restore(file)
+        except BackupRefused as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(
+            f"catalog {saved.catalog!r} at revision {saved.revision}: {saved.commits} commits,"
+            f" {saved.documents} documents and tombstones"
+        )
+        findings = [each.detail for each in verification.verify(saved.catalog)]
+        for each in findings:
+            click.echo(each)
+        click.echo(f"verified: {len(findings)} findings")
+        return 1 if findings else 0
+
+
+@contextmanager
+def _backup(settings: Settings) -> Iterator[Backup]:
+    with opened(settings) as (_, _, parts):
+        yield Backup(*parts)

@@ -1,0 +1,183 @@
+"""`gateway backup` and `restore`: a catalog with its history, owners and settings, in a file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import main
+from gateway.store.contract import StoreUnreachable
+from gateway.store.mongodb.copies import MongoCopies
+from patching.client import Catalog, ClientError, Gateway
+from tests.service import RunningGateway, own_database, verify
+
+pytestmark = pytest.mark.mongod
+
+
+@pytest.fixture(scope="module")
+def source(mongodb_uri: str) -> Iterator[tuple[str, str, RunningGateway]]:
+    with own_database(mongodb_uri) as database, RunningGateway(mongodb_uri, database) as running:
+        yield mongodb_uri, database, running
+
+
+@pytest.fixture
+def target(mongodb_uri: str) -> Iterator[str]:
+    """A database that has nothing in it."""
+    with own_database(mongodb_uri) as database:
+        yield database
+
+
+def command(uri: str, database: str, *arguments: str | Path) -> Result:
+    where = {"GATEWAY_MONGODB_URI": uri, "GATEWAY_DATABASE": database}
+    return CliRunner().invoke(main, [str(each) for each in arguments], env=where)
+
+
+def filled(gateway: Gateway, name: str) -> Catalog:
+    """With lists, owners, attributes, a deletion, a document made again, a settings' change."""
+    catalog = gateway.catalog(name)
+    catalog.settings.put({"arrays": [{"keys": "*", "pointer": "/columns", "item_key": ["name"]}]})
+    catalog.put("a", {"columns": [{"name": "id"}]}, idempotency_key="once")
+    catalog.attributes.put("a", {"team": "x"})
+    catalog.apply("a", {"columns": [{"name": "id", "type": "int"}]}, manager="nightly")
+    catalog.put("b", 1)
+    catalog.delete("b")
+    catalog.put("b", {"again": True})
+    catalog.put("gone", 1)
+    catalog.delete("gone")
+    for number in range(70):  # past the next whole value
+        catalog.patch("a", [{"op": "add", "path": "/n", "value": number}])
+    return catalog
+
+
+def seen(gateway: Gateway, name: str, revision: int) -> Any:
+    """All that a client can see of it up to a revision."""
+    catalog = gateway.catalog(name)
+    with catalog.export(revision=revision) as export:
+        documents = dict(export)
+    read = [catalog.get("a", revision=each) for each in (revision, revision - 3)]
+    past = [(each.value, each.etag, each.create_revision) for each in read]
+    floor = catalog.read().floor
+    commits = [each for each in catalog.commits(after=floor) if each.revision <= revision]
+    owners = list(catalog.owners("a", revision=revision))
+    return documents, past, floor, commits, owners, catalog.attributes.get("a").value
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_is_restored_is_what_was_saved_at_one_revision(
+    source: tuple[str, str, RunningGateway], target: str, tmp_path: Path, compacted: bool
+) -> None:
+    """Beside writers, and of a history that was compacted."""
+    uri, database, running = source
+    name = f"shop-{compacted}"
+    stop = threading.Event()
+
+    def write(client: Gateway) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            client.catalog(name).put(f"beside/{number % 7}", number)
+
+    with Gateway(running.url) as gateway:
+        catalog = filled(gateway, name)
+        if compacted:
+            catalog.compact(catalog.read().revision - 20)
+        writer = threading.Thread(target=write, args=(gateway,))
+        writer.start()
+        try:
+            saved = command(uri, database, "backup", name, tmp_path / "shop.backup")
+        finally:
+            stop.set()
+            writer.join()
+        assert saved.exit_code == 0, saved.output
+        revision = int(saved.output.split("at revision ")[1].split(":")[0])
+        assert not (tmp_path / "shop.backup.part").exists()
+        before = seen(gateway, name, revision)
+
+    restored = command(uri, target, "restore", tmp_path / "shop.backup")
+    assert restored.exit_code == 0, restored.output
+    assert "verified: 0 findings" in restored.output
+    verify(uri, target)
+    with RunningGateway(uri, target, workers=1) as other, Gateway(other.url) as gateway:
+        again = gateway.catalog(name)
+        assert [each.name for each in gateway.catalogs()] == [name]
+        assert again.read().revision == revision
+        assert seen(gateway, name, revision) == before
+        if not compacted:
+            told = again.put("a", {"columns": [{"name": "id"}]}, idempotency_key="once")
+            assert (told.replayed, told.catalog_revision) == (True, 2)
+        with suppress(ClientError):
+            again.apply("a", {"columns": [{"name": "id", "type": "text"}]}, manager="other")
+        assert again.get("a").value["columns"] == [{"name": "id", "type": "int"}], "nightly's"
+        assert again.put("c", 1).catalog_revision == revision + 1, "it goes on"
+    verify(uri, target)
+
+
+def test_a_damaged_file_is_refused_before_anything_is_written(
+    source: tuple[str, str, RunningGateway], target: str, tmp_path: Path
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        filled(gateway, "whole")
+    path = tmp_path / "whole.backup"
+    assert command(uri, database, "backup", "whole", path).exit_code == 0
+    whole = path.read_bytes()
+    for content in (
+        whole[:-1],
+        whole[: len(whole) // 2],
+        whole.replace(b"nightly", b"nightlx"),
+        b"no backup at all",
+        b"",
+    ):
+        path.write_bytes(content)
+        refused = command(uri, target, "restore", path)
+        assert refused.exit_code == 1, refused.output
+        assert "is damaged" in refused.output or "no backup" in refused.output
+        assert "catalogs: 0" in command(uri, target, "verify", "--all").output
+    path.write_bytes(whole)
+    assert command(uri, target, "restore", path).exit_code == 0
+
+
+def test_a_restore_that_broke_off_is_begun_again(
+    source: tuple[str, str, RunningGateway],
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        filled(gateway, "broken")
+    path = tmp_path / "broken.backup"
+    assert command(uri, database, "backup", "broken", path).exit_code == 0
+
+    def gone(*_: Any) -> bool:
+        raise StoreUnreachable("it is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MongoCopies, "put_head", gone)
+        assert command(uri, target, "restore", path).exit_code == 1
+    assert "catalogs: 0" in command(uri, target, "verify", "--all").output
+    again = command(uri, target, "restore", path)
+    assert (again.exit_code, "0 findings" in again.output) == (0, True), again.output
+
+
+def test_no_catalog_and_no_file_is_written_over(
+    source: tuple[str, str, RunningGateway], tmp_path: Path
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        filled(gateway, "there")
+    path = tmp_path / "there.backup"
+    assert command(uri, database, "backup", "there", path).exit_code == 0
+    again = command(uri, database, "backup", "there", path)
+    assert (again.exit_code, "there is a file" in again.output) == (2, True)
+    refused = command(uri, database, "restore", path)
+    assert (refused.exit_code, "there is a catalog 'there'" in refused.output) == (1, True)
+    none = command(uri, database, "backup", "nowhere", tmp_path / "none")
+    assert none.exit_code == 2, none.output
+    assert [each.name for each in tmp_path.iterdir()] == ["there.backup"]
