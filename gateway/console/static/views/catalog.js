@@ -10,6 +10,8 @@ import { Pages, moveByArrows } from "./pages.js";
 
 const TRIES = 10; // pages without a find that are looked through at a time
 
+const folderOf = (key) => key.slice(0, key.lastIndexOf("/") + 1);
+
 export class CatalogView {
   constructor({ api, live, route, who }) {
     Object.assign(this, { api, live, who, catalog: route.catalog, prefix: route.prefix ?? "", revision: 0 });
@@ -66,6 +68,10 @@ export class CatalogView {
 
   get #asFolders() {
     return this.folders && this.finds === "begin with";
+  }
+
+  get #grouped() {
+    return this.folders && this.finds === "contain";
   }
 
   async #read(start) {
@@ -135,7 +141,7 @@ export class CatalogView {
   #show() {
     if (!this.list) return;
     const { rows } = this.pages;
-    const list = h("ul", { class: "rows documents" }, rows.map((row) => this.#row(row)));
+    const list = h("ul", { class: "rows documents" }, rows.map((row, index) => [this.#heading(rows, index), this.#row(row)]));
     moveByArrows(list);
     const missing = "There is no such catalog. Its first document makes it.";
     const none = this.prefix || this.contains ? this.#nothing() : "There are no documents.";
@@ -152,6 +158,19 @@ export class CatalogView {
       names.map((name, index) => h("li", {}, h("a", { class: "mono", href: this.#href(at(index + 1)) }, name || "(empty)")))));
   }
 
+  /** Keys that contain a text stand under the folders that they are in. */
+  #heading(rows, index) {
+    if (!this.#grouped) return null;
+    const [folder, before] = [rows[index], rows[index - 1]].map((row) => row && folderOf(row.key));
+    return folder !== before && folder && h("li", { class: "folder" },
+      h("a", { class: "row", href: hrefOf({ catalog: this.catalog, prefix: folder, folders: "1" }) }, h("span", { class: "mono name" }, folder)));
+  }
+
+  #nameOf(key) {
+    if (this.#grouped) return key.slice(folderOf(key).length);
+    return this.#asFolders ? key.slice(this.prefix.lastIndexOf("/") + 1) : key;
+  }
+
   #row({ key, changed, folder }) {
     if (folder !== undefined) {
       return h("li", { class: "folder" }, h("a", { class: "row", href: this.#href(folder) },
@@ -160,8 +179,8 @@ export class CatalogView {
     const now = this.stale.get(key);
     return h("li", { class: now ? `is-${now}` : null },
       h("a", { class: "row", href: hrefOf({ catalog: this.catalog, key }) },
-        h("span", { class: "mono name" }, this.#asFolders ? key.slice(this.prefix.lastIndexOf("/") + 1) : key),
-        h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : `revision ${changed}`)));
+        h("span", { class: "mono name" }, this.#nameOf(key)),
+        h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : h("span", { class: "detail" }, `revision ${changed}`))));
   }
 
   #staleNotice() {
