@@ -82,8 +82,13 @@ class Browser:
         self.prefer(color_scheme="light")
         self.driver.get(f"{url}/console/icon.svg")
         self.run("sessionStorage.clear()")
+        self.details(True)
         self.driver.get_log("browser")
         self.driver.get_log("performance")
+
+    def details(self, on: bool) -> None:
+        """Whether tokens, revisions and pointers are shown, from the next page on."""
+        self.run("localStorage.setItem('metadata-gateway-details', arguments[0])", "01"[on])
 
     def end(self) -> None:
         """What holds for all that was done: no policy broken, no defect, nothing from elsewhere."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from selenium.webdriver import Keys
 
-from tests.console.browser import Browser
+from tests.console.axe import contrast_violations, violations
+from tests.console.browser import DESK, PHONE, Browser
 from tests.console.writer import Writer
 
 
@@ -58,3 +59,47 @@ def test_keys_are_found_by_any_part_of_them_and_as_folders(
     browser.wait(lambda: "index" in _names(browser))
     writer.put("tables/new", 1)
     browser.wait_text(".note.stale", "tables/new")
+
+
+def test_a_list_says_who_changed_it_when_and_the_members_that_are_chosen(
+    browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
+) -> None:
+    writer.put("tables/a", {"tier": "gold", "owner": {"team": "sales"}, "live": True}, author="ann")
+    writer.bulk({f"tables/b/{n}": {"tier": n} for n in range(60)})
+    writer.put("tables/c", [1], author="bob")
+    browser.details(False)
+    browser.open(writer.catalog)
+    browser.wait_text(".rows", "ann, just now")
+    script = """return [...document.querySelectorAll(".documents [data-revision]")]
+        .filter((each) => each.querySelector("time")).length"""
+    assert 1 <= browser.run(script) < 62, "no more is asked for than is in view"
+
+    browser.labelled("Members to show").send_keys("tier, owner/team, live", Keys.ENTER)
+    browser.wait_text(".rows", "gold", "sales", "yes")
+    browser.wait_text(".rows", "ann, just now")
+    assert "columns=tier%2Cowner%2Fteam%2Clive" in browser.driver.current_url
+    assert violations(browser) == []
+    screenshot(browser, "list-columns-light")
+    browser.prefer(color_scheme="dark")
+    assert contrast_violations(browser) == []
+    screenshot(browser, "list-columns-dark")
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, "list-columns-phone")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    browser.screen(DESK)
+
+    # The address keeps them, also in folders.
+    browser.driver.refresh()
+    browser.wait_text(".rows", "gold")
+    browser.choose(".tools input[type=checkbox]")
+    browser.labelled("Keys that begin with").send_keys("tables/")
+    browser.wait(lambda: _names(browser) == ["b/", "a", "c"])
+    browser.wait_text(".rows", "sales", "bob, just now")
+
+    # From the search to a document by the keyboard alone.
+    browser.labelled("Keys that begin with").click()
+    browser.keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
+    browser.wait_text("h1", "tables/a")
+    browser.driver.back()
+    browser.wait_text(".rows", "sales")

@@ -195,7 +195,7 @@ def test_the_gateway_rebases_where_that_is_asked_for(browser: Browser, tables: W
     browser.open(tables.catalog, T, "edit")
     browser.deafen()
     browser.edit(('"comment": ""', '"comment": "mine"'))
-    browser.select("Only if", "what I touch")
+    browser.select("Only if", "nobody changed what I change")
     tables.replace(T, "/owner", "bob")
     browser.press("Send")
     browser.wait_text("main", "applied on top of what others had changed")

@@ -149,6 +149,11 @@ def test_everybody_can_use_it(
     VIEWS[view](browser, table)
     screenshot(browser, f"view-{view}-light")
     assert violations(browser) == []
+    details = "document.documentElement.toggleAttribute('data-details')"
+    browser.run(details)
+    assert violations(browser) == []
+    screenshot(browser, f"view-{view}-words")
+    browser.run(details)
     browser.prefer(color_scheme="dark")
     screenshot(browser, f"view-{view}-dark")
     assert contrast_violations(browser) == []
@@ -319,13 +324,18 @@ def test_a_catalog_that_there_is_not_is_told_and_made(browser: Browser, writer: 
     browser.wait_text("main", "There is no such catalog.")
 
 
-def test_times_have_a_date(browser: Browser, table: Writer) -> None:
+def test_times_are_told_as_people_do_and_exactly_on_hover(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog, T)
     browser.wait_text(".facts", "anonymous")
-    told = browser.run("return [...document.querySelectorAll('time')].map((t) => t.textContent)")
+    script = "return [...document.querySelectorAll('time')].map((t) => [t.textContent, t.title])"
+    told = browser.run(script)
     year = browser.run("return String(new Date().getFullYear())")
     assert told
-    assert all(year in each for each in told), told
+    assert all(text == "just now" and year in title for text, title in told), told
+
+    # As time goes on.
+    browser.run("const now = Date.now(); Date.now = () => now + 3 * 3600_000")
+    browser.wait(lambda: all("3 hours ago" in text for text, _ in browser.run(script)))
 
 
 def test_an_edit_is_not_lost_by_going_elsewhere(browser: Browser, table: Writer) -> None:
@@ -474,7 +484,10 @@ def test_it_asks_for_a_token_and_says_what_one_may_not(
     browser.wait_text("dialog", "The token was refused")
     browser.labelled("Bearer token").send_keys(issue("reader", "read:shop"), Keys.ENTER)
     browser.wait_text("main", "shop")
-    assert browser.run("return [Object.keys(localStorage).length, document.cookie]") == [0, ""]
+    assert browser.run("return [Object.keys(localStorage), document.cookie]") == [
+        ["metadata-gateway-details"],
+        "",
+    ]
 
     # Who one is, and nothing that one may not do.
     browser.wait_text("#state", "reader")

@@ -7,6 +7,7 @@ import { ownedLeaves } from "./owners.js";
 
 const JSON_TYPE = "application/json";
 const EXTENDED_TYPE = "application/vnd.metadata.patch+json";
+const KEYS_MAX = 5; // in one address, each may have 1024 characters
 const PATCH_TYPE = "application/json-patch+json";
 
 /** An answer that is an error: `status`, `code`, `detail`, and the problem's other `members`. */
@@ -53,10 +54,11 @@ export class Api {
 
   /**
    * A page of a catalog's keys, of those that contain a text, or of a folder: `{revision, documents,
-   * folders, next}`; null where there is no catalog. It may be empty and have a `next`.
+   * folders, next}`; null where there is no catalog. It may be empty and have a `next`. With
+   * `contents` each document has its `value`; not of a folder.
    */
-  async keys(catalog, { prefix, contains, delimiter, after, revision, limit = 100 }) {
-    const query = { select: "digest", prefix, contains, delimiter, after, revision, limit };
+  async keys(catalog, { prefix, contains, delimiter, after, revision, limit = 100, contents = false }) {
+    const query = { select: contents ? null : "key", prefix, contains, delimiter, after, revision, limit };
     const page = await this.#jsonOrNull(`${path(catalog)}/documents`, { query });
     if (page === null) return null;
     const next = page.get("next");
@@ -85,6 +87,17 @@ export class Api {
       value: there ? found.value : ABSENT,
       attributes: (there && found.attributes) || new Map(),
     };
+  }
+
+  /** The values of documents by key at a revision, as far as the service tells them. */
+  async values(catalog, keys, revision) {
+    const found = new Map();
+    for (let from = 0; from < keys.length; from += KEYS_MAX) {
+      const query = { key: keys.slice(from, from + KEYS_MAX), revision };
+      const page = await this.#json(`${path(catalog)}/documents`, { query });
+      for (const { key, value } of page.get("documents").map(record)) found.set(key, value);
+    }
+    return found;
   }
 
   /** The owned leaves of a document at a revision of its catalog; none where there is no document. */
@@ -226,7 +239,9 @@ export class Api {
   async request(url, { method = "GET", query = {}, headers = {}, body, signal } = {}) {
     const target = new URL(url, this.root);
     for (const [name, value] of Object.entries(query)) {
-      if (value !== null && value !== undefined && value !== "") target.searchParams.append(name, value);
+      for (const each of [value].flat()) {
+        if (each !== null && each !== undefined && each !== "") target.searchParams.append(name, each);
+      }
     }
     for (;;) {
       const token = this.token.get();

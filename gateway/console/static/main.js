@@ -3,7 +3,7 @@
 import { grantsText } from "./access.js";
 import { Api } from "./api.js";
 import { LiveCatalog } from "./live.js";
-import { button, fill, h, openDialog, problemNote, say } from "./page.js";
+import { button, dismissDialogs, fill, h, keepTimes, openDialog, problemNote, say } from "./page.js";
 import { hrefOf, parseRoute } from "./routes.js";
 import { handOver, sentBack, signOutHref } from "./sign_in.js";
 import { CatalogsView } from "./views/catalogs.js";
@@ -14,6 +14,7 @@ import { SubscriptionsView } from "./views/subscriptions.js";
 import { askForToken } from "./views/token.js";
 
 const TOKEN = "metadata-gateway-token";
+const DETAILS = "metadata-gateway-details";
 const VIEWS = {
   catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView, subscriptions: SubscriptionsView,
 };
@@ -45,6 +46,9 @@ class Console {
 
   start() {
     addEventListener("hashchange", () => this.#follow());
+    addEventListener("storage", () => showDetails());
+    showDetails();
+    keepTimes();
     addEventListener("beforeunload", (event) => {
       if (this.#view?.isDirty?.()) event.preventDefault();
     });
@@ -58,6 +62,7 @@ class Console {
   /** Show what the address names. An unsent edit is given up only where the person says so. */
   async #follow() {
     if (location.hash === this.#shownHash) return;
+    dismissDialogs();
     const route = parseRoute(location.hash);
     if (this.#view?.goTo?.(route)) {
       this.#shownHash = location.hash;
@@ -135,6 +140,7 @@ class Console {
         ? { class: "pulse" }
         : { class: `pulse ${live.state}`, title: live.detail || null }, live.isMissing ? "No such catalog" : texts[live.state]),
       who && h("span", { class: "who-am-i", title: grantsText(who) }, who.name),
+      detailsSwitch(),
       this.api.token.get() && button("Sign out", () => this.#forget(), { class: "quiet" }));
   }
 
@@ -153,6 +159,21 @@ class Console {
     say("You are signed out.");
     this.#show(parseRoute(location.hash));
   }
+}
+
+/** Tokens, revisions and pointers are shown to those who want them. */
+function showDetails() {
+  document.documentElement.toggleAttribute("data-details", localStorage.getItem(DETAILS) === "1");
+}
+
+function detailsSwitch() {
+  const isOn = () => localStorage.getItem(DETAILS) === "1";
+  const control = button("Details", () => {
+    localStorage.setItem(DETAILS, isOn() ? "0" : "1");
+    control.ariaPressed = String(isOn());
+    showDetails();
+  }, { class: "quiet toggle", "aria-pressed": String(isOn()), title: "Show tokens, revisions and pointers" });
+  return control;
 }
 
 async function confirmLeaving() {

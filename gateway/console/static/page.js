@@ -58,6 +58,7 @@ export function openDialog(title, content, { wide = false, dismissable = true } 
     };
     const dialog = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": titleId },
       h("h2", { id: titleId }, title), content(close));
+    if (dismissable) dialog.dismiss = close;
     dialog.addEventListener("cancel", (event) => dismissable || event.preventDefault());
     dialog.addEventListener("close", () => {
       dialog.remove();
@@ -67,6 +68,11 @@ export function openDialog(title, content, { wide = false, dismissable = true } 
     document.body.append(dialog);
     dialog.showModal();
   });
+}
+
+/** Dismiss the dialogs of a page that isn't shown any more. */
+export function dismissDialogs() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.dismiss?.();
 }
 
 export function field(label, control, hint = null) {
@@ -88,13 +94,34 @@ export function problemNote(error, ...more) {
     h("p", {}, error.detail ?? error.message), ...more);
 }
 
+const AGO = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7]];
+const ago = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+
+/** A moment as people say it, exact on hover; it goes on being right while the page is open. */
 export function time(text) {
   const moment = new Date(text);
-  const today = moment.toDateString() === new Date().toDateString();
-  const shownAs = moment.toLocaleString(undefined, today
-    ? { dateStyle: "medium", timeStyle: "medium" } // a page stays open over midnight
-    : { dateStyle: "medium", timeStyle: "short" });
-  return h("time", { datetime: text, title: text }, shownAs);
+  const exact = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+  return h("time", { datetime: text, title: `${exact} (${text})` }, sinceThen(moment));
+}
+
+function sinceThen(moment) {
+  let passed = (Date.now() - moment) / 1000;
+  if (passed < 45 && passed > -45) return "just now"; // clocks differ
+  for (const [unit, length] of AGO) {
+    if (Math.abs(passed) < length - 0.5) return ago.format(-Math.round(passed), unit);
+    passed /= length;
+  }
+  return moment.toLocaleDateString(undefined, { dateStyle: "medium" });
+}
+
+/** Let the times that are shown go on. */
+export function keepTimes() {
+  setInterval(() => {
+    for (const each of document.querySelectorAll("time[datetime]")) {
+      const now = sinceThen(new Date(each.dateTime));
+      if (each.textContent !== now) each.textContent = now;
+    }
+  }, 5_000);
 }
 
 /** What a commit's message says. That of an agent begins with who it is, which is marked. */

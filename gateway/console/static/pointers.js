@@ -11,6 +11,21 @@ export function tokensOf(pointer) {
   return pointer.slice(1).split("/").map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 
+/** The tokens of a pointer into `value`, those of items as numbers. */
+export function tokensIn(value, pointer) {
+  let at = value;
+  return tokensOf(pointer).map((token) => {
+    const known = Array.isArray(at) ? Number(token) : token;
+    at = at instanceof Map ? at.get(token) : Array.isArray(at) ? at[known] : undefined;
+    return known;
+  });
+}
+
+/** A place as people say it: "columns › 2 › type", items counted from 1. */
+export function placeName(tokens) {
+  return tokens.map((token) => (typeof token === "number" ? token + 1 : token === "" ? "(no name)" : token)).join(" › ");
+}
+
 /** Whether one lies at or within the other. */
 export function overlaps(one, other) {
   const shared = Math.min(one.length, other.length);

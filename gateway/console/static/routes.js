@@ -1,6 +1,6 @@
 // Which page an address names; addresses are fragments (#/catalog/…), names percent-encoded. Pure.
 
-const QUERY = ["tab", "from", "to", "revision", "author", "since", "until", "prefix", "contains", "folders"];
+const QUERY = ["tab", "from", "to", "revision", "author", "since", "until", "prefix", "contains", "folders", "columns"];
 
 /** `{page, catalog, key}` and what the query says; what an address doesn't say is null. */
 export function parseRoute(hash) {

@@ -6,16 +6,16 @@ import { equal } from "./json.js";
 /** What can be required of the state that a write meets, by what it is sent as. */
 export const GUARDS = {
   patch: {
-    unchanged: "the document is as I saw it",
-    rebase: "what I touch is as I saw it (rebase)",
-    catalog: "nothing in the catalog has changed",
+    unchanged: "nobody changed it since I opened it",
+    rebase: "nobody changed what I change since I opened it",
+    catalog: "nobody changed anything in the catalog",
     tests: "my tests hold, whatever else changed",
   },
   put: {
-    unchanged: "the document is as I saw it",
-    catalog: "nothing in the catalog has changed",
+    unchanged: "nobody changed it since I opened it",
+    catalog: "nobody changed anything in the catalog",
   },
-  create: { unchanged: "there still is no such document" },
+  create: { unchanged: "nobody made it since I looked" },
 };
 
 /** The operations that make `base` into `mine`, with tests of the places `tested`; checked by applying them. */

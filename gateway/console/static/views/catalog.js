@@ -1,14 +1,34 @@
 // One catalog: its documents, page by page at one revision, and beside them what is going on.
 
 import { mayAdminister, mayWrite } from "../access.js";
+import { Problem } from "../api.js";
 import { authorsOf, touchedKeys, whatItDid } from "../concerns.js";
-import { button, field, fill, h, plural, problemNote, say, settled } from "../page.js";
+import { button, field, fill, h, plural, problemNote, say, settled, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { createDocument } from "./create.js";
 import { LivePanel } from "./live_panel.js";
 import { Pages, moveByArrows } from "./pages.js";
+import { wordOf } from "./value_field.js";
 
+const COLUMNS_MAX = 6;
+const TEXT_MAX = 80;
 const TRIES = 10; // pages without a find that are looked through at a time
+
+const columnsIn = (text) => text.split(",").map((name) => name.trim()).filter(Boolean).slice(0, COLUMNS_MAX);
+
+/** The member at `name`, in which a slash goes further in; undefined where there is none. */
+function memberOf(value, name) {
+  return name.split("/").reduce((at, token) => (at instanceof Map ? at.get(token) : Array.isArray(at) ? at[token] : undefined), value);
+}
+
+function shownAs(value) {
+  if (value === undefined) return h("span", { class: "muted" }, "–");
+  if (value instanceof Map) return h("span", { class: "muted" }, plural(value.size, "member"));
+  if (Array.isArray(value)) return h("span", { class: "muted" }, plural(value.length, "item"));
+  return wordOf(value).slice(0, TEXT_MAX);
+}
+
+const folderOf = (key) => key.slice(0, key.lastIndexOf("/") + 1);
 
 export class CatalogView {
   constructor({ api, live, route, who }) {
@@ -16,6 +36,12 @@ export class CatalogView {
     this.contains = route.contains ?? "";
     this.finds = this.contains ? "contain" : "begin with";
     this.folders = route.folders !== null;
+    this.columns = columnsIn(route.columns ?? "");
+    this.commits = new Map(); // revision -> promise of the commit
+    // Who changed it is asked for the rows that come into view.
+    this.seen = new IntersectionObserver((entries) => {
+      for (const { target } of entries.filter(({ isIntersecting }) => isIntersecting)) this.#tellWho(target);
+    });
     this.stale = new Map(); // key -> what became of it
     this.since = []; // the commits that did
     this.pages = new Pages((start) => this.#read(start), () => this.#show());
@@ -27,6 +53,7 @@ export class CatalogView {
     this.panel = new LivePanel(this.live);
     this.close = () => {
       ended();
+      this.seen.disconnect();
       this.panel.close();
     };
     this.place = h("div", {});
@@ -47,6 +74,16 @@ export class CatalogView {
   #tools() {
     const search = h("input", { type: "search", value: this.contains || this.prefix, autocomplete: "off", spellcheck: "false" });
     search.addEventListener("input", settled(() => this.#search(search.value)));
+    search.addEventListener("keydown", (event) => {
+      const first = event.key === "ArrowDown" && this.list.querySelector("a.row");
+      if (first) event.preventDefault();
+      if (first) first.focus();
+    });
+    const columns = h("input", { value: this.columns.join(", "), autocomplete: "off", spellcheck: "false", placeholder: "tier, owner/team" });
+    columns.addEventListener("change", () => {
+      this.columns = columnsIn(columns.value);
+      this.#search(search.value);
+    });
     const tool = field(`Keys that ${this.finds}`, search);
     const choice = (finds) => h("label", {}, h("input", {
       type: "radio", name: "finds", value: finds, checked: finds === this.finds,
@@ -60,7 +97,7 @@ export class CatalogView {
       this.folders = folders.checked;
       this.#search(search.value);
     } });
-    return h("div", { class: "tools" }, tool, h("fieldset", { class: "choice" }, h("legend", {}, "Find by"),
+    return h("div", { class: "tools" }, h("div", { class: "pair" }, tool, field("Members to show", columns)), h("fieldset", { class: "choice" }, h("legend", {}, "Find by"),
       choice("begin with"), choice("contain"), h("label", { class: "check" }, folders, "as folders")));
   }
 
@@ -68,17 +105,26 @@ export class CatalogView {
     return this.folders && this.finds === "begin with";
   }
 
+  get #grouped() {
+    return this.folders && this.finds === "contain";
+  }
+
   async #read(start) {
     let { after = null, revision = null } = start ?? {};
     const { prefix, contains } = this;
     let page = null;
     for (let tries = 0; tries < TRIES; tries += 1) {
-      page = await this.api.keys(this.catalog, { prefix, contains, delimiter: this.#asFolders ? "/" : "", after, revision });
+      page = await this.api.keys(this.catalog, {
+        prefix, contains, delimiter: this.#asFolders ? "/" : "", after, revision, contents: this.columns.length > 0 && !this.#asFolders,
+      });
       if (!page?.next || page.documents.length || page.folders.length) break;
       ({ after, revision } = page.next);
     }
     const { documents = [], folders = [], next = null, revision: read = 0 } = page ?? {};
-    const rows = [...folders.map((folder) => ({ folder })), ...documents.map(({ key, revision: changed }) => ({ key, changed }))];
+    const values = this.columns.length && this.#asFolders && documents.length
+      ? await this.api.values(this.catalog, documents.map(({ key }) => key), read)
+      : new Map(documents.map(({ key, value }) => [key, value]));
+    const rows = [...folders.map((folder) => ({ folder })), ...documents.map(({ key, revision: changed }) => ({ key, changed, value: values.get(key) }))];
     Object.assign(this, { revision: read, after });
     this.stale.clear();
     this.since = [];
@@ -86,7 +132,7 @@ export class CatalogView {
   }
 
   #href(prefix, folders = this.folders) {
-    return hrefOf({ catalog: this.catalog, prefix, contains: this.contains, folders: folders ? "1" : null });
+    return hrefOf({ catalog: this.catalog, prefix, contains: this.contains, folders: folders ? "1" : null, columns: this.columns.join(",") });
   }
 
   async #search(text) {
@@ -135,12 +181,19 @@ export class CatalogView {
   #show() {
     if (!this.list) return;
     const { rows } = this.pages;
-    const list = h("ul", { class: "rows documents" }, rows.map((row) => this.#row(row)));
+    const list = h("ul", { class: "rows documents" }, rows.map((row, index) => [this.#heading(rows, index), this.#row(row)]));
+    list.style.setProperty("--members", this.columns.length);
+    list.classList.toggle("with-members", this.columns.length > 0);
     moveByArrows(list);
+    this.seen.disconnect();
+    for (const each of list.querySelectorAll("[data-revision]")) this.seen.observe(each);
     const missing = "There is no such catalog. Its first document makes it.";
     const none = this.prefix || this.contains ? this.#nothing() : "There are no documents.";
     fill(this.place, this.#asFolders && this.prefix.includes("/") && this.#folderTrail());
-    fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls(this.#asFolders ? "entries" : "documents"));
+    const titles = rows.length > 0 && this.columns.length > 0 && h("div", { class: "row titles", "aria-hidden": "true" },
+      h("span", {}, "Key"), this.columns.map((name) => h("span", {}, name)), h("span", {}, "Changed"));
+    if (titles) titles.style.setProperty("--members", this.columns.length);
+    fill(this.list, titles, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls(this.#asFolders ? "entries" : "documents"));
     fill(this.notice, this.since.length ? this.#staleNotice() : null);
   }
 
@@ -152,7 +205,34 @@ export class CatalogView {
       names.map((name, index) => h("li", {}, h("a", { class: "mono", href: this.#href(at(index + 1)) }, name || "(empty)")))));
   }
 
-  #row({ key, changed, folder }) {
+  /** Keys that contain a text stand under the folders that they are in. */
+  #heading(rows, index) {
+    if (!this.#grouped) return null;
+    const [folder, before] = [rows[index], rows[index - 1]].map((row) => row && folderOf(row.key));
+    return folder !== before && folder && h("li", { class: "folder" },
+      h("a", { class: "row", href: hrefOf({ catalog: this.catalog, prefix: folder, folders: "1", columns: this.columns.join(",") }) }, h("span", { class: "mono name" }, folder)));
+  }
+
+  #nameOf(key) {
+    if (this.#grouped) return key.slice(folderOf(key).length);
+    return this.#asFolders ? key.slice(this.prefix.lastIndexOf("/") + 1) : key;
+  }
+
+  /** Who changed it, and when, in a row that is in view. */
+  async #tellWho(place) {
+    this.seen.unobserve(place);
+    const revision = Number(place.dataset.revision);
+    try {
+      const known = this.live.recent.find((commit) => commit.revision === revision);
+      if (!this.commits.has(revision)) this.commits.set(revision, known ?? this.api.commit(this.catalog, revision));
+      const commit = await this.commits.get(revision);
+      place.prepend(`${commit.author}, `, time(commit.time), " ");
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error; // its history is gone
+    }
+  }
+
+  #row({ key, changed, folder, value }) {
     if (folder !== undefined) {
       return h("li", { class: "folder" }, h("a", { class: "row", href: this.#href(folder) },
         h("span", { class: "mono name" }, folder.slice(this.prefix.lastIndexOf("/") + 1)), h("span", { class: "muted" }, "folder")));
@@ -160,8 +240,9 @@ export class CatalogView {
     const now = this.stale.get(key);
     return h("li", { class: now ? `is-${now}` : null },
       h("a", { class: "row", href: hrefOf({ catalog: this.catalog, key }) },
-        h("span", { class: "mono name" }, this.#asFolders ? key.slice(this.prefix.lastIndexOf("/") + 1) : key),
-        h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : `revision ${changed}`)));
+        h("span", { class: "mono name" }, this.#nameOf(key)),
+        this.columns.map((name) => h("span", { class: "member" }, h("span", { class: "which" }, `${name}: `), shownAs(memberOf(value, name)))),
+        h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : h("span", { "data-revision": changed }, h("span", { class: "detail" }, `revision ${changed}`)))));
   }
 
   #staleNotice() {

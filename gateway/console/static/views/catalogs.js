@@ -45,7 +45,7 @@ export class CatalogsView {
     const list = h("ul", { class: "rows catalogs" }, rows.map(({ catalog, revision, time: when }) =>
       h("li", {}, h("a", { class: "row", href: hrefOf({ catalog }) },
         h("span", { class: "mono name" }, catalog),
-        h("span", { class: "muted" }, `revision ${revision}`), h("span", { class: "muted when" }, time(when))))));
+        h("span", { class: "muted detail" }, `revision ${revision}`), h("span", { class: "muted when" }, time(when))))));
     moveByArrows(list);
     fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.prefix
       ? "No catalog begins so."

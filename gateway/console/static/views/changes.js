@@ -3,7 +3,7 @@
 import { ABSENT, footprint } from "../differences.js";
 import { kindOf, stringify } from "../json.js";
 import { button, h, plural } from "../page.js";
-import { pointerOf } from "../pointers.js";
+import { placeName, pointerOf } from "../pointers.js";
 
 const SHOWN = 100;
 const SHORT = 80;
@@ -38,12 +38,18 @@ function item(edit, more, root) {
   return h("li", { class: kind },
     h("p", { class: "place" },
       h("span", { class: "kind" }, kind), " ",
-      from.length ? h("code", {}, pointerOf(from)) : h("span", {}, root),
-      whole && h("span", { class: "muted small" }, ` in ${pointerOf(edit.array) || "the list"}, whose items moved`),
+      placeOf(from, root),
+      whole && h("span", { class: "muted small" }, ` in ${placeName(edit.array) || "the list"}, whose items moved`),
       more(edit)),
     h("div", { class: "values" },
       before !== ABSENT && h("del", { "aria-label": "before" }, valueOf(before)),
       after !== ABSENT && h("ins", { "aria-label": "after" }, valueOf(after))));
+}
+
+/** A place in words and, where details are wanted, as a pointer; `root` is what the whole is called. */
+export function placeOf(tokens, root = "the whole document") {
+  if (!tokens.length) return h("span", {}, root);
+  return [h("span", { class: "in-words" }, placeName(tokens)), h("code", { class: "detail" }, pointerOf(tokens))];
 }
 
 /** A value, on one line where it is short, folded where it is long. */

@@ -43,7 +43,7 @@ export class DocumentView {
     const [principal] = await Promise.all([this.who(), this.model.open(), this.#readSettings()]);
     this.principal = principal;
     this.mayWrite = mayWrite(principal, this.catalog);
-    const told = { refused: (error) => this.stale.refused(error), changed: () => this.stale.update() };
+    const told = { refused: (error) => this.stale.refused(error), changed: () => this.#edited() };
     this.editor = new EditorView(this.model, { sent: (text, tab) => this.#sent(text, null, tab), ...told });
     this.editor.rules = this.rules;
     this.fields = new FieldsView(this.model, this.editor, () => this, { done: (text) => this.#sent(text, null, "tree") });
@@ -74,6 +74,11 @@ export class DocumentView {
       this.panel.element);
   }
 
+  #edited() {
+    this.stale.forget();
+    this.stale.update();
+  }
+
   isDirty() {
     return Boolean(this.fields?.isHalfDone || this.parts?.some(({ editor }) => editor.isDirty()));
   }
@@ -99,6 +104,8 @@ export class DocumentView {
   /** Whether `route` is a part of this view, which is shown then. */
   goTo(route) {
     if (route.catalog !== this.catalog || route.key !== this.key || !this.body) return false;
+    if (!this.isOpening) this.stale.forget(); // it is the person who goes there
+    this.isOpening = false;
     this.#showTab(route);
     (this.body.querySelector("h2[tabindex]") ?? this.tabs.querySelector("[aria-current]"))?.focus();
     return true;
@@ -106,7 +113,9 @@ export class DocumentView {
 
   #open(tab) {
     const target = hrefOf({ catalog: this.catalog, key: this.key, tab: tab === "tree" ? null : tab });
-    if (location.hash !== target) location.hash = target;
+    if (location.hash === target) return;
+    this.isOpening = true;
+    location.hash = target;
   }
 
   #showTab(route) {
@@ -175,12 +184,13 @@ export class DocumentView {
     const { commit } = shown;
     const change = commit?.changes.find(({ key }) => key === this.key);
     const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+    const detail = (...told) => Object.assign(fact(...told), { className: "detail" });
     fill(this.facts, h("dl", {},
-      fact("Revision", `${shown.revision}`),
+      detail("Revision", `${shown.revision}`),
       commit && fact(change ? didTo(change, commit.revision) : "changed", time(commit.time)),
       commit && fact("by", commit.author),
-      fact("Since revision", `${shown.createRevision}`),
-      fact("Token", h("code", {}, shown.token)),
+      detail("Since revision", `${shown.createRevision}`),
+      detail("Token", h("code", {}, shown.token)),
       fact("Attributes", shown.attributes.size ? [...shown.attributes.keys()].join(", ") : "none"),
       shown.owners.length > 0 && fact("Owned by", ownerMarks(ownersOf(shown.owners)))),
     said(commit?.message));
@@ -190,6 +200,7 @@ export class DocumentView {
   #sent(text, tab, from = null) {
     say(text);
     this.#open(tab);
+    if (from !== "tree") scrollTo({ top: 0 }); // another tab is shown, from its beginning
     if (from === "tree") this.fields.focus();
     else if (tab) this.tabs.querySelector("[aria-current]")?.focus();
     this.stale.note(text);

@@ -10,7 +10,7 @@ import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
 import { button, field, fill, h, newId, plural, problemNote, settled } from "../page.js";
 import { pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
-import { changeList, summaryOf } from "./changes.js";
+import { changeList, placeOf, summaryOf } from "./changes.js";
 import { faultNote, placesNote, showFault } from "./fault.js";
 import { namesOf, ownerMarks } from "./owners.js";
 
@@ -265,7 +265,7 @@ export class EditorView {
     const title = this.kind === "put" ? "As it will be" : `The patch: ${operations.length} ${operations.length === 1 ? "operation" : "operations"}`;
     const folded = h("details", { class: "wire", open: this.wireOpen ?? this.kind === "patch", ontoggle: () => {
       this.wireOpen = folded.open;
-    } }, h("summary", {}, title), h("pre", { tabindex: "0", "aria-label": title }, json));
+    } }, h("summary", {}, title), h("pre", { tabindex: "0", "aria-label": title }, breakable(json)));
     const owned = this.#owned(found);
     const more = (edit) => [ownerMarks(ownersOf(owned.get(edit))), this.#test(edit)];
     return [h("p", { class: "muted" }, summaryOf(found)), this.#all(found),
@@ -286,7 +286,7 @@ export class EditorView {
     });
     return h("div", { class: "note stale takeover" },
       h("p", {}, h("strong", {}, `${names} ${names.includes(", ") ? "own" : "owns"} ${plural(pointers.length, "place")} that you edit: `),
-        pointers.map((pointer, index) => [index > 0 && ", ", h("code", {}, pointer || this.words.whole)]), "."),
+        theirs.map(({ from }, index) => [index > 0 && ", ", placeOf(from, this.words.whole)]), "."),
       h("p", {}, "What you send is yours then. A pipeline's next run is told so: it stops, leaves it to you, or takes it back, as it is set up."),
       h("div", { class: "actions" }, take, button("Leave as it is", () => this.#leave(owned, theirs))));
   }
@@ -422,6 +422,12 @@ function checkbox(text, checked, onchange, label = text) {
 
 function textOf(value) {
   return value === ABSENT ? "" : stringify(value, 2);
+}
+
+/** With places to break a line at that are inside no word; a very long text has none. */
+function breakable(text) {
+  if (text.length > WRAPPED_MAX) return text;
+  return text.split(/(?<=[,:/])/).flatMap((piece) => [piece, document.createElement("wbr")]);
 }
 
 /** One operation to a line. */

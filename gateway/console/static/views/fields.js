@@ -5,7 +5,7 @@ import { record } from "../api.js";
 import { ABSENT, applied } from "../differences.js";
 import { fieldPatch } from "../field_patch.js";
 import { JsonError, kindOf, stringify } from "../json.js";
-import { addressAlong, ruleAt } from "../lists.js";
+import { addressAlong, addressOf, ruleAt } from "../lists.js";
 import { ownersOf, pipelinesOf } from "../owners.js";
 import { button, field, fill, h, newId, plural, say, settled } from "../page.js";
 import { pointerOf, tokensOf } from "../pointers.js";
@@ -120,6 +120,8 @@ export class FieldsView {
 
   #beside(item, changed) {
     const { path, pointer } = item;
+    const { rule } = this.#around(path);
+    const address = rule?.keys ? addressOf(rule, item.content) : null;
     const { title, description } = path.length || this.facts().schemas.length ? this.#spec(path) : {};
     const about = [title !== path.at(-1) && title, description].filter(Boolean).join(": ");
     const mark = changed.get(pointer);
@@ -127,6 +129,7 @@ export class FieldsView {
     const leaf = this.model.shown.owners.length ? this.#leafAt(path) : null;
     return [
       leaf?.owners.some(({ plain }) => plain) && action("Give back …", `Give back ${nameOf(path)}`, () => this.#giveBack(path, leaf)),
+      address !== null && h("span", { class: "about" }, address),
       mark && h("span", { class: `mark ${mark === "added" ? "new" : "changed"}` }, mark === "added" ? "new" : "changed"),
       about && h("span", { class: "about", title: about }, about),
       error && h("span", { class: "fault" }, error),

@@ -3,6 +3,8 @@
 import { changeOf, didTo, verbOf } from "../concerns.js";
 import { fill, h, plural, said, time } from "../page.js";
 import { hrefOf } from "../routes.js";
+import { tokensOf } from "../pointers.js";
+import { placeOf } from "./changes.js";
 import { revisionHref } from "./history.js";
 
 const COUNT = 60;
@@ -22,8 +24,9 @@ export class LivePanel {
     this.list = h("ol", { class: "commits" });
     this.own = h("ol", { class: "commits" });
     this.note = h("p", { class: "muted small" });
-    this.element = h("aside", { class: "feed", "aria-label": "Live" }, h("h2", {}, "Live"), this.note,
+    this.folded = h("details", { open: matchMedia("(min-width: 66rem)").matches }, h("summary", {}, h("h2", {}, "Live")), this.note,
       key !== null && [h("h3", {}, "This document"), this.own, h("h3", {}, "Elsewhere in the catalog")], this.list);
+    this.element = h("aside", { class: "feed", "aria-label": "Live" }, this.folded);
     this.close = live.listen(() => this.#later());
     this.#draw();
   }
@@ -63,8 +66,8 @@ export class LivePanel {
     const item = h("li", {},
       h("p", { class: "who" }, h("strong", {}, commit.author), h("span", { class: "muted" }, time(commit.time)),
         this.key !== null && changeOf(commit, this.key)
-          ? h("a", { class: "revision", href: revisionHref({ catalog, key: this.key }, revision) }, `r${revision}`)
-          : h("span", { class: "muted revision" }, `r${revision}`)),
+          ? h("a", { class: "revision detail", href: revisionHref({ catalog, key: this.key }, revision) }, `r${revision}`)
+          : h("span", { class: "muted revision detail" }, `r${revision}`)),
       said(commit.message),
       this.#changes(commit));
     item.dataset.revision = revision;
@@ -94,5 +97,5 @@ function pointers({ patch, action }) {
   if (action === "delete" || !patch?.length) return null;
   const found = [...new Set(patch.map((each) => each.get("path")))].filter((pointer) => pointer !== "");
   if (!found.length) return null;
-  return h("span", { class: "muted mono small at" }, found.slice(0, 3).join("  "), found.length > 3 && ` +${found.length - 3}`);
+  return h("span", { class: "muted small at" }, found.slice(0, 3).map((pointer) => h("span", { class: "at" }, placeOf(tokensOf(pointer)))), found.length > 3 && ` +${found.length - 3}`);
 }

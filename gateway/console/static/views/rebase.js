@@ -4,7 +4,8 @@
 import { ABSENT, edits } from "../differences.js";
 import { authorsOf } from "../concerns.js";
 import { button, fill, h, newId, openDialog, plural } from "../page.js";
-import { changeList, summaryOf, valueOf } from "./changes.js";
+import { tokensIn } from "../pointers.js";
+import { changeList, placeOf, summaryOf, valueOf } from "./changes.js";
 
 /** `{value}`, the edit as it is to stand on top of `model.current`; null where it was given up. */
 export async function reapply(model, mine) {
@@ -46,7 +47,7 @@ class Rebase {
       h("input", { type: "radio", name, value: side, autofocus: index === 0 && side === "mine", onchange: () => this.#choose(pointer, side) }),
       h("span", {}, title), valueOf(value));
     return h("fieldset", { class: "conflict" },
-      h("legend", {}, pointer === "" ? "The whole document" : h("code", {}, pointer)),
+      h("legend", {}, placeOf(tokensIn(this.mine, pointer), "The whole document")),
       h("div", { class: "side base" }, h("span", {}, "You saw"), valueOf(base)),
       option("mine", "Mine", mine), option("theirs", `Theirs (${this.theirs})`, theirs));
   }

@@ -17,8 +17,8 @@ const SETTINGS = {
   patches: false,
   rows: 22,
   guards: {
-    put: { unchanged: "the settings are as I saw them", catalog: "nothing in the catalog has changed" },
-    create: { unchanged: "there still are no settings" },
+    put: { unchanged: "nobody changed them since I opened them", catalog: "nobody changed anything in the catalog" },
+    create: { unchanged: "nobody set them since I looked" },
   },
 };
 

@@ -9,6 +9,8 @@ import { changeList, summaryOf } from "./changes.js";
 import { overwriteKnowingly } from "./overwrite.js";
 import { reapply } from "./rebase.js";
 
+const NOTED_MS = 15_000;
+
 export class StalePanel {
   #told = null;
   #refusal = null;
@@ -26,9 +28,16 @@ export class StalePanel {
     this.element = h("div", { class: "news" }, this.notes, this.panel);
   }
 
-  /** Shown until something else is. */
-  note(text) {
+  /** Shown until something else is, or for a while. */
+  note(text, { lasting = false } = {}) {
     fill(this.notes, h("p", { class: "note good" }, text));
+    clearTimeout(this.timer);
+    this.timer = lasting ? null : setTimeout(() => fill(this.notes), NOTED_MS);
+  }
+
+  /** Something else goes on. */
+  forget() {
+    if (this.timer) fill(this.notes);
   }
 
   /** The gateway refused a write. Whether that was for the state it met, which is shown then. */
@@ -91,7 +100,7 @@ export class StalePanel {
     return [
       h("ul", { class: "plain" }, model.commits.map((commit) => commitLine(commit, model.key))),
       theirs,
-      isRead && !theirs.length && h("p", { class: "muted" }, "Its content is what you see, under another token."),
+      isRead && !theirs.length && h("p", { class: "muted" }, "Its content is what you see."),
       h("div", { class: "actions" }, this.#dirty().length
         ? this.#waysOn()
         : button("Reload", () => this.#reload(), { class: "primary" })),
@@ -203,21 +212,21 @@ export class StalePanel {
   #done(text) {
     this.#refusal = null;
     this.update();
-    this.note(text);
+    this.note(text, { lasting: this.#dirty().length > 0 });
   }
 }
 
 function commitLine(commit, key) {
   const change = changeOf(commit, key);
-  return h("li", {}, h("strong", {}, commit.author), ` ${change ? didTo(change, commit.revision) : "changed"}${change?.action === "attributes" ? "" : " it"}, revision ${commit.revision}, `,
-    time(commit.time), " ", said(commit.message, "span"));
+  return h("li", {}, h("strong", {}, commit.author), ` ${change ? didTo(change, commit.revision) : "changed"}${change?.action === "attributes" ? "" : " it"}, `,
+    time(commit.time), h("span", { class: "detail" }, `, revision ${commit.revision}`), " ", said(commit.message, "span"));
 }
 
 /** Commits to other documents, with what they did to those in `spoken`, or to all they changed. */
 export function elsewhereList(model, commits, spoken) {
   return h("ul", { class: "plain" }, commits.slice(-20).map((commit) => h("li", {},
-    h("p", {}, h("strong", {}, commit.author), ` ${whatItDid(commit)}, revision ${commit.revision}, `, time(commit.time),
-      " ", said(commit.message, "span")),
+    h("p", {}, h("strong", {}, commit.author), ` ${whatItDid(commit)}, `, time(commit.time),
+      h("span", { class: "detail" }, `, revision ${commit.revision}`), " ", said(commit.message, "span")),
     commit.changes.filter(({ key }) => key !== null && (!spoken.size || spoken.has(key))).slice(0, 5).map((change) =>
       h("div", {}, h("p", { class: "place" }, h("a", { class: "mono", href: hrefOf({ catalog: model.catalog, key: change.key }) }, change.key),
         spoken.has(change.key) && h("span", { class: "clash mark" }, "speaks of this document")),

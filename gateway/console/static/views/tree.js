@@ -44,7 +44,7 @@ export function tree(value, label, owned = [], face = {}) {
     place.textContent = item?.pointer === undefined ? "" : item.pointer || "(the whole document)";
     show(list, item, task);
   });
-  return h("div", {}, list, h("p", { class: "muted small foot" }, "At ", place));
+  return h("div", {}, list, h("p", { class: "muted small foot detail" }, "At ", place));
 }
 
 /** The row of the place `pointer`, null where it isn't drawn. */
@@ -80,7 +80,7 @@ function node(value, name, path, level, position, count, task) {
   Object.assign(item, { pointer, path, content: value, task });
   item.append(h("div", { class: "leaf" },
     h("span", { class: "fold", "aria-hidden": "true" }),
-    name !== null && h("span", { class: typeof name === "number" ? "name index" : "name" }, `${name}`),
+    name !== null && h("span", { class: typeof name === "number" ? "name index" : "name" }, `${typeof name === "number" ? name + 1 : name}`),
     h("span", { class: `value ${kind}` }, about(value, kind, children.length)),
     ownerMarks(task.ownersOf(path)), task.beside?.(item)));
   if (children.length) {
