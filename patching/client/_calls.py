@@ -38,6 +38,7 @@ from patching.client.transport import HttpAnswer, Query, Transport, segment
 # its outcome unknown.
 _ANSWER_GRACE_S: Final = 0.5
 _OUTCOME_TIMEOUT_S: Final = 5.0
+_FORGET: Final = 0.9
 # Refusals of the request itself, in any state of the gateway.
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
 # Refusals that an idempotency key stands for. Of 403, it may be the token that was refused.
@@ -98,6 +99,9 @@ class CallSender:
         self.batcher = batcher
         self.retry = retry
         self.timeout_s = timeout_s
+        # How long answers about one document take of late, those to reads and to writes: after a
+        # slow one it falls with each that is faster.
+        self._usual_s = {True: 0.0, False: 0.0}
 
     def get(
         self,
@@ -134,8 +138,14 @@ class CallSender:
         is_unknown = False
         while True:
             try:
-                answer_s = tries.answer_s if call.brief and call.repeatable else math.inf
-                return self._send_once(call, tries.left_s, answer_s)
+                if not (call.brief and call.repeatable):
+                    return self._send_once(call, tries.left_s)
+                begun = self.retry.clock()
+                answer_s = tries.answer_s(self._usual_s[call.reads])
+                answer = self._send_once(call, tries.left_s, answer_s)
+                took_s = self.retry.clock() - begun
+                self._usual_s[call.reads] = max(took_s, _FORGET * self._usual_s[call.reads])
+                return answer
             except RequestError as error:
                 lost = error.applied != "no" and not call.reads
                 is_unknown = is_unknown or lost

@@ -38,8 +38,9 @@ class Retry:
     to 1.
 
     ``answer_s``: how long the first try of a request on one document waits for its answer, if it
-    may be sent again; each further try waits twice as long, and none beyond the deadline. So an
-    answer that is lost on the way costs as much, and not the whole time. None: up to the deadline.
+    may be sent again, or twice as long as the client's answers take of late, where that is longer;
+    each further try waits twice as long, and none beyond the deadline. So an answer that is lost on
+    the way costs as much, and not the whole time. None: up to the deadline.
 
     ``make_keys``: a write that comes without an idempotency key is given one, so that it can be
     sent again when its answer got lost. Without a key it is sent again only where it is certain
@@ -109,15 +110,14 @@ class Tries:
         """How long until the deadline; below 0 where it has passed."""
         return self._deadline - self._retry.clock()
 
-    @property
-    def answer_s(self) -> float:
-        """How long the next try of a request on one document waits for its answer; infinite for the
-        last try."""
+    def answer_s(self, usual_s: float = 0.0) -> float:
+        """How long the next try of a request on one document waits for its answer, where answers
+        take ``usual_s`` of late; infinite for the last try."""
         retry = self._retry
         is_last = retry.retries_max is not None and self.failures >= retry.retries_max
         if retry.answer_s is None or is_last:
             return math.inf
-        return retry.answer_s * 2.0 ** min(self.failures, 60)
+        return max(retry.answer_s, 2.0 * usual_s) * 2.0 ** min(self.failures, 60)
 
     def again(
         self, error: RequestError, passes: bool | None = None, *, pauses: bool = True

@@ -248,6 +248,34 @@ def test_each_try_waits_for_a_part_of_the_time_alone() -> None:
     assert silent.timeouts == [10.0]
 
 
+class Slow(Silent):
+    """Each answer takes ``took_s``."""
+
+    took_s = 3.0
+
+    def request(self, *asked: Any, read_timeout_s: float, **more: Any) -> HttpAnswer:
+        if read_timeout_s < self.took_s:
+            return super().request(*asked, read_timeout_s=read_timeout_s, **more)
+        self.timeouts.append(read_timeout_s)
+        self.now += self.took_s
+        return HttpAnswer(200, {}, b"{}")
+
+
+def test_a_slow_gateway_is_given_time_at_the_first_try() -> None:
+    """Its clients would give up, and ask for all of it again, each time."""
+    slow = Slow()
+    calls = slow.calls()
+    for _ in range(2):
+        calls.write("PUT", "/v1/catalogs/c", "/documents/k", {}, brief=True)
+    assert slow.timeouts == [1.5, 2.5, 4.5, 6.5]
+    calls.get("/v1/catalogs/c/documents/k", brief=True)  # reads may be faster
+    assert slow.timeouts[4:] == [1.0, 2.0, 4.0]
+    slow.took_s = 0.1
+    for _ in range(20):
+        calls.write("PUT", "/v1/catalogs/c", "/documents/k", {}, brief=True)
+    assert slow.timeouts[-1] == 1.5
+
+
 def test_a_swallowed_answer_costs_one_try(fake: FakeDocuments) -> None:
     release = threading.Event()
     with Gateway(fake.url, timeout_s=WAIT_S, retry=Retry(answer_s=0.2)) as gateway:
