@@ -153,9 +153,9 @@ class CallSender:
                 if tries.again(error, passes and (call.repeatable or not lost)):
                     continue
                 error.sends = tries.failures
-                answer = self._first_answer(call, tries) if is_unknown and passes else None
-                if answer is not None:
-                    return answer
+                first = self._first_answer(call, tries) if is_unknown and passes else None
+                if first is not None:
+                    return first
                 _settle(error, call, is_unknown)
                 raise
 
