@@ -142,10 +142,10 @@ class CallSender:
                     return self._send_once(call, tries.left_s)
                 begun = self.retry.clock()
                 answer_s = tries.answer_s(self._usual_s[call.reads])
-                answer = self._send_once(call, tries.left_s, answer_s)
+                answered = self._send_once(call, tries.left_s, answer_s)
                 took_s = self.retry.clock() - begun
                 self._usual_s[call.reads] = max(took_s, _FORGET * self._usual_s[call.reads])
-                return answer
+                return answered
             except RequestError as error:
                 lost = error.applied != "no" and not call.reads
                 is_unknown = is_unknown or lost
