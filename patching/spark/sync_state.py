@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -41,7 +42,8 @@ try:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 except ImportError:  # a client of Spark Connect alone, which has no JVM
     Py4JError = PySparkException
-
+# What Spark raises where files aren't there, or aren't what they should be.
+_UNREADABLE: Final = (PySparkException, Py4JError)
 _FORMAT: Final = 1
 _SLOTS: Final = ("a", "b")
 _ROWS: Final = "key string, etag string, digest string, hash binary, run string"
@@ -132,7 +134,8 @@ class SyncState:
         others since."""
         rows = last.rows.select(F.col("key").alias("there"), "etag", "digest", "hash")
         if tokens:
-            told = self._spark.createDataFrame([*tokens.items()], "touched string, token string")
+            columns = {"touched": [*tokens], "token": [*tokens.values()]}
+            told = self._spark.createDataFrame(pa.table(columns))  # no Python makes its rows
             of_it, own = F.col("there") == F.col("touched"), F.col("etag") == F.col("token")
             known = rows.join(F.broadcast(told), of_it, "left").where(
                 F.col("touched").isNull() | own
@@ -150,7 +153,7 @@ class SyncState:
                 continue
             try:
                 rows, seen = self._slot(about.slot)
-            except (PySparkException, Py4JError):
+            except _UNREADABLE:
                 continue
             if seen == (about.rows, about.run, about.run):
                 return LastRun(about, rows)
@@ -161,7 +164,7 @@ class SyncState:
             # One that can't be read mustn't hide the other.
             reader = self._spark.read.option("ignoreCorruptFiles", "true")
             lines = reader.text(f"{self._path}/*/about").collect()
-        except (PySparkException, Py4JError):  # there is none, or it can't be read
+        except _UNREADABLE:  # there is none, or it can't be read
             return
         for line in lines:
             try:

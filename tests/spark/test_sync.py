@@ -88,8 +88,10 @@ class Catalog:
         return [pin for pin in pins if pin["note"].startswith(("sync", "plan", "export"))]
 
     def frame(self, documents: dict[str, Any]) -> Any:
-        rows = [(key, json.dumps(value)) for key, value in documents.items()]
-        return self.spark.createDataFrame(rows, "key string, document string")
+        """Of JVM values: no Python makes the rows."""
+        texts = pa.array([json.dumps(value) for value in documents.values()], pa.string())
+        keys = pa.array([*documents], pa.string())
+        return self.spark.createDataFrame(pa.table({"key": keys, "document": texts}))
 
     def sync(self, documents: dict[str, Any], **more: Any) -> SyncReport:
         return sync(self.frame(documents), self.name, url=self.url, **more)

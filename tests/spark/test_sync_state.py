@@ -54,8 +54,9 @@ class Job:
         self.planned: list[str] = []
 
     def __call__(self, documents: dict[str, Any], **more: Any) -> SyncReport:
-        rows = [(key, json.dumps(value)) for key, value in documents.items()]
-        return self.run(self.spark.createDataFrame(rows, "key string, document string"), **more)
+        texts = [json.dumps(value) for value in documents.values()]
+        rows = pa.table({"key": [*documents], "document": texts})
+        return self.run(self.spark.createDataFrame(rows), **more)
 
     def run(self, frame: Any, **more: Any) -> SyncReport:
         self.passing.asked.clear()
