@@ -15,12 +15,12 @@ _LIMITS = (
         "DynamoDB, one partition",
         "1,000 writes/s of 1 KB",
         "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/"
-        "warm-throughput-scenarios.html",
+        "bp-partition-key-design.html",
     ),
     (
         "Firestore, one document",
-        "1 sustained write/s (quota of 2018; today's page names no number)",
-        "https://web.archive.org/web/20181231213852/https://firebase.google.com/docs/firestore/quotas",
+        "1 write/s (quota of 2019; today's page names no number)",
+        "https://web.archive.org/web/20190411040400/https://firebase.google.com/docs/firestore/quotas",
     ),
     (
         "FoundationDB, one core, SSD engine",
