@@ -44,6 +44,7 @@ _MOVED = (
     ElementClickInterceptedException,
     ElementNotInteractableException,
 )
+_PRESSED = ("button", "a", "summary")
 DESK = (1280, 900)
 PHONE = (360, 740)
 # The type's name in Chromium's log of what it asked for.
@@ -184,11 +185,16 @@ class Browser:
         return self.text(selector)
 
     def press(self, name: str, within: str = "body") -> None:
-        """The button or link of that name, by a click."""
+        """The button, link or fold of that name, by a click."""
 
         def click() -> bool:
-            for each in self.shown(f"{within} button, {within} a", name):
-                each.click()
+            for each in self.shown(", ".join(f"{within} {tag}" for tag in _PRESSED), name):
+                try:
+                    each.click()
+                except ElementClickInterceptedException:
+                    # The head of the page stays: it isn't under that.
+                    self.run("arguments[0].scrollIntoView({block: 'center'})", each)
+                    return False
                 return True
             return False
 

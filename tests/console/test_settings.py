@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.console.browser import Browser
+from collections.abc import Callable
+
+import pytest
+from selenium.webdriver import Keys
+
+from tests.console.axe import contrast_violations, violations
+from tests.console.browser import DESK, PHONE, Browser
 from tests.console.writer import Writer
 
 SELECTED = """const {value, selectionStart} = document.activeElement;
@@ -74,3 +80,60 @@ def test_settings_that_are_edited_nowhere_are_followed(browser: Browser, writer:
     browser.wait_text("dialog", "Leave your edit?")
     browser.press("Discard my edit", within="dialog")
     browser.wait_text("h1", "Catalogs")
+
+
+def test_settings_are_made_by_a_form_and_tried_before(
+    browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
+) -> None:
+    """Without JSON: a schema, a list with keys, retention; a dry run names what would break."""
+    writer.put("tables/t", {"columns": [{"name": "id"}, {"name": "id"}]})
+    writer.put("tables/u", {"columns": [{"name": "id"}], "tier": "gold"})
+    browser.open(writer.catalog, None, "settings")
+    browser.press("Add a rule …")
+    for label, text in [
+        ("Documents whose key is like", "tables/*"),
+        ("must have the members", "columns"),
+        ("and in the member", "tier"),
+        ("one of", "gold, silver"),
+    ]:
+        control = browser.labelled(label)
+        control.clear()
+        control.send_keys(text)
+    browser.press("Add", within="details[open] form")
+    browser.wait_text(".settings-parts", "must have columns; says more of tier")
+    browser.press("Add a list …")
+    browser.labelled("have the list").send_keys("columns")
+    browser.labelled("whose items are told apart by").send_keys("name")
+    browser.press("Add", within="details[open] form")
+    browser.wait_text(".settings-parts", "/columns of *, whose items are told apart by name")
+    browser.labelled("Days").send_keys("30", Keys.TAB)
+    browser.wait(lambda: '"age_seconds": 2592000' in browser.source)
+    assert violations(browser) == []
+    screenshot(browser, "settings-form-light")
+    browser.prefer(color_scheme="dark")
+    assert contrast_violations(browser) == []
+    screenshot(browser, "settings-form-dark")
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, "settings-form-phone")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    browser.screen(DESK)
+
+    browser.press("Try it without setting it")
+    browser.wait_text("main", "1 document would break them", "tables/t")
+    browser.press("Send")
+    browser.wait_text(".outgoing", "documents_break_settings", "tables/t")
+    writer.replace("tables/t", "/columns/1/name", "total")
+    browser.press("Try it without setting it")
+    browser.wait_text("main", "That can be set", "Nothing was set yet")
+    browser.press("Send")
+    browser.wait_text("main", "Applied, as revision 4.")
+    with pytest.raises(AssertionError, match="schema_violation"):
+        writer.put("tables/v", {"tier": "gold"})
+
+    # What is set is taken back there, too.
+    browser.press("Remove", within=".settings-parts")
+    browser.wait(lambda: "must have columns" not in browser.text(".settings-parts"))
+    browser.press("Send")
+    browser.wait_text("main", "Applied, as revision 5.")
+    writer.put("tables/v", {"tier": "gold"})

@@ -47,4 +47,9 @@ export class IdempotencyKeys {
     if (content !== this.#last.content) this.#last = { content, key: this.newKey() };
     return this.#last.key;
   }
+
+  /** The request was refused, which is what its key decided: sent again, it is another one. */
+  forget() {
+    this.#last = { content: null, key: null };
+  }
 }

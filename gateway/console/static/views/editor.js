@@ -74,6 +74,11 @@ export class EditorView {
     this.text.wrap = this.text.value.length > WRAPPED_MAX ? "off" : "soft";
   }
 
+  /** Draw it again, as it is. */
+  show() {
+    this.#draw();
+  }
+
   focus() {
     if (this.tab === null) this.text.focus();
     else this.fields.focus();
@@ -387,13 +392,14 @@ export class EditorView {
   }
 
   places(error) {
-    return placesNote(error, this.text);
+    return [placesNote(error, this.text), this.words.more?.(error, this.model.catalog)];
   }
 
   #failed(error, face) {
     const isState = [404, 409, 412].includes(error.status);
-    if (isState && this.refused(error)) return;
     const unsure = error.code === "unreachable" || error.members?.applied === "unknown";
+    if (!unsure) this.#keys.forget();
+    if (isState && this.refused(error)) return;
     fill(face.trouble, problemNote(error, face.places(error),
       unsure && h("p", {}, "Whether it was applied isn't known. Sent again unchanged, it is applied once at most.")));
   }

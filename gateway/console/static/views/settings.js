@@ -6,11 +6,13 @@ import { stringify } from "../json.js";
 import { fill, h, say } from "../page.js";
 import { SettingsModel } from "../parts.js";
 import { EditorView } from "./editor.js";
+import { SettingsForm, brokenBy } from "./settings_form.js";
 import { LivePanel } from "./live_panel.js";
 import { StalePanel } from "./stale.js";
 import { textView } from "./text.js";
 
 const SETTINGS = {
+  more: brokenBy,
   label: "Settings, as JSON",
   whole: "all settings",
   unsent: "Nothing: {} unsets all settings.",
@@ -45,7 +47,10 @@ export class SettingsView {
       this.panel.close();
       this.model.close();
     };
-    if (this.mayAdminister) fill(this.body, this.editor.element);
+    if (this.mayAdminister) {
+      this.form = new SettingsForm(this.model, this.editor);
+      fill(this.body, h("div", { class: "column" }, this.form.element, h("h2", {}, "As JSON"), this.editor.element));
+    }
     this.#update();
     return h("div", { class: "beside of-document" },
       h("div", { class: "column" },

@@ -1,0 +1,174 @@
+// A catalog's settings as a form: what the JSON beside it says, and templates for what it may say.
+
+import { ABSENT } from "../differences.js";
+import { stringify } from "../json.js";
+import { Problem, record } from "../api.js";
+import { button, field, fill, h, plural, problemNote } from "../page.js";
+import { hrefOf } from "../routes.js";
+
+const DAY_S = 86_400;
+
+export class SettingsForm {
+  #drawn = undefined;
+
+  /** `editor` holds the edit (editor.js). */
+  constructor(model, editor) {
+    Object.assign(this, { model, editor });
+    editor.fields = this;
+    this.parts = h("div", { class: "settings-parts" });
+    this.result = h("div", { role: "status" });
+    this.element = h("section", { class: "column", "aria-label": "Settings, as a form" }, this.parts,
+      h("div", { class: "actions" }, button("Try it without setting it", () => this.#try())), this.result);
+    this.draw();
+  }
+
+  focus() {
+    this.element.querySelector("input")?.focus();
+  }
+
+  draw() {
+    const value = this.editor.mine();
+    if (value === this.#drawn) return;
+    this.#drawn = value;
+    fill(this.result);
+    if (value === undefined || !(value === ABSENT || value instanceof Map)) {
+      fill(this.parts, h("p", { class: "empty" }, "The text below is no object of JSON yet. Mend it there first, or discard that edit."));
+      return;
+    }
+    const now = value === ABSENT ? new Map() : value;
+    fill(this.parts, this.#schemas(mapAt(now, "schemas")), this.#lists(now.get("arrays")), this.#retention(mapAt(now, "retention")), this.#care(now));
+  }
+
+  /** Let the setting be `value`; unset with undefined. */
+  #set(name, value) {
+    const mine = this.editor.mine();
+    const next = new Map(mine === ABSENT ? [] : mine);
+    if (value === undefined) next.delete(name);
+    else next.set(name, value);
+    this.editor.set(next, "form");
+    this.draw();
+    this.editor.show();
+    this.editor.changed();
+  }
+
+  #part(title, about, ...content) {
+    return h("section", { class: "part" }, h("h2", {}, title), h("p", { class: "muted small" }, about), content);
+  }
+
+  /** What is set of one kind, each with a way to remove it. */
+  #entries(entries) {
+    return entries.length > 0 && h("ul", { class: "plain" }, entries.map(({ told, name, remove }) =>
+      h("li", { class: "place" }, h("span", {}, told), button("Remove", remove, { class: "act", "aria-label": `Remove ${name}` }))));
+  }
+
+  #template(summary, controls, done) {
+    return h("details", {}, h("summary", {}, summary), h("form", { class: "inline template", onsubmit: (event) => {
+      event.preventDefault();
+      done();
+    } }, controls, h("div", { class: "actions" }, h("button", { type: "submit" }, "Add"))));
+  }
+
+  #schemas(schemas) {
+    const pattern = input({ required: true, value: "*" });
+    const required = input({ placeholder: "name, owner" });
+    const choice = input({ placeholder: "tier" });
+    const choices = input({ placeholder: "gold, silver" });
+    const add = () => {
+      const properties = new Map(choice.value && [[choice.value, new Map([["enum", wordsIn(choices.value)]])]]);
+      const schema = new Map([["type", "object"], ...(wordsIn(required.value).length ? [["required", wordsIn(required.value)]] : []),
+        ...(properties.size ? [["properties", properties]] : [])]);
+      this.#set("schemas", new Map(schemas).set(pattern.value, schema));
+    };
+    return this.#part("What documents must be", "A write that breaks it is refused. Documents that are there are left alone until they are written.",
+      this.#entries([...schemas].map(([name, schema]) => ({
+        name: `the schema of ${name}`, told: [h("code", {}, name), ` ${aboutSchema(schema)}`],
+        remove: () => this.#set("schemas", without(schemas, name)),
+      }))),
+      this.#template("Add a rule …", [field("Documents whose key is like", pattern, "* stands for any text."),
+        field("must have the members", required), field("and in the member", choice), field("one of", choices)], add));
+  }
+
+  #lists(declared) {
+    const lists = Array.isArray(declared) ? declared : [];
+    const keys = input({ required: true, value: "*" });
+    const place = input({ required: true, placeholder: "columns" });
+    const members = input({ placeholder: "name" });
+    const add = () => {
+      const words = wordsIn(members.value);
+      const list = new Map([["keys", keys.value], ["pointer", `/${place.value.replace(/^\//, "")}`], words.length ? ["item_key", words] : ["set", true]]);
+      this.#set("arrays", [...lists, list]);
+    };
+    const say = (list) => [h("code", {}, list.get("pointer")), " of ", h("code", {}, list.get("keys")), list.get("set")
+      ? ", whose items are told apart by what they are" : `, whose items are told apart by ${(list.get("item_key") ?? []).join(", ")}`];
+    return this.#part("Lists with keys", "Their items are named by a key, so that people and pipelines can change different items at the same time.",
+      this.#entries(lists.filter((each) => each instanceof Map).map((each) => ({
+        name: `the list ${each.get("pointer")}`, told: say(each), remove: () => this.#set("arrays", unlessEmpty(lists.filter((other) => other !== each))),
+      }))),
+      this.#template("Add a list …", [field("Documents whose key is like", keys, "* stands for any text."), field("have the list", place, "A slash goes further in: schema/fields."),
+        field("whose items are told apart by", members, "Nothing: by all that they are, as in a list of tags.")], add));
+  }
+
+  #retention(retention) {
+    const commits = retention.get("commits") ?? null;
+    const age = retention.get("age_seconds") ?? null;
+    const set = (name, text, times) => {
+      const number = Math.round(Number(text) * times);
+      const next = without(retention, name);
+      if (text.trim() && number >= 1) next.set(name, number);
+      this.#set("retention", next.size ? next : undefined);
+    };
+    const number = (name, value, times) => input({ type: "number", min: "0", step: "any", value: value === null ? "" : String(value / times), onchange: (event) => set(name, event.target.value, times) });
+    return this.#part("How long history is kept", "Empty: as the gateway is set up.", h("div", { class: "pair" },
+      field("Commits", number("commits", commits, 1)), field("Days", number("age_seconds", age, DAY_S))));
+  }
+
+  #care(now) {
+    const care = h("input", { type: "checkbox", checked: now.get("require_precondition") === true, onchange: () => this.#set("require_precondition", care.checked || undefined) });
+    return this.#part("Who may overwrite what", "Pipelines keep the fields that they apply, and people those that they take over; that needs no setting.",
+      h("label", { class: "check" }, care, "Refuse a write that doesn't say what it saw"));
+  }
+
+  /** What the gateway would say: a dry run. */
+  async #try() {
+    const { api, catalog, key } = this.model;
+    fill(this.result, h("p", { class: "muted" }, "Trying …"));
+    try {
+      const value = this.editor.mine();
+      const { changed } = await api.put(catalog, key, stringify(value === ABSENT || value === undefined ? new Map() : value), { query: { dry_run: "true" } });
+      fill(this.result, h("p", { class: "note good" }, changed ? "That can be set, and no document breaks its lists. Nothing was set yet." : "That is what is set already."));
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      fill(this.result, problemNote(error, brokenBy(error, catalog)));
+    }
+  }
+}
+
+/** The documents that a refusal of settings names. */
+export function brokenBy({ members }, catalog) {
+  const documents = (members?.documents ?? []).map(record);
+  return documents.length > 0 && [h("p", {}, `${plural(documents.length, "document")} would break them:`),
+    h("ul", { class: "plain" }, documents.map(({ key, message, pointer }) => h("li", {},
+      h("a", { class: "mono", href: hrefOf({ catalog, key }) }, key), `: ${message}`, h("code", { class: "detail" }, ` ${pointer}`))))];
+}
+
+const input = (more) => h("input", { autocomplete: "off", spellcheck: "false", ...more });
+
+const wordsIn = (text) => text.split(",").map((word) => word.trim()).filter(Boolean);
+
+const mapAt = (value, name) => (value.get(name) instanceof Map ? value.get(name) : new Map());
+
+const unlessEmpty = (list) => (list.length ? list : undefined);
+
+function without(map, name) {
+  const rest = new Map(map);
+  rest.delete(name);
+  return rest;
+}
+
+function aboutSchema(schema) {
+  if (!(schema instanceof Map)) return schema ? "anything" : "nothing";
+  const required = schema.get("required");
+  const properties = schema.get("properties");
+  return [Array.isArray(required) && required.length && `must have ${required.join(", ")}`,
+    properties instanceof Map && properties.size && `says more of ${[...properties.keys()].join(", ")}`].filter(Boolean).join("; ") || "has a schema";
+}
