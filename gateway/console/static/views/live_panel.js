@@ -93,9 +93,14 @@ export class LivePanel {
 }
 
 /** Where in the document, as far as that says more than "all of it". */
+/** In words, unless a number in it may be an item or a name: that isn't known here. */
+function shownPlace(pointer) {
+  return /\/\d+(\/|$)/.test(pointer) ? h("code", {}, pointer) : placeOf(tokensOf(pointer));
+}
+
 function pointers({ patch, action }) {
   if (action === "delete" || !patch?.length) return null;
   const found = [...new Set(patch.map((each) => each.get("path")))].filter((pointer) => pointer !== "");
   if (!found.length) return null;
-  return h("span", { class: "muted small at" }, found.slice(0, 3).map((pointer) => h("span", { class: "at" }, placeOf(tokensOf(pointer)))), found.length > 3 && ` +${found.length - 3}`);
+  return h("span", { class: "muted small at" }, found.slice(0, 3).map((pointer) => h("span", { class: "at" }, shownPlace(pointer))), found.length > 3 && ` +${found.length - 3}`);
 }
