@@ -92,12 +92,12 @@ export class LivePanel {
   }
 }
 
-/** Where in the document, as far as that says more than "all of it". */
 /** In words, unless a number in it may be an item or a name: that isn't known here. */
 function shownPlace(pointer) {
   return /\/\d+(\/|$)/.test(pointer) ? h("code", {}, pointer) : placeOf(tokensOf(pointer));
 }
 
+/** Where in the document, as far as that says more than "all of it". */
 function pointers({ patch, action }) {
   if (action === "delete" || !patch?.length) return null;
   const found = [...new Set(patch.map((each) => each.get("path")))].filter((pointer) => pointer !== "");
