@@ -13,6 +13,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -189,15 +190,14 @@ class _CheckedBody:
 
         For streams: ``read`` and ``readline`` wait until gunicorn has read a kilobyte.
         """
-        first = self._take(self._body.readline, 1 if size else 0)
         reader, staged = self._body.reader, self._body.buf.tell()
-        if staged or not first:
-            read = self._body.read
-        elif isinstance(reader, LengthReader):
-            # The next request may have been read ahead, behind the body.
-            read, staged = reader.read, min(reader.unreader.buf.tell(), reader.length)
-        else:
-            read, staged = reader.read, reader.buf.tell()
+        if staged:
+            return self._take(self._body.read, staged if size < 0 else min(size, staged))
+        if isinstance(reader, LengthReader):
+            return self._take(partial(_received, reader), size)
+        first = self._take(self._body.readline, 1 if size else 0)
+        staged = self._body.buf.tell()
+        read, staged = (self._body.read, staged) if staged else (reader.read, reader.buf.tell())
         wanted = staged if size < 0 else min(staged, size - 1)
         return first + self._take(read, wanted) if first and wanted else first
 
@@ -240,3 +240,17 @@ class _CheckedBody:
             if self._missing and not data and size != 0:
                 raise ClientDisconnected
         return data
+
+
+def _received(reader: LengthReader, size: int) -> bytes:
+    """What there is of a body of known length, up to ``size`` bytes, in one piece: ``read`` would
+    copy all that has come with each of them."""
+    wanted = reader.length if size < 0 else min(size, reader.length)
+    if not wanted:
+        return b""
+    data: bytes = reader.unreader.read(read_ahead=wanted)  # type: ignore[call-arg]
+    if len(data) > wanted:  # the next request, or what had come before
+        reader.unreader.unread(data[wanted:])
+        data = data[:wanted]
+    reader.length -= len(data)
+    return data
