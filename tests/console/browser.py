@@ -173,11 +173,22 @@ class Browser:
         )
 
     def wait(self, condition: Any, timeout_s: float = WAIT_S) -> Any:
-        waiting = WebDriverWait(self.driver, timeout_s, 0.05, ignored_exceptions=_MOVED)
+        waiting = WebDriverWait(self.driver, timeout_s, 0.05)
+        fault = ""
+
+        def holds(_: Any) -> Any:
+            nonlocal fault
+            try:
+                return condition()
+            except _MOVED as error:
+                fault = f"{type(error).__name__}: {error.msg}; "
+                return False
+
         try:
-            return waiting.until(lambda _: condition())
+            return waiting.until(holds)
         except TimeoutException as error:
-            raise AssertionError(f"not so; the page: {self.text('body')[:2000]}") from error
+            page = self.text("body")[:2000]
+            raise AssertionError(f"not so; {fault}the page: {page}") from error
 
     def wait_text(self, selector: str, *texts: str) -> str:
         """Until that place says all of these; what it says."""
@@ -194,7 +205,7 @@ class Browser:
                 except ElementClickInterceptedException:
                     # The head of the page stays: it isn't under that.
                     self.run("arguments[0].scrollIntoView({block: 'center'})", each)
-                    return False
+                    each.click()
                 return True
             return False
 
