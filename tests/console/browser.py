@@ -205,7 +205,7 @@ class Browser:
                 except ElementClickInterceptedException:
                     # The head of the page stays: it isn't under that.
                     self.run("arguments[0].scrollIntoView({block: 'center'})", each)
-                    each.click()
+                    return False
                 return True
             return False
 
