@@ -19,7 +19,7 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class CertificateUnusable(Exception):
-    """``path``: which file, ``reason``: why, in words."""
+    """TLS can't be served with the file at ``path``. ``reason`` says why, in words."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(f"can't use {path} for TLS: {reason}")

@@ -359,7 +359,7 @@ class Store(Protocol):
 
 
 class BackupRefused(Exception):
-    """A file can't be restored; nothing was written. ``str()`` says why."""
+    """A file can't be restored: no catalog was made of it. ``str()`` says why."""
 
 
 class StoredCommit(NamedTuple):
