@@ -112,7 +112,7 @@ class Repair:
         if not apply:
             return Repaired(catalog, key, f"would be {_to(right)}")
         commit = self._commit(head, key, stored, right)
-        if self._store.move_heads([_move(head, commit)])[catalog] is not Moved.WON:
+        if self._store.move_heads([_move(head, written, commit)])[catalog] is not Moved.WON:
             return None
         self._settler.settle(catalog)
         detail = f"was {_to(right)}, by commit {commit.revision}"
@@ -181,13 +181,17 @@ def _without_copy(change: ChangeRecord, commit: CommitRecord) -> ChangeRecord:
     return structs.replace(change, value=ABSENT)
 
 
-def _move(head: Head, commit: CommitRecord) -> HeadMove:
-    """The move of this very head by ``commit``, past everybody in line, over the head's tail."""
+def _move(head: Head, written: int, commit: CommitRecord) -> HeadMove:
+    """The move of this very head by ``commit``, past everybody in line.
+
+    It leaves what is written out, up to ``written``, out of the tail: replayed, it might not fit
+    the document that is to be mended.
+    """
     return HeadMove(
         head.catalog,
         head.revision,
         (commit,),
-        head.written,
+        written,
         head.judged,
         (),
         head.judged_written,

@@ -109,6 +109,21 @@ def test_what_differs_is_written_anew(store: MemoryStore, how: str) -> None:
     assert [each.author for each in commits.values()].count("gateway repair") == 1
 
 
+def test_a_document_is_missing_whose_last_commits_still_stand_in_the_head() -> None:
+    """They are written out, but nobody has committed since."""
+    store = MemoryStore()
+    gateway = gateway_on(store)
+    applied(gateway.write("c", "k", put({"n": 0})).outcome)
+    wait_until_written(gateway)
+    applied(gateway.write("c", "k", add("/acknowledged", 1)).outcome)
+    wait_until_written(gateway)
+    (head,) = store.tails(["c"]).values()
+    assert [each.revision for each in head.tail or ()] == [2]
+    del store._documents["c", "k"]
+    assert repair(store, apply=True) == ["was written anew, as the log has it since 2, by commit 3"]
+    assert content_of(gateway_on(store)) == RIGHT
+
+
 def test_clients_with_the_wrong_content_are_told(store: MemoryStore) -> None:
     """Their token stood for something else."""
     spoil(store, content={"n": 0})
