@@ -24,6 +24,11 @@ from typing import Any, ClassVar, Final
 from gateway.limits import ConnectionLimits
 
 MIB: Final = 1024 * 1024
+# States in Linux's tcp_states.h: our side is shut down, the client's is open. In the second the
+# client has acknowledged all.
+_FIN_WAIT1 = 4
+_FIN_WAIT2 = 5
+_BETWEEN_LOOKS_S = 0.05
 # The part of its answer that a client has to take in `send_stall_s`.
 PIECE_BYTES: Final = 64 * 1024
 # A connection without progress for so long may be cut when others need its place.
@@ -82,7 +87,7 @@ class UntakenAnswers:
             if now >= until:
                 taken_before, taken = taken, sent - _queued(connection)
                 if taken - taken_before < PIECE_BYTES:
-                    _drop_queued(connection)
+                    drop_queued(connection)
                     raise TimeoutError(f"{taken - taken_before} bytes in {stall_s:g} s")
                 until = now + stall_s
             _await_writable(connection, until - now)
@@ -183,11 +188,31 @@ def shut_down(connection: Any, how: int) -> None:
 def _cut(connection: Any) -> None:
     """The sender on it meets a broken connection, and drops its answer."""
     _log.warning("cut off a client that takes nothing of its answer: others need its place")
-    _drop_queued(connection)
+    drop_queued(connection)
     shut_down(connection, socket.SHUT_RDWR)
 
 
-def _drop_queued(connection: Any) -> None:
+def await_delivery(connection: Any, seconds: float) -> bool:
+    """Wait at most that long until the client has acknowledged all that was sent on a connection
+    whose sending side is shut down.
+
+    Returns False where it closed its own side, too, and where the system doesn't say.
+    """
+    until = time.monotonic() + seconds
+    while (state := _state(connection)) == _FIN_WAIT1 and time.monotonic() < until:
+        time.sleep(_BETWEEN_LOOKS_S)
+    return state == _FIN_WAIT2
+
+
+def _state(connection: Any) -> int:
+    try:
+        info: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except (AttributeError, OSError):  # only Linux has it; closed
+        return 0
+    return info[0]
+
+
+def drop_queued(connection: Any) -> None:
     """Have the kernel drop its bytes of the connection when it is closed."""
     with suppress(OSError):
         linger = struct.pack("ii", 1, 0)

@@ -26,7 +26,13 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.server.broken_requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.certificates import CertificateFiles
-from gateway.server.connection_limits import BoundedSending, set_user_timeout, shut_down
+from gateway.server.connection_limits import (
+    BoundedSending,
+    await_delivery,
+    drop_queued,
+    set_user_timeout,
+    shut_down,
+)
 from gateway.server.exchange import Environ, Exchange, environ_of_connection
 from gateway.server.garbage import Garbage
 from gateway.server.parsing import HeadRequest, Parser
@@ -312,7 +318,9 @@ class _Visit:
     def discard(self) -> None:
         """Let the client read its answer: discard further bytes until the client closes.
 
-        A connection that is closed over unread bytes is reset, and the answer lost.
+        A connection that is closed over unread bytes is reset, and the answer lost. Once the client
+        has the answer but still sends, it is reset on purpose: were its window full, its kernel
+        would learn of the end minutes later.
         """
         left = _DISCARDED_BYTES_MAX
         with self.waiting(_DISCARD_S if self._worker.alive else LINGER_S), suppress(OSError):
@@ -320,6 +328,8 @@ class _Visit:
             while left > 0 and (thrown_away := self._client.recv(64 * 1024)):
                 left -= len(thrown_away)
                 self.let_go_on()
+        if await_delivery(self._client, LINGER_S):
+            drop_queued(self._client)
 
 
 class _Waiting:

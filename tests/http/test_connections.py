@@ -10,16 +10,19 @@ import json
 import socket
 import ssl
 import statistics
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from gateway.server.greenlets import _Visit
 from tests.access.certificates import Authority
 from tests.http.served import Server
 from tests.service import RunningGateway
@@ -298,6 +301,40 @@ def test_who_sends_a_large_body_in_vain_gets_the_answer_and_is_told_of_the_end(
     assert (status, problem["code"]) == (401, "unauthenticated")
     assert b"\r\nConnection: close\r\n" in head
     assert b"X-Content-Type-Options: nosniff" in head
+
+
+def test_who_sends_on_behind_a_full_window_is_reset_and_has_its_answer() -> None:
+    """Its kernel might ask for room two minutes later, and only then hear that nobody is there."""
+    worker: Any = SimpleNamespace(alive=True, idle={}, is_surplus=lambda _: False)
+    worker.turnstile = SimpleNamespace(go_through=lambda: None)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        client.connect(listener.getsockname())
+        client.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                client.send(b"x" * 65_536)
+        client.settimeout(PATIENCE_S)
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.sendall(b"the answer")
+            accepted.shutdown(socket.SHUT_RD)  # a reader of the body has been told to stop
+            _Visit(worker, accepted).discard()
+            at_close = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
+        assert struct.unpack("ii", at_close) == (1, 0)
+        assert client.recv(100) == b"the answer"
+        with pytest.raises(ConnectionError):
+            client.sendall(b"x" * 10_000_000)
+
+
+def test_who_has_closed_is_not() -> None:
+    worker: Any = SimpleNamespace(alive=True, idle={}, is_surplus=lambda _: False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname()):
+            accepted, _ = listener.accept()
+        with accepted:
+            _Visit(worker, accepted).discard()
+            at_close = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)
+        assert struct.unpack("ii", at_close)[0] == 0
 
 
 def test_who_sends_a_small_body_in_vain_keeps_the_connection(
