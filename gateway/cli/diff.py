@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from difflib import unified_diff
+from itertools import chain
+from typing import Any, Final, cast
 
 import click
 import msgspec
 
+import patching
 from gateway.cli.apply import entries_of
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.importing import ImportEntry
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
-from gateway.cli.output import operations, printable, readable
+from gateway.cli.output import printable, safe_json
 from patching import ABSENT, NO_LISTS, Document, apply
 from patching.client import Catalog, NotFound
 from patching.client import Document as Read
 from patching.client.results import Difference
+from patching.values import Absent
+
+# Matching lines takes time that grows faster than their number.
+_LINES_MAX: Final = 20_000
+_COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +125,14 @@ def _patch(of: Subject, old: Side, new: Side) -> Any:
         with suppress(NotFound):
             declared = of.session.gateway.catalog(of.catalog).settings.lists()
             lists = declared.lists_of(of.key)
-    changes = operations(old.value, new.value, lists)
+    changes = patching.diff(old.value, new.value, compact=False, lists=lists)
     return {"patch": changes, "array_primary_keys": {}} if lists and changes else changes
 
 
 def _tell(session: Session, what: str, old: Side, new: Side) -> None:
     names = (f"{what} ({old.name})", f"{what} ({new.name})")
     color = session.output.pretty and sys.stdout.isatty()
-    session.output.text(readable(old.value, new.value, names, color=color))
+    session.output.text(_readable(old.value, new.value, names, color=color))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,7 @@ class Drift:
         entries = {each.key: each for each in entries_of(self.path, self.prefix)}
         count = 0
         for key, old, new in self._sides(entries):
-            changes = operations(old.value, new.value)
+            changes = patching.diff(old.value, new.value, compact=False)
             if not changes:
                 continue
             count += 1
@@ -289,3 +297,31 @@ def _several(of: Catalog, keys: list[str]) -> Mapping[str, Read | None]:
 def _documents(of: Catalog, prefix: str) -> Iterator[Read]:
     with suppress(NotFound):
         yield from of.documents(prefix=prefix)
+
+
+def _readable(
+    before: Document, after: Document, names: tuple[str, str], *, color: bool
+) -> Iterator[str]:
+    """Nothing where both are equal; ``names`` are those of the two sides."""
+    changes = patching.diff(before, after, compact=False)
+    if not changes:
+        return
+    old, new = _lines(before), _lines(after)
+    if len(old) + len(new) > _LINES_MAX:
+        lines: Iterable[str] = chain(
+            (f"--- {names[0]}", f"+++ {names[1]}"),
+            (msgspec.json.encode(each).decode() for each in changes),
+        )
+    else:
+        lines = unified_diff(old, new, *names, lineterm="")
+    for line in lines:
+        chosen = _COLORS.get(line[:1]) if color else None
+        shown = safe_json(line)
+        yield click.style(shown, fg=chosen) if chosen else shown
+
+
+def _lines(value: Document) -> list[str]:
+    if isinstance(value, Absent):
+        return []
+    text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2)
+    return text.decode().split("\n")

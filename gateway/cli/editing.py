@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, cast
 import click
 import msgspec
 
+import patching
 from gateway.cli.command import ClientCommand, Missing, Session
 from gateway.cli.names import CATALOG, JSON, KEY
-from gateway.cli.output import error_line, operations
+from gateway.cli.output import error_line
 from gateway.cli.writing import answer, terms, write_options, writing
 from patching import ABSENT, NO_LISTS, Document, Json, Lists, three_way
 from patching.client import NotFound, PreconditionFailed, RequestError, Written
@@ -110,7 +111,7 @@ class _Editing:
 
     def _sent(self, base: Read | None, value: Json) -> Written | _Both | None:
         """None: there is nothing to change."""
-        while base is None or operations(base.value, value, self._lists):
+        while base is None or patching.diff(base.value, value, compact=False, lists=self._lists):
             try:
                 return self._send(base, value)
             except PreconditionFailed:
@@ -139,7 +140,7 @@ class _Editing:
             by_key: dict[str, Any] = {"array_primary_keys": {}} if self._lists else {}
             return self._part.patch(
                 self._key,
-                operations(base.value, value, self._lists),
+                patching.diff(base.value, value, compact=False, lists=self._lists),
                 if_match=base,
                 rebase=True,
                 **by_key,

@@ -1,5 +1,5 @@
 """The output of commands: data, and nothing else, to standard output; messages to stderr; their
-progress to terminals only; differences of sorted JSON in the form of `diff -u`."""
+progress to terminals only."""
 
 from __future__ import annotations
 
@@ -12,25 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from difflib import unified_diff
-from itertools import chain
 from typing import Any, Final
 
 import click
 import msgspec
 
-from patching import NO_LISTS, Document, Json, Lists, diff
 from patching.status_line import StatusLine
-from patching.values import Absent
 
 _INDENT: Final = 2
 # Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
 _ACTED_ON: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Advance = Callable[[int], None]
-# Matching lines takes time that grows faster than their number.
-_LINES_MAX: Final = 20_000
 _SHOWN_EVERY_S: Final = 0.1
-_COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class ReaderGone(Exception):
@@ -181,37 +174,3 @@ def progress(output: Output, what: str, total: int | None) -> Iterator[Progress]
     finally:
         shown.show()
         line.leave()
-
-
-def operations(before: Document, after: Document, lists: Lists = NO_LISTS) -> list[dict[str, Json]]:
-    """The patch that makes ``after`` of ``before``, fit to be sent; [] where they are equal. Where
-    there are ``lists``, an extended one that names their items by key."""
-    return diff(before, after, compact=False, lists=lists)
-
-
-def readable(
-    before: Document, after: Document, names: tuple[str, str], *, color: bool
-) -> Iterator[str]:
-    """Nothing where both are equal; ``names`` are those of the two sides."""
-    changes = operations(before, after)
-    if not changes:
-        return
-    old, new = _lines(before), _lines(after)
-    if len(old) + len(new) > _LINES_MAX:
-        lines: Iterable[str] = chain(
-            (f"--- {names[0]}", f"+++ {names[1]}"),
-            (msgspec.json.encode(each).decode() for each in changes),
-        )
-    else:
-        lines = unified_diff(old, new, *names, lineterm="")
-    for line in lines:
-        chosen = _COLORS.get(line[:1]) if color else None
-        shown = safe_json(line)
-        yield click.style(shown, fg=chosen) if chosen else shown
-
-
-def _lines(value: Document) -> list[str]:
-    if isinstance(value, Absent):
-        return []
-    text = msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2)
-    return text.decode().split("\n")
