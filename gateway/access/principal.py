@@ -72,6 +72,8 @@ def matches(pattern: str, name: str) -> bool:
     Each piece between two stars is searched from the end of the piece before it: the first place is
     as good as any later one.
     """
+    if pattern == "*":
+        return True
     if "*" not in pattern:
         return name == pattern
     while "**" in pattern:

@@ -58,6 +58,8 @@ class Stage(Enum):
     ANSWERED = "answered"
     LEFT = "left"  # its commit must not be sent
 
+    __hash__ = object.__hash__  # Enum's is written in Python, and asked for eight times a request
+
 
 # docs/commit-loop.md draws them.
 TRANSITIONS: Final[Mapping[Stage, Mapping[Stage, str]]] = {

@@ -90,10 +90,14 @@ class PrometheusMeters(Meters):
 
     def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
         if len(ended) == 1:  # as a rule, but for bulk
-            self._writes[ended[0].outcome,].inc()
-        else:
-            for outcome, count in Counts(each.outcome for each in ended).items():
-                self._writes[outcome,].inc(count)
+            (each,) = ended
+            self._writes[each.outcome,].inc()
+            if each.taken is not None:
+                self._attempts.observe(each.attempts)
+                self._queue_wait.observe(each.taken - each.queued)
+            return
+        for outcome, count in Counts(each.outcome for each in ended).items():
+            self._writes[outcome,].inc(count)
         taken = [(each, each.taken) for each in ended if each.taken is not None]
         self._attempts.observe_all([each.attempts for each, _ in taken])
         self._queue_wait.observe_all([at - each.queued for each, at in taken])

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import Metric
@@ -20,16 +22,38 @@ _TRIES = 5
 
 
 class Distribution(Histogram):
-    """A histogram that takes many values in the time of a few."""
+    """A histogram that looks for the bucket of a value in few steps, and takes many values in the
+    time of a few."""
+
+    def observe(
+        self,
+        amount: float,
+        exemplar: dict[str, str] | None = None,  # noqa: ARG002 - nobody gives one
+    ) -> None:
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        if len(amounts) == 1:
-            self.observe(amounts[0])
-        elif amounts:
+        if amounts:
             self._sum.inc(sum(amounts))
             places = Counts(bisect_left(self._upper_bounds, amount) for amount in amounts)
             for place, count in places.items():
                 self._buckets[place].inc(count)
+
+
+def _value_class(place: WorkerPlace) -> type:
+    """prometheus-client's class of values in shared files, which doesn't look with each addition
+    whether the process was forked: a worker never is, once it has these."""
+    shared: type[Any] = values.MultiProcessValue(lambda: place.number)  # type: ignore[no-untyped-call]
+    lock = Lock()
+
+    class Value(shared):  # type: ignore[misc]
+        def inc(self, amount: float) -> None:
+            with lock:
+                self._value += amount
+                self._file.write_value(self._key, self._value, 0.0)
+
+    return Value
 
 
 class Registry:
@@ -40,7 +64,7 @@ class Registry:
         if place is not None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
             # By place, not by process id: see ``shared``.
-            values.ValueClass = values.MultiProcessValue(lambda: place.number)  # type: ignore[no-untyped-call]
+            values.ValueClass = _value_class(place)
         self._own = CollectorRegistry()
         self.counters: Mapping[str, Counter] = {
             each.name: Counter(each.name, each.help, each.labels, registry=self._own)

@@ -176,6 +176,9 @@ class _CheckedBody:
         self._deadline: float | None = None
 
     def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size == self._missing and self._body.has_come():
+            self._missing = 0
+            return bytes(self._body.reader.read(size))
         if self._deadline is None:
             self._deadline = self._under_way.deadline()
         data = self._take(self._read_counted, size, self._deadline)

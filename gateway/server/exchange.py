@@ -151,7 +151,8 @@ class Exchange:
         environ["wsgi.input"] = body if isinstance(body, RequestBody) else io.BytesIO()
         environ["REQUEST_METHOD"] = request.method
         environ["RAW_URI"] = request.uri
-        environ["PATH_INFO"] = util.unquote_to_wsgi_str(request.path)
+        path = request.path
+        environ["PATH_INFO"] = util.unquote_to_wsgi_str(path) if "%" in path else path
         environ["QUERY_STRING"] = request.query
         major, minor = request.version
         environ["SERVER_PROTOCOL"] = f"HTTP/{major}.{minor}"

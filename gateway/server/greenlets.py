@@ -180,8 +180,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             raise StopIteration from error
         finally:
             self._under_way -= 1
-            if not self._is_full():
-                self._waiting_room.let_one_in()
+            self._waiting_room.let_one_in_unless(self._is_full)
         if exchange.is_last:
             raise StopIteration
 

@@ -80,8 +80,8 @@ class Parser(RequestParser):
     ) -> bool:
         """False where too much of the last request's body is left, and the connection ends."""
         body = None if self.mesg is None else self.mesg.body
-        if not isinstance(body, RequestBody):
-            return True  # there is none
+        if not isinstance(body, RequestBody) or body.is_read():
+            return True
         if body.has_much_left():
             return False
         drained: bool = super().finish_body(deadline, max_bytes or DRAIN_BYTES_MAX)  # type: ignore[assignment]
@@ -92,7 +92,13 @@ class Parser(RequestParser):
         return isinstance(body, RequestBody) and body.has_much_left()
 
 
-@lru_cache(maxsize=1024)
+# The first lines of requests that were parsed, and what a request knows from its own.
+_lines: Final[dict[bytes, dict[str, Any]]] = {}
+_LINES_MAX: Final = 1024
+_OF_LINE: Final = ("method", "uri", "path", "query", "fragment", "version")
+
+
+@lru_cache(maxsize=_LINES_MAX)
 def _field(line: bytes) -> tuple[str, str] | None:
     """The name, in upper case, and the value of a header that means the same wherever it stands;
     None for any other line, which gunicorn may refuse."""
@@ -119,6 +125,18 @@ class HeadRequest(Request):
         super().read_into(unreader, buf)
         if len(buf) > HEAD_BYTES_MAX:
             raise LimitRequestHeaders(f"the head takes more than {HEAD_BYTES_MAX} bytes")
+
+    def parse_request_line(self, line_bytes: bytes) -> None:
+        """As gunicorn's; a line that comes again and again is parsed once."""
+        known = _lines.get(line_bytes)
+        if known is None:
+            super().parse_request_line(line_bytes)
+            known = {name: getattr(self, name) for name in _OF_LINE}
+            if len(line_bytes) <= _LINE_BYTES_MAX:
+                if len(_lines) >= _LINES_MAX:
+                    _lines.clear()
+                _lines[line_bytes] = known
+        vars(self).update(known)
 
     def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
         """As gunicorn's; lines that come again and again are parsed once."""
@@ -148,6 +166,18 @@ Parser.mesg_class = HeadRequest
 
 class RequestBody(Body):
     """The body of a request that has one."""
+
+    def has_come(self) -> bool:
+        """Whether all of a body of known length was received along with the head."""
+        reader = self.reader
+        if not isinstance(reader, LengthReader) or self.buf.tell():
+            return False
+        return bool(reader.unreader.buf.tell() >= reader.length)
+
+    def is_read(self) -> bool:
+        """Whether a body of known length was read to its end."""
+        reader = self.reader
+        return isinstance(reader, LengthReader) and not (reader.length or self.buf.tell())
 
     def has_much_left(self) -> bool:
         """Whether reading the rest costs more than a new connection."""

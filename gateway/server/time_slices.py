@@ -154,7 +154,8 @@ _UNINTERRUPTED: Final = tuple(
     f"{os.sep}{each}{os.sep}"
     for each in ("gevent", "pymongo", "bson", "logging", "structlog", "prometheus_client")
 ) + tuple(
-    f"{os.sep}gateway{os.sep}{each}" for each in ("commit", "feed", "state", "store", "cpu.py")
+    f"{os.sep}gateway{os.sep}{each}"
+    for each in ("commit", "feed", "metrics", "state", "store", "cpu.py")
 )
 # Where a greenlet begins that serves a request.
 _SERVING: Final = tuple(

@@ -83,7 +83,8 @@ class _Lane:
     def enter(self) -> Waiter[None] | None:
         """The event to wait for; None where the request passes at once."""
         is_late = self._is_bounded_by_time and cpu.slices.is_over
-        if self._passed < self._at_a_time() and not self._waiting and not is_late:
+        passes = self._passed < _AT_A_TIME_IF_FULL or self._passed < self._at_a_time()
+        if passes and not self._waiting and not is_late:
             self._passed += 1
             return None
         waiter: Waiter[None] = Waiter()
@@ -122,8 +123,8 @@ class WaitingRoom:
         finally:
             self._waiting.pop(let_in, None)
 
-    def let_one_in(self) -> None:
-        if self._waiting:
+    def let_one_in_unless(self, is_full: Callable[[], bool]) -> None:
+        if self._waiting and not is_full():
             let_in, _ = self._waiting.popitem()
             let_in.set()
 

@@ -54,7 +54,7 @@ class InFlight:
     def enter(self, holder: str | None, size: int) -> None:
         """Count one more request, of ``size`` bytes. Raises Full."""
         with self._lock:
-            self._refuse_if_full(size)
+            self.refuse_if_full(size)
             if holder is not None:
                 self._refuse_beyond_share(holder, size)
             self._take(holder, size)
@@ -85,8 +85,14 @@ class InFlight:
 
     def refuse_if_full(self, size: int) -> None:
         """Raise Full unless there is room for one more of ``size`` bytes; reserves none."""
-        with self._lock:
-            self._refuse_if_full(size)
+        count, held = self._count, self._bytes
+        if count.held >= count.maximum:
+            detail = f"{count.held} {self._what} are under way, the most that are allowed"
+            raise Full(detail, self._setting)
+        # A request alone may have any size: other limits bound it.
+        if held is not None and count.held and held.held + size > held.maximum:
+            detail = f"{held.held} bytes of {self._what} are under way, the most that are allowed"
+            raise Full(detail, self._setting.replace("_max", "_bytes_max"))
 
     def _take(self, holder: str | None, size: int) -> None:
         self._count.take(holder)
@@ -97,16 +103,6 @@ class InFlight:
         self._count.give_back(holder)
         if self._bytes is not None:
             self._bytes.give_back(holder, size)
-
-    def _refuse_if_full(self, size: int) -> None:
-        count, held = self._count, self._bytes
-        if count.held >= count.maximum:
-            detail = f"{count.held} {self._what} are under way, the most that are allowed"
-            raise Full(detail, self._setting)
-        # A request alone may have any size: other limits bound it.
-        if held is not None and count.held and held.held + size > held.maximum:
-            detail = f"{held.held} bytes of {self._what} are under way, the most that are allowed"
-            raise Full(detail, self._setting.replace("_max", "_bytes_max"))
 
     def _refuse_beyond_share(self, holder: str, size: int) -> None:
         if not self._count.has_room_for(holder):

@@ -71,7 +71,9 @@ def read_body(environ: Environ, limits: RequestLimits) -> bytes:
     length = declared_bytes(environ)
     if length is not None and length > maximum:
         _refuse_large(maximum, length)
-    raw = _read(get_input_stream(environ), maximum + 1 if length is None else length)
+    is_whole = length is not None and environ.get("wsgi.input_terminated")
+    stream = environ["wsgi.input"] if is_whole else get_input_stream(environ)
+    raw = _read(stream, maximum + 1 if length is None else length)
     if len(raw) > maximum:
         _refuse_large(maximum, len(raw))
     return raw
