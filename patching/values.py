@@ -5,10 +5,8 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import compress, islice
-from operator import is_, is_not
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -203,22 +201,15 @@ def equal(a: Document, b: Document) -> bool:
     while pending:
         left, right = pending.pop()
         if isinstance(left, dict):
-            pairs: Iterable[tuple[Any, Any]]
-            if all(map(is_, left, right)):  # in one order, as a patch leaves them
-                pairs = _different(left.values(), right.values())
-            else:
-                pairs = ((child, right.get(name, ABSENT)) for name, child in left.items())
+            for name, child in left.items():
+                other = right.get(name, ABSENT)
+                if child is not other and not _alike(child, other, pending):
+                    return False
         else:
-            pairs = _different(left, right)
-        for child, other in pairs:
-            if child is not other and not _alike(child, other, pending):
-                return False
+            for child, other in zip(left, right, strict=True):
+                if child is not other and not _alike(child, other, pending):
+                    return False
     return True
-
-
-def _different(left: Collection[Any], right: Collection[Any]) -> Iterable[tuple[Any, Any]]:
-    """The pairs that aren't one object, found without a step of Python for each of the others."""
-    return compress(zip(left, right, strict=True), map(is_not, left, right))
 
 
 def _alike(a: Document, b: Document, pending: list[tuple[Any, Any]]) -> bool:
