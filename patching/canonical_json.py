@@ -34,6 +34,9 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 # of something else, the text is searched in vain. msgspec writes NaN and infinities as null.
 _FLOAT: Final = b"\xcb"
 _NOT_FINITE: Final = (b"\xcb\x7f", b"\xcb\xff")  # and numbers above 1e300
+# Any float but those from 2**-15 to 2**49, none of which msgspec writes with an exponent: the first
+# byte has the sign and most of the double's exponent. To search the text takes ten times as long.
+_may_have_exponent: Final = re.compile(rb"\xcb[^\x3f-\x42\xbf-\xc2]", re.DOTALL).search
 # In a text such a piece is rare: there a quote follows.
 _whole: Final = re.compile(rb"\.0(?=[,\]}]|\Z)")
 _has_exponent: Final = re.compile(rb"e[+-]?[0-9]+(?:[,\]}]|\Z)").search
@@ -75,7 +78,9 @@ def _as_encoded(value: Json) -> bytes | None:
         return text
     if any(nan in packed for nan in _NOT_FINITE):
         return None
-    return _with_whole_numbers(text) if _whole.search(text) or _has_exponent(text) else text
+    if _whole.search(text) or (_may_have_exponent(packed) and _has_exponent(text)):
+        return _with_whole_numbers(text)
+    return text
 
 
 def _with_whole_numbers(text: bytes) -> bytes | None:

@@ -13,7 +13,7 @@ was put back to an earlier state; then nothing that was remembered of the catalo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -84,10 +84,14 @@ class HeadReader:
                     standings[catalog] = standing
         while moved:
             before_all = self._cache.places(moved)
-            heads = (read or self._store.tails)(moved)
-            for catalog in list(moved):
-                head = heads.get(catalog) or Head(catalog, tail=(), verdicts=())
-                standing = self._catch_up(head, before_all.get(catalog))
+            found = (read or self._store.tails)(moved)
+            heads = {c: found.get(c) or Head(c, tail=(), verdicts=()) for c in moved}
+            for catalog, before in before_all.items():
+                if not before.is_of(heads[catalog].place):
+                    self._cache.went_back(catalog, before, str(heads[catalog].place))
+            between = self._between(heads)
+            for catalog, head in heads.items():
+                standing = self._catch_up(head, between.get(catalog))
                 if standing is not None:
                     standings[catalog] = standing
                     moved.discard(catalog)
@@ -109,33 +113,48 @@ class HeadReader:
         tails = self._cache.tails_at(head)
         return None if tails is None else _standing(head, *tails)
 
-    def _catch_up(self, head: Head, before: HeadPosition | None) -> Standing | None:
+    def _between(self, heads: Mapping[str, Head]) -> dict[str, Sequence[CommitRecord]]:
+        """By catalog, the commits that the cache lacks up to where its tail begins; none where some
+        are gone. Those of which it lacks too many, or that were compacted, are forgotten."""
+        spans: dict[str, tuple[int, int]] = {}
+        for catalog, head in heads.items():
+            known = self._cache.revision(catalog)
+            if known is None or known >= head.written:
+                continue
+            if head.written - known > self._catch_up_max or known < head.floor:
+                self._cache.forget(catalog)
+            else:
+                spans[catalog] = known, head.written
+        if not spans:
+            return {}
+        between = self._store.commits(spans)
+        # The floor is looked at last: what was read above it had no gap.
+        bare = self._store.heads(spans)
+        return {
+            catalog: between.get(catalog, ())
+            if catalog in bare and known >= bare[catalog].floor
+            else ()
+            for catalog, (known, _) in spans.items()
+        }
+
+    def _catch_up(
+        self, head: Head, between: Sequence[CommitRecord] | None = None
+    ) -> Standing | None:
         """The standing at ``head``, read with its tail; None where it must be read again.
 
-        ``before``: where the cache was before the head was read.
+        ``between``: the commits before the tail that the cache lacks, if it does.
         """
         assert head.tail is not None
         catalog, tail = head.catalog, head.tail
-        if before is not None and not before.is_of(head.place):
-            self._cache.went_back(catalog, before, str(head.place))
-        known = self._cache.revision(catalog)
-        if known == head.revision:
+        if self._cache.revision(catalog) == head.revision:
             self._moving.discard(catalog)
-        if known is not None and known < head.written:
-            if head.written - known > self._catch_up_max or known < head.floor:
-                self._cache.forget(catalog)  # too much to catch up with
-            else:
-                between = self._store.commits({catalog: (known, head.written)}).get(catalog, ())
-                # The floor is looked at last: what was read above it had no gap.
-                bare = self._store.heads([catalog]).get(catalog)
-                if bare is None or known < bare.floor:
-                    self._cache.forget(catalog)
-                    return None
-                self._cache.advance(catalog, between)
-                if not between or between[-1].revision < head.written:
-                    if not between:
-                        self._cache.forget(catalog)
-                    return None
+        if between is not None:
+            if not between:
+                self._cache.forget(catalog)
+                return None
+            self._cache.advance(catalog, between)
+            if between[-1].revision < head.written:
+                return None
         self._cache.advance(catalog, tail)
         self._cache.begin(head)
         self._cache.wrote(catalog, max(head.written, head.floor))

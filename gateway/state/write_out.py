@@ -381,6 +381,10 @@ class WriteOut:
             now = self._runtime.monotonic()
             for catalog, (revision, judged) in through.items():
                 held = self._outstanding[catalog]
+                if held.tail.reached == (revision, judged):  # as a rule: nothing has come meanwhile
+                    took += [now - moved for _, moved in held.moved]
+                    del self._outstanding[catalog]
+                    continue
                 held.tail.drop(revision)
                 held.tail.drop_verdicts(judged)
                 held.failures = 0
