@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from patching.client import NotFound, RequestError, Retry
 from patching.client.transport import Transport, segment
+from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
 
 # How earlier versions of this library made keys, which told nobody.
@@ -60,31 +61,58 @@ _begun: dict[tuple[Any, ...], Begun] = {}
 
 class FenceKeeper:
     """The fences of one version in the catalogs that a task writes; ``finished`` says in which of
-    these it was finished before."""
+    these it was finished before.
+
+    A catalog's first lines begin it themselves (``begin``), so that a task needs no request for
+    that; the answers tell the fence for the lines that follow. Where the gateway refuses that, or
+    doesn't know of it, a step of its own tells why.
+    """
 
     def __init__(self, transport: Transport, options: Options, version: Version) -> None:
         self._transport = transport
         self._options = options
         self._version = version
+        about = (options.url, options.token, options.token_file, options.certificate_file)
+        self._about = (*about, options.txn_principals, options.idempotency, version)
+        self._refused: set[str] = set()
+        self._begin = encode({"begin": _begin_of(options, version, self.keys)})[1:-1]
         self.finished: dict[str, bool] = {}
 
-    def begun(self, catalog: str) -> Begun:
-        """The version is begun with the first line. Raises VersionRefused."""
-        options = self._options
-        about = (options.url, options.token, options.token_file, options.certificate_file)
-        what = (options.txn_principals, options.idempotency, catalog, self._version)
-        begun = _begun.get((*about, *what))
-        if begun is None:
-            begun = self._begin(catalog)
-            if len(_begun) >= _BEGUN_MAX:
-                _begun.clear()
-            _begun[(*about, *what)] = begun
-        self.finished[catalog] = begun.finished
+    @property
+    def keys(self) -> str:
+        """How keys are made, unless the version was begun otherwise."""
+        return self._options.keyed(shared=not self._version.open)
+
+    def begun(self, catalog: str) -> Begun | None:
+        """None where the next line is to begin it. Raises VersionRefused."""
+        begun = _begun.get((*self._about, catalog))
+        if begun is None and catalog in self._refused:
+            begun = self._keep(catalog, self._step(catalog))
+        self.finished[catalog] = begun is not None and begun.finished
         return begun
 
-    def _begin(self, catalog: str) -> Begun:
-        version, options = self._version, self._options
-        wanted = options.keyed(shared=not version.open)
+    @property
+    def begin(self) -> bytes:
+        """The member of a line, in JSON."""
+        return self._begin
+
+    def note_fence(self, catalog: str, fence: str) -> None:
+        """It was begun by a line."""
+        if (*self._about, catalog) not in _begun:
+            self._keep(catalog, Begun(fence, self.keys, False))
+
+    def note_refusal(self, catalog: str) -> None:
+        """It wasn't: it is to be begun by itself."""
+        self._refused.add(catalog)
+
+    def _keep(self, catalog: str, begun: Begun) -> Begun:
+        if len(_begun) >= _BEGUN_MAX:
+            _begun.clear()
+        _begun[(*self._about, catalog)] = begun
+        return begun
+
+    def _step(self, catalog: str) -> Begun:
+        version, options, wanted = self._version, self._options, self.keys
         record = step(self._transport, options, catalog, version, keys=wanted)
         last = record["finished"]
         finished = last is not None and last >= version.number
@@ -171,13 +199,7 @@ def step(
 ) -> Mapping[str, Any]:
     """The application's record afterwards. Repeated, it changes nothing. Raises VersionRefused."""
     path = f"/v1/catalogs/{segment(catalog)}/applications/{segment(version.application)}"
-    asked: dict[str, Any] = {"version": version.number, "finished": finished}
-    if version.open:
-        asked["open"] = True
-    elif options.txn_principals is not None:
-        asked["principals"] = options.txn_principals
-    more = {"run": version.run, "keys": keys}
-    asked |= {name: value for name, value in more.items() if value is not None}
+    asked = {"finished": finished, **_terms(options, version, keys)}
     retry: Retry = options.retry
     tries = retry.tries(options.retry_timeout if timeout_s is None else timeout_s)
     try:
@@ -188,3 +210,18 @@ def step(
         raise VersionRefused(f"{version} could not be {what} in {catalog!r}: {why}") from error
     record: Mapping[str, Any] = answer.json()
     return record
+
+
+def _begin_of(options: Options, version: Version, keys: str) -> Mapping[str, Any]:
+    return {"application": version.application, **_terms(options, version, keys)}
+
+
+def _terms(options: Options, version: Version, keys: str | None) -> Mapping[str, Any]:
+    """What a step of the version says of it."""
+    asked: dict[str, Any] = {"version": version.number}
+    if version.open:
+        asked["open"] = True
+    elif options.txn_principals is not None:
+        asked["principals"] = options.txn_principals
+    more = {"run": version.run, "keys": keys}
+    return asked | {name: value for name, value in more.items() if value is not None}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -17,10 +18,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from patching.spark.columns import Columns
-from patching.spark.idempotency import require_apart
+from patching.spark.idempotency import are_apart_for_certain, require_apart
 from patching.spark.job_version import Version, finish, give_up, is_there
 from patching.spark.options import OptionRefused, Options
 from patching.spark.outcomes import (
+    OutcomeCounts,
     Reports,
     TaskWritten,
     finished,
@@ -78,6 +80,8 @@ class MetadataWriter(DataSourceArrowWriter):
         if before:
             what += f" (in {', '.join(before)} it was before, and nothing was sent)"
         report(what, counts)
+        if not self._version.open:
+            _warn_unless_apart(what, messages, counts)
         self._reports.write(self._origin, counts, done=True, finished_before=before)
 
     def _finish(self, messages: list[WriterCommitMessage | None]) -> list[str]:
@@ -148,7 +152,9 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         require_apart(samples(messages))
         for origin in {each.origin for each in messages if isinstance(each, TaskWritten)}:
             settle_letters(self._options.dead_letter_path, origin, counts)
-        report(f"micro-batch {batchId} is done", counts)
+        what = f"micro-batch {batchId} is done"
+        report(what, counts)
+        _warn_unless_apart(what, messages, counts)
         self._reports.write_batch(batchId, counts, done=True)
 
     def abort(
@@ -163,6 +169,14 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             counts,
         )
         self._reports.write_batch(batchId, counts, done=False)
+
+
+def _warn_unless_apart(
+    what: str, messages: list[WriterCommitMessage | None], counts: OutcomeCounts
+) -> None:
+    if not are_apart_for_certain(samples(messages), counts.replayed):
+        unsure = "a sample of its rows shows no equal ones in two partitions, which would be one"
+        print(f"metadata: {what}: {unsure}", file=sys.stderr, flush=True)
 
 
 def _named_version(options: Options) -> Version | None:

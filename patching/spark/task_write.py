@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ _SLICE_BYTES: Final = 1024 * 1024
 # The gateway's codes for a key that was sent with another request, and for a version that is over.
 _ANOTHER_ROW: Final = "idempotency_key_reused"
 _VERSION_OVER: Final = "application_conflict"
+# Where problems of a begin point to.
+_BEGIN: Final = "/begin"
 
 _ANOTHER: Final = (
     "it isn't the row that an earlier attempt had in its place among the rows of its document, and "
@@ -108,14 +111,16 @@ class WriteFailed(Exception):
         self.counts = counts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Row:
     """``ordinal``: its place among those of the partition, from 0. ``bad``: a column whose value
-    Python has nothing for, and why; it is shown as text in ``values``."""
+    Python has nothing for, and why; it is shown as text in ``values``. ``made``: how its key was
+    made, and the key, where it may be sent a second time because its version wasn't begun."""
 
     ordinal: int
     values: Mapping[str, Any]
     bad: tuple[str, str] | None = None
+    made: tuple[str, str] | None = None
 
 
 def write_rows(
@@ -195,12 +200,19 @@ class _Writing:
         self._failed = Failed()
         # Why the task is to fail, as soon as all that was sent is answered.
         self._failure: str | None = None
+        # Rows whose lines didn't begin their version.
+        self._again: deque[_Row] = deque()
 
     def run(self, rows: Iterable[_Row], writer: BulkWriter) -> TaskWritten:
         try:
-            for answer in writer.write(self._lines(rows)):
-                self._note(answer)
+            rows = iter(rows)
+            more = True
+            while more:
+                for answer in writer.write(self._lines(rows)):
+                    self._note(answer)
+                more = bool(self._again) and self._failure is None
             if self._failure is not None:
+                self._failed.undecided += len(self._again)
                 raise WriteFailed(self._attempt, self._failure, self._failed, self._counts)
             path = self._letters.finish() if self._letters else None
             self._counts.dead_letters += [path] if path else []
@@ -213,12 +225,13 @@ class _Writing:
         partition, origin = self._attempt.partition, self._attempt.origin
         return TaskWritten(partition, self._counts, finished, sample, origin)
 
-    def _lines(self, rows: Iterable[_Row]) -> Iterator[BulkLine]:
+    def _lines(self, rows: Iterator[_Row]) -> Iterator[BulkLine]:
         """Until the rows are over or one of them fails the task."""
-        for row in rows:
-            if self._failure is not None:
+        while self._failure is None:
+            row = self._again.popleft() if self._again else next(rows, None)
+            if row is None:
                 return
-            self._failed.taken = row.ordinal + 1
+            self._failed.taken = max(self._failed.taken, row.ordinal + 1)
             try:
                 line = self._line(row)
             except RowRefused as error:
@@ -235,26 +248,33 @@ class _Writing:
     def _line(self, row: _Row) -> BulkLine | None:
         """None where the row's version was finished."""
         catalog, document = self._columns.subject(row.values)
-        keys, begun, key = self._options.keyed(shared=False), None, None
+        keys, begun = self._options.keyed(shared=False), None
         if self._fences is not None:
             begun = self._fences.begun(catalog)
-            if begun.finished:
+            if begun is not None and begun.finished:
                 return None
-            keys = begun.keys
-        if keys == "job":  # of a bad row, too, which keeps its place
+            keys = self._fences.keys if begun is None else begun.keys
+        key = row.made[1] if row.made is not None and row.made[0] == keys else None
+        if keys == "job" and key is None:  # of a bad row, too, which keeps its place
             key = self._keys.key(catalog, document)
         if row.bad is not None:
             raise RowRefused(*row.bad)
         asked = self._columns.ask(row.values)
-        if keys == "content":
+        if keys == "content" and key is None:
             key = self._keys.row_key(asked.identity)
+        text = asked.text
+        if self._fences is not None and begun is None:
+            row.made = None if key is None else (keys, key)
+            text = b"%b,%b}" % (text[:-1], self._fences.begin)
         key = asked.idempotency_key or key
-        text = asked.text if key is None else _with(asked.text, idempotency_key=key)
+        text = text if key is None else _with(text, idempotency_key=key)
         text = text if begun is None else _with(text, fence=begun.fence)
         return BulkLine(text, key is not None, row)
 
     def _note(self, answer: BulkAnswer) -> None:
         counts = self._counts
+        if self._fences is not None and self._is_of_the_begin(answer):
+            return
         counts.retried += answer.sends > 1
         counts.left_to_others += len((answer.content or {}).get("skipped", ()))
         if not answer.decided:
@@ -270,6 +290,23 @@ class _Writing:
             counts.replayed += answer.replayed
         else:
             counts.unchanged += 1
+
+    def _is_of_the_begin(self, answer: BulkAnswer) -> bool:
+        """Whether it says nothing of the row, which is tried again then. A fence is noted."""
+        assert self._fences is not None
+        fence = (answer.content or {}).get("fence")
+        problem = getattr(answer.error, "problem", {}) if answer.decided else {}
+        refused = str(problem.get("pointer", "")).startswith(_BEGIN)
+        if fence is None and not refused:
+            return False
+        row: _Row = answer.line.subject
+        catalog, _ = self._columns.subject(row.values)
+        if fence is not None:
+            self._fences.note_fence(catalog, fence)
+        else:
+            self._fences.note_refusal(catalog)
+            self._again.append(row)
+        return refused
 
     def _take_refusal(self, row: _Row, error: RequestError) -> None:
         """No ``onError`` is for a row that the gateway has as another one, or not any more: nothing

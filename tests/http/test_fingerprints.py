@@ -9,6 +9,7 @@ import pytest
 
 from gateway.access import ANONYMOUS
 from gateway.decide.application_steps import Fence
+from gateway.decide.request import Request
 from gateway.http import create_app
 from gateway.http.wire.headers import APPLY, EXTENDED_PATCH, Preferences
 from gateway.http.wire.problems import remembered
@@ -25,6 +26,7 @@ def asked(gateway: GatewayService, text: str) -> Idempotency:
     raw = text.encode()
     terms = LineTerms(ANONYMOUS, RequestLimits(), False, Preferences(None, None, False))
     request = line_request(gateway, BodyLine(0, len(raw), raw), terms)
+    assert isinstance(request, Request)
     assert request.idempotency is not None
     return request.idempotency
 

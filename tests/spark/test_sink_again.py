@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,26 @@ def test_a_late_row_of_a_job_that_failed_is_not_applied(
     (answer,) = asleep.late_answers()
     assert answer["problem"]["code"] == "application_conflict"
     assert written.routes.export().documents == {"k": "new"}
+
+
+@pytest.mark.parametrize("more", [{}, NAMED])
+def test_a_task_sends_nothing_but_its_rows(
+    spark: Any, written: Written, passing: Passing, more: dict[str, str]
+) -> None:
+    """Its first lines begin the job in each catalog that they name; its end is one request each."""
+    catalogs = [written.catalog, f"{written.catalog}-2"]
+    rows = spark.range(0, 60, 1, 6).selectExpr(
+        "concat('k', id) AS key",
+        "'1' AS document",
+        f"if(id % 3 = 0, '{catalogs[1]}', null) AS catalog",
+    )
+    append(rows, Written(passing.url, written.catalog, written.transport), **more)
+    asked = Counter(each.split("/applications")[0] for each in passing.asked)
+    assert asked == {
+        "POST /v1/bulk": 6,
+        **{f"PUT /v1/catalogs/{catalog}": 1 for catalog in catalogs},
+    }
+    assert len(written.routes.export().documents) == 40
 
 
 @pytest.mark.parametrize("more", [{}, NAMED])

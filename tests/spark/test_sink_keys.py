@@ -14,7 +14,12 @@ import numpy as np
 from pyspark.sql.types import StringType, StructField, StructType
 
 from patching.spark.columns import Columns
-from patching.spark.idempotency import PartitionsOverlap, require_apart, row_keys
+from patching.spark.idempotency import (
+    PartitionsOverlap,
+    are_apart_for_certain,
+    require_apart,
+    row_keys,
+)
 from patching.spark.options import WRITE, Options
 from patching.spark.task_write import Attempt, Version
 
@@ -94,6 +99,28 @@ def test_counts_that_dont_fit_in_memory_go_on(held_max: int) -> None:
     luck = random.Random(2)
     documents = [str(luck.randrange(40)) for _ in range(500)]
     assert keys(documents, held_max=held_max) == keys(documents, held_max=10_000)
+
+
+def test_a_partition_of_any_size_takes_bounded_memory_and_sends_a_bounded_sample() -> None:
+    """What doesn't fit is in a file."""
+    peaks = []
+    for count in (20_000, 80_000):
+        tracemalloc.start()
+        with row_keys("spark-7", held_max=2_000) as made:
+            for number in range(count):
+                made.row_key(b"%d" % number)
+            assert len(made.sample) == 8 * 4_096
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0] < 3_000_000
+
+
+def test_rows_are_apart_for_certain_where_none_was_sent_before_or_all_are_in_samples() -> None:
+    """One of two equal rows in two partitions is answered as sent before, whoever comes first."""
+    small, full = {0: _sample_of(1)[:80], 1: _sample_of(2)[:8]}, {0: _sample_of(1), 1: b""}
+    assert are_apart_for_certain(full, replayed=0)
+    assert are_apart_for_certain(small, replayed=1)
+    assert not are_apart_for_certain(full, replayed=1)
 
 
 def sample(documents: Sequence[str], held_max: int = 10_000) -> bytes:

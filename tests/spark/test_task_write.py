@@ -195,6 +195,30 @@ def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return begin
 
 
+def test_a_gateway_that_knows_no_begin_of_lines_is_asked_by_itself(
+    inside: Callable[..., None],
+) -> None:
+    """The rows are sent again, with the keys that they had."""
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    client = create_app(gateway).test_client()
+    kind, sent = "application/x-ndjson", []
+
+    def earlier(body: bytes) -> bytes:
+        sent.append(body.count(b'"begin":'))
+        unknown = body.replace(b'"begin":', b'"begins":')
+        return client.post("/v1/bulk", data=unknown, content_type=kind).get_data()
+
+    inside(earlier, client)
+    client.put("/v1/catalogs/c/documents/k", json={"log": []})
+    rows = [("k", item) for item in "abab"] * 10
+    for number, run in enumerate(("1a", "2b", "2b")):
+        attempt = Attempt("job", 0, number, number, Version("nightly", 7, run))
+        written = run_at("http://earlier", "c", batches(rows), attempt)
+        assert (written.counts.applied, written.counts.skipped) == (40, 0)
+    assert client.get("/v1/catalogs/c/documents/k").get_json() == {"log": [*"abab"] * 10}
+    assert sent == [20, 0, 0, 20, 0, 0, 0, 0], "a start of the job begins by a line once"
+
+
 def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
     inside: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
-from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.decide.application_steps import ApplicationStep
 from gateway.decide.applications import Application, applications, fence_of
-from gateway.decide.strict import SWITCH, Exact, strict, whole
 from gateway.http.context import Decided, this_request
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
@@ -17,32 +14,9 @@ from gateway.http.wire.headers import application_name
 from gateway.http.wire.members import refuse_member
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import Result, result_of
+from gateway.http.write.begins import APPLICATION_REQUEST, record_after, step_of, step_request
 from gateway.model import APPLICATIONS_KEY
 from patching.values import rfc3339
-
-_PRINCIPALS_MAX: Final = 20
-# A version is in a fence, which is read in at most so many digits.
-_VERSION_MAX: Final = 10**18 - 1
-_RECORD_BYTES: Final = 1_000  # beside what was sent
-
-
-def _are_names(names: list[Any]) -> bool:
-    return 1 <= len(names) <= _PRINCIPALS_MAX and all(
-        isinstance(name, str) and 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable()
-        for name in names
-    )
-
-
-_is_run = re.compile(r"[0-9a-f]{1,32}", re.ASCII).fullmatch
-_is_keys = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII).fullmatch
-APPLICATION_REQUEST: Final = strict(
-    version=whole(0, _VERSION_MAX),
-    finished=SWITCH,
-    open=SWITCH,
-    run=Exact(str, "it must be 1 to 32 hexadecimal digits in lower case", _is_run),
-    keys=Exact(str, "it must be 1 to 32 letters, digits or _ in lower case", _is_keys),
-    principals=Exact(list, f"they must be 1 to {_PRINCIPALS_MAX} names of principals", _are_names),
-)
 
 
 class ApplicationRoutes(Routes):
@@ -66,11 +40,8 @@ class ApplicationRoutes(Routes):
             refuse_member("", "it needs a version, principals, or both")
         if asked["version"] is None and asked["finished"]:
             refuse_member("/finished", "it goes with a version")
-        if asked["principals"] is not None:
-            asked["principals"] = tuple(asked["principals"])
-        result = self._take(ApplicationStep(catalog, name, **asked))
-        left = result.outcome.documents[APPLICATIONS_KEY]
-        record = applications(left)[name]
+        result = self._take(step_of(catalog, name, asked))
+        record = record_after(result, name)
         content = {**_shape(name, record), "fence": fence_of(name, record, asked["run"])}
         return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
 
@@ -85,25 +56,10 @@ class ApplicationRoutes(Routes):
     def _take(self, step: ApplicationStep) -> Result:
         """Raises the CommitError of a step that was refused, or isn't known to be taken."""
         context = this_request()
-        request = self._gateway.request(
-            step.catalog,
-            (),
-            by=context.by,
-            author=context.by.name,
-            message=_message(step),
-            step=step,
-            size_bytes=_RECORD_BYTES + sum(map(len, step.principals or ())),
-        )
+        request = step_request(self._gateway, context.by, step)
         written = self._gateway.commit(request)
         context.decided = Decided(context.by.name, False, written)
         return result_of(written, APPLICATIONS_KEY, dry_run=False)
-
-
-def _message(step: ApplicationStep) -> str:
-    if step.version is not None:
-        done = "finished" if step.finished else "begun"
-        return f"version {step.version} of application {step.name} {done}"
-    return f"application {step.name} {'forgotten' if step.forgets else 'shared'}"
 
 
 def _shape(name: str, record: Application) -> dict[str, Any]:

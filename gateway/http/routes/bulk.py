@@ -30,6 +30,7 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu, memory
+from gateway.decide.application_steps import Fence
 from gateway.decide.edits import operations_in
 from gateway.decide.request import Refused, Request, WriteOutcome, is_for_now
 from gateway.errors import Forbidden, GatewayError, HeldBack, MemoryFull
@@ -44,6 +45,13 @@ from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import preferences
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, Stream, StreamAnswer
+from gateway.http.write.begins import (
+    BEGIN,
+    BeginNeeded,
+    BeginRefused,
+    begun_fence,
+    step_request,
+)
 from gateway.http.write.bulk_lines import LineTerms, line_request, problem_line, written_line
 from gateway.http.write.bulk_stream import (
     BodyLine,
@@ -72,6 +80,7 @@ _SEND_BYTES: Final = 4 * 1024
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
 _HELD_BACK_MAX: Final = 10_000
+_BEGINS_MAX: Final = 1_000
 # Of memory, that the lines committed at a time take once they are parsed; what isn't counted; and
 # what may count for a line alone, which is refused where it has too many values.
 _PARSED_BYTES_MAX: Final = 24 * MIB
@@ -121,6 +130,18 @@ class _Shared(NamedTuple):
     large_lines: Budget
 
 
+class _Read:
+    """Lines that were read, by their places, and wait to be decided."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Request] = {}
+        self.held_back: dict[int, tuple[Request, WriteOutcome]] = {}
+        self.told: list[LineOutcome] = []
+
+    def catalogs(self) -> set[str]:
+        return {each.catalog for each in self.requests.values()}
+
+
 class _Run:
     """One request, from its first line to its last answer."""
 
@@ -152,7 +173,9 @@ class _Run:
         self._refused = 0  # how many lines in a row, up to the last one
         # Documents of which a line was refused for now, or may not have been applied: those behind
         # it wait for its being sent again.
-        self._held_back: set[tuple[str, str]] = set()
+        self._held_back: set[tuple[str, str | None]] = set()
+        # Fences of versions that the request began.
+        self._begun: set[Fence | None] = set()
         self._ended_early = False
         self._body_over = False
 
@@ -302,9 +325,7 @@ class _Run:
         """The answers to ``lines``, the first of which has the index ``first``; fewer of them where
         the request ends early."""
         answers: list[bytes] = [b""] * len(lines)
-        requests: dict[int, Request] = {}
-        held_back: dict[int, tuple[Request, WriteOutcome]] = {}
-        told: list[LineOutcome] = []
+        read = _Read()
         refusal = self._refusal()
         for place, line in enumerate(lines):
             self._refused += line.blank_before
@@ -317,30 +338,71 @@ class _Run:
                 if refusal is not None:
                     raise refusal
                 request = line_request(self._gateway, line, self._terms)
+                if isinstance(request, BeginNeeded):
+                    if request.step.catalog in read.catalogs():
+                        self._decide(first, read, answers)
+                        read = _Read()
+                    self._begin(request)
+                    request = line_request(self._gateway, line, self._terms)
+                    assert isinstance(request, Request)
                 self._refused = 0
                 if (refused := self._held(request)) is not None:
-                    held_back[place] = request, refused
+                    read.held_back[place] = request, refused
                 else:
-                    requests[place] = request
+                    read.requests[place] = request
+            except BeginRefused as refused_begin:
+                error = refused_begin.error
+                answers[place] = problem_line(first + place, error, self._name, pointer=BEGIN)
             except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
                 self._refused += 1
                 self._audit.refused += 1
                 if isinstance(error, Forbidden):
-                    told.append(refused_line(error))
+                    read.told.append(refused_line(error))
                 answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
+        self._decide(first, read, answers)
+        return answers
+
+    def _decide(self, first: int, read: _Read, answers: list[bytes]) -> None:
+        """Commit what was ``read``, and put its answers in their places."""
+        requests = read.requests
         self._spend_beyond_lines(requests.values())
         cpu.conclude()  # the answers tell of what is done
         done = self._gateway.commit_each(list(requests.values()))
         decided = dict(zip(requests, zip(requests.values(), done, strict=True), strict=True))
         terms = self._terms
         shown = Represented(self._gateway, terms.by) if terms.prefer.refusal_shows else None
-        for place, (request, written) in sorted((held_back | decided).items()):
-            answers[place] = written_line(first + place, request, written, self._name, shown)
-            told.append(outcome_of_line(request, written))
+        for place, (request, written) in sorted((read.held_back | decided).items()):
+            answers[place] = written_line(
+                first + place,
+                request,
+                written,
+                self._name,
+                shown,
+                tells_fence=request.fence in self._begun,
+            )
+            read.told.append(outcome_of_line(request, written))
             if is_for_now(written.outcome):
                 self._held_back.add((request.catalog, request.key))
-        self._audit.tell_lines(told)
-        return answers
+        self._audit.tell_lines(read.told)
+
+    def _begin(self, needed: BeginNeeded) -> None:
+        """Take the step that a line needs, for all that need the same."""
+        request = step_request(self._gateway, self._terms.by, needed.step)
+        cpu.conclude()
+        written = self._gateway.commit(request)
+        self._audit.tell_lines([outcome_of_line(request, written)])
+        if self._spending is not None:
+            self._spending.spend(OPERATIONS, 1)
+        if is_for_now(written.outcome):
+            # Lines of any of its documents may have been meant to come after those under it.
+            self._held_back.add((request.catalog, None))
+        found = begun_fence(needed.step, written)
+        if len(self._terms.begun) >= _BEGINS_MAX:
+            self._terms.begun.clear()
+        self._terms.begun[needed.place] = found
+        if isinstance(found, Fence):
+            self._begun.add(found)
+        cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
 
     def _held(self, request: Request) -> WriteOutcome | None:
         """The outcome of a line that has to be sent again after an earlier one; None of others."""
@@ -348,6 +410,8 @@ class _Run:
             which = f"lines of {_HELD_BACK_MAX} documents"
         elif (request.catalog, request.key) in self._held_back:
             which = f"a line of document {request.key!r}"
+        elif (request.catalog, None) in self._held_back:
+            which = "the begin of a version"
         else:
             return None
         detail = (

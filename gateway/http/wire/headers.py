@@ -233,6 +233,10 @@ def application_name(encoded: str) -> str:
     return name
 
 
+def is_application_name(name: str) -> bool:
+    return 1 <= len(name) <= NAME_CHARACTERS_MAX and "\0" not in name
+
+
 def require_prefix(prefix: str, limits: RequestLimits) -> None:
     """Refuse a decoded text that is too long to be the beginning of a document's key."""
     _refuse_long(prefix, "key_bytes_max", limits.key_bytes_max)

@@ -9,13 +9,13 @@
      "manager"? and "prune"? (let_go), "pointers" (give_back),
      "attributes"? (put; see ``attributes_mode``),
      "if_match"?, "if_none_match"?, "if_unchanged_under"?, "resource_version"?,
-     "idempotency_key"?, "fence"?, "message"?, "author"?, "dry_run"?}
+     "idempotency_key"?, "fence"? or "begin"?, "message"?, "author"?, "dry_run"?}
 
 A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
 one. A ``fence`` is that of an application's version, whose idempotency key it is then (see
-``decide.applications``). Under an idempotency key, put, patch, merge and delete are the same
-request as one that is sent to the document's own route, which knows no attributes beside the
-document.
+``decide.applications``); a ``begin`` begins that first (see ``begins``). Under an idempotency key,
+put, patch, merge and delete are the same request as one that is sent to the document's own route,
+which knows no attributes beside the document.
 
 The answer says as members what the write's own route says in its status, headers and body.
 """
@@ -76,6 +76,7 @@ from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, VERBS, Ask, Sent, request_of
+from gateway.http.write.begins import BEGIN, BeginNeeded, BeginRefused, read_begin
 from gateway.http.write.bulk_stream import BodyLine
 from gateway.http.write.explain import outcome_members
 from gateway.http.write.represent import Represented
@@ -98,6 +99,7 @@ _COMMON: Final = (
     "resource_version",
     "idempotency_key",
     "fence",
+    "begin",
     "message",
     "author",
     "dry_run",
@@ -106,8 +108,8 @@ _KNOWN: Final = {name: frozenset((*_COMMON, *own)) for name, own in _OPERATIONS.
 _CATALOGS_MAX: Final = 1_000
 # A member that may take long to decode.
 _LONG_BYTES: Final = 16 * 1024
-# Decoded with the document or the patch that they are.
-_LARGE: Final = ("value", "attributes", "patch", "array_primary_keys")
+# Decoded with the document, the patch or the step that they are.
+_LARGE: Final = ("value", "attributes", "patch", "array_primary_keys", "begin")
 
 _IDEMPOTENCY_KEY: Final = Exact(
     str, "it must be 1 to 255 visible ASCII characters", is_idempotency_key
@@ -130,6 +132,8 @@ class LineTerms:
     prefer: Preferences
     writable: set[str] = field(default_factory=set)
     """Catalogs that ``by`` may write, of those that lines named last."""
+    begun: dict[tuple[str, bytes], Fence | BeginRefused] = field(default_factory=dict)
+    """By catalog and ``begin``, what became of the steps that lines asked for."""
 
     def writable_catalog(self, name: str) -> str:
         """``name``, of a catalog that the sender may write. Raises RequestRefused and Forbidden."""
@@ -143,8 +147,12 @@ class LineTerms:
 
 
 @computed
-def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> Request:
-    """Raises RequestRefused, and what decoding a document or a patch raises."""
+def line_request(
+    gateway: GatewayService, line: BodyLine, terms: LineTerms
+) -> Request | BeginNeeded:
+    """BeginNeeded where ``terms`` don't know yet what became of the line's begin.
+
+    Raises RequestRefused, BeginRefused, and what decoding a document or a patch raises."""
     if line.text is None:
         maximum = terms.limits.bulk_line_bytes_max
         raise RequestRefused(
@@ -164,6 +172,9 @@ def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> R
     catalog = terms.writable_catalog(required_text(members, "catalog"))
     conditions = body_conditions(members)
     key = _key(members, operation, conditions, terms.limits)
+    fence = _fence(members, large, catalog, terms)
+    if isinstance(fence, BeginNeeded):
+        return fence
     ask = Ask(
         by=terms.by,
         method=VERBS[operation].method or operation,
@@ -177,7 +188,7 @@ def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> R
         message=member(members, "message", MESSAGE) or None,
         author=author_of(member(members, "author", AUTHOR), terms.by, catalog),
         part="owners" if operation in ("let_go", "give_back") else "content",
-        fence=_fence(members),
+        fence=fence,
     )
     edit, sent = _owning(operation, members, large, terms) or _edit(
         operation, large, terms.limits, gateway.limits.patch
@@ -186,14 +197,36 @@ def line_request(gateway: GatewayService, line: BodyLine, terms: LineTerms) -> R
     return request_of(gateway, ask, (KeyEdit(key, edit),), sent)
 
 
-def _fence(members: dict[str, Any]) -> Fence | None:
+def _fence(
+    members: dict[str, Any], large: _Large, catalog: str, terms: LineTerms
+) -> Fence | BeginNeeded | None:
     text = member(members, "fence", _FENCE)
+    if "begin" in large:
+        return _begun(members, large["begin"], catalog, terms)
     if text is None:
         return None
     fence = parse_fence(text)
     if "idempotency_key" not in members and not (fence and fence.open):
         refuse_member("/fence", "it goes with an idempotency_key")
     return fence
+
+
+def _begun(
+    members: dict[str, Any], raw: bytes, catalog: str, terms: LineTerms
+) -> Fence | BeginNeeded:
+    if "fence" in members:
+        refuse_member(BEGIN, "a line has a fence, or begins what has one")
+    if member(members, "dry_run", SWITCH) or terms.dry_run:
+        refuse_member(BEGIN, "nothing is begun in a dry run")
+    place = (catalog, raw)
+    found = terms.begun.get(place)
+    if isinstance(found, BeginRefused):
+        raise BeginRefused(found.error)
+    begun = found or BeginNeeded(read_begin(raw, catalog, terms.limits), place)
+    is_open = begun.open if isinstance(begun, Fence) else begun.step.open
+    if "idempotency_key" not in members and not is_open:
+        refuse_member(BEGIN, "it goes with an idempotency_key")
+    return begun
 
 
 def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]:
@@ -314,6 +347,7 @@ class LineAnswer(msgspec.Struct, frozen=True):
     replayed: bool | msgspec.UnsetType = msgspec.UNSET
     dry_run: bool | msgspec.UnsetType = msgspec.UNSET
     skipped: list[dict[str, Any]] | msgspec.UnsetType = msgspec.UNSET
+    fence: str | msgspec.UnsetType = msgspec.UNSET
 
 
 @interruptible
@@ -323,6 +357,8 @@ def written_line(
     written: WriteOutcome,
     request_name: str,
     represented: Represented | None = None,
+    *,
+    tells_fence: bool = False,
 ) -> bytes:
     """The answer to a line that was decided; a refusal shows the document if ``represented``."""
     try:
@@ -356,6 +392,7 @@ def written_line(
             replayed=result.replayed or msgspec.UNSET,
             dry_run=request.dry_run or msgspec.UNSET,
             skipped=skipped_shape(skipped) if skipped else msgspec.UNSET,
+            fence=request.fence.text if request.fence and tells_fence else msgspec.UNSET,
         )
     )
 

@@ -1,0 +1,155 @@
+"""Steps of applications on the wire: a body of their own, or the ``begin`` of a bulk line.
+
+A task that writes rows under a version of an application begins it with its first lines, so that
+needs no request before them::
+
+    {"catalog": "c", "key": "k", "op": "put", …, "idempotency_key": "row-1",
+     "begin": {"application": "nightly", "version": 7, "run": "a1"}}
+
+The first line with a begin takes the step; the others of its request with the same one need none.
+Each is then a line with the fence of that version, which its answer tells. Where the step is
+refused, so are they: their problems point to ``/begin``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+from gateway.access import Principal
+from gateway.access.principal import NAME_CHARACTERS_MAX
+from gateway.decide.application_steps import ApplicationStep, Fence, parse_fence
+from gateway.decide.applications import Application, applications, fence_of
+from gateway.decide.request import Request, WriteOutcome
+from gateway.decide.strict import SWITCH, Exact, load, strict, whole
+from gateway.errors import ApplicationConflict, CommitError, HeldBack, UnknownOutcome, untraced
+from gateway.http.wire.body import decode_value
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.headers import is_application_name
+from gateway.http.wire.members import invalid_body
+from gateway.http.write.answer import Result, result_of
+from gateway.limits import RequestLimits
+from gateway.model import APPLICATIONS_KEY
+from gateway.service import GatewayService
+
+# The place of a begin in its line.
+BEGIN: Final = "/begin"
+_PRINCIPALS_MAX: Final = 20
+# A version is in a fence, which is read in at most so many digits.
+_VERSION_MAX: Final = 10**18 - 1
+_RECORD_BYTES: Final = 1_000  # beside what was sent
+
+
+def _are_names(names: list[Any]) -> bool:
+    return 1 <= len(names) <= _PRINCIPALS_MAX and all(
+        isinstance(name, str) and 1 <= len(name) <= NAME_CHARACTERS_MAX and name.isprintable()
+        for name in names
+    )
+
+
+_NAMES: Final = f"they must be 1 to {_PRINCIPALS_MAX} names of principals"
+_is_run = re.compile(r"[0-9a-f]{1,32}", re.ASCII).fullmatch
+_is_keys = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII).fullmatch
+_OF_BOTH: Final = {
+    "open": SWITCH,
+    "run": Exact(str, "it must be 1 to 32 hexadecimal digits in lower case", _is_run),
+    "keys": Exact(str, "it must be 1 to 32 letters, digits or _ in lower case", _is_keys),
+    "principals": Exact(
+        list, f"they must be 1 to {_PRINCIPALS_MAX} names of principals", _are_names
+    ),
+}
+APPLICATION_REQUEST: Final = strict(version=whole(0, _VERSION_MAX), finished=SWITCH, **_OF_BOTH)
+_NAME: Final = f"it must be 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"
+_BEGIN: Final = strict(
+    application=Exact(str, _NAME, is_application_name, required=True),
+    version=whole(0, _VERSION_MAX, required=True),
+    **_OF_BOTH,
+)
+
+
+class BeginRefused(Exception):
+    """The version that a line belongs to isn't begun; ``error`` says why."""
+
+    def __init__(self, error: CommitError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+class BeginNeeded(NamedTuple):
+    """A line can't be read before ``step`` is taken: ``place`` is its catalog and its begin."""
+
+    step: ApplicationStep
+    place: tuple[str, bytes]
+
+
+def read_begin(raw: bytes, catalog: str, limits: RequestLimits) -> ApplicationStep:
+    """Raises RequestRefused, which names the pointer in the line."""
+    value = decode_value(raw, limits, BEGIN)
+    asked = load(_BEGIN, value, _invalid)
+    return step_of(catalog, asked.pop("application"), asked)
+
+
+def _invalid(pointer: str, reason: str, errors: list[dict[str, str]]) -> RequestRefused:
+    placed = [each | {"pointer": BEGIN + each["pointer"]} for each in errors]
+    return invalid_body(BEGIN + pointer, reason, errors=placed)
+
+
+def step_of(catalog: str, name: str, asked: dict[str, Any]) -> ApplicationStep:
+    """``asked``: the other fields of the step, as a schema loads them."""
+    if asked["principals"] is not None:
+        asked["principals"] = tuple(asked["principals"])
+    return ApplicationStep(catalog, name, **asked)
+
+
+def step_request(gateway: GatewayService, by: Principal, step: ApplicationStep) -> Request:
+    return gateway.request(
+        step.catalog,
+        (),
+        by=by,
+        author=by.name,
+        message=_message(step),
+        step=step,
+        size_bytes=_RECORD_BYTES + sum(map(len, step.principals or ())),
+    )
+
+
+def _message(step: ApplicationStep) -> str:
+    if step.version is not None:
+        done = "finished" if step.finished else "begun"
+        return f"version {step.version} of application {step.name} {done}"
+    return f"application {step.name} {'forgotten' if step.forgets else 'shared'}"
+
+
+def record_after(result: Result, name: str) -> Application:
+    return applications(result.outcome.documents[APPLICATIONS_KEY])[name]
+
+
+def begun_fence(step: ApplicationStep, written: WriteOutcome) -> Fence | BeginRefused:
+    """What the lines of the version that ``step`` begins get.
+
+    It is refused where the version is finished, and where those who began it make other keys: a
+    row that they applied would be applied again.
+    """
+    try:
+        record = record_after(result_of(written, APPLICATIONS_KEY, dry_run=False), step.name)
+        _require_as_asked(step, record)
+    except UnknownOutcome as error:
+        why = f"whether the version was begun isn't known ({error.detail}): send the line again"
+        return BeginRefused(HeldBack(why))
+    except CommitError as error:
+        return BeginRefused(untraced(error))
+    fence = parse_fence(fence_of(step.name, record, step.run))
+    assert fence is not None
+    return fence
+
+
+def _require_as_asked(step: ApplicationStep, record: Application) -> None:
+    assert step.version is not None
+    what = f"version {step.version} of application {step.name!r}"
+    if record.is_finished(step.version):
+        raise ApplicationConflict(f"{what} is finished: nothing more is applied under its fence")
+    if not record.open and step.keys is not None and step.keys != record.keys:
+        raise ApplicationConflict(
+            f"{what} was begun with keys {record.keys!r}, not {step.keys!r}: what was applied of it"
+            " would be applied again"
+        )

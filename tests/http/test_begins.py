@@ -1,0 +1,193 @@
+"""A bulk line that begins the version that it belongs to, so that no request does before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.decide.request import Refused, Unknown, WriteOutcome
+from gateway.errors import DeadlineExceeded
+from gateway.http.wire.problems import remembered
+from gateway.limits import ServiceLimits
+from gateway.service import GatewayService
+from tests.access.service import Caller, Service, catalog_path, document_path
+from tests.asking import SetClock
+from tests.memory_store import MemoryStore
+
+ETL = f"{catalog_path('c')}/applications/etl"
+SEVEN = {"application": "etl", "version": 7, "keys": "content", "principals": ["bob"]}
+
+
+@pytest.fixture
+def service() -> Service:
+    limits = ServiceLimits()
+    return Service(gateway=GatewayService(MemoryStore(), SetClock(), limits, told=remembered))
+
+
+@pytest.fixture
+def ann(service: Service) -> Caller:
+    return service.caller("ann", "write:c")
+
+
+@pytest.fixture
+def bob(service: Service) -> Caller:
+    return service.caller("bob", "write:c")
+
+
+def put(key: str, value: Any = 1, **members: Any) -> dict[str, Any]:
+    line = {
+        "catalog": "c",
+        "key": key,
+        "op": "put",
+        "value": value,
+        "idempotency_key": f"row-{key}",
+    }
+    return line | members
+
+
+def commits(caller: Caller) -> list[str | None]:
+    """The messages of all."""
+    told = caller.send("GET", f"{catalog_path('c')}/commits").get_json()["commits"]
+    return [each.get("message") for each in told]
+
+
+def refused(answer: dict[str, Any]) -> tuple[str, str]:
+    """By which code, and how its detail begins."""
+    problem = answer["problem"]
+    assert problem["pointer"] == "/begin"
+    assert problem["applied"] == "no"
+    return problem["code"], problem["detail"][:32]
+
+
+def test_lines_begin_their_version_once_and_are_under_its_fence(ann: Caller, bob: Caller) -> None:
+    answers = ann.bulk(*(put(key, begin=SEVEN) for key in "abc"))
+    assert [each["status"] for each in answers] == [201] * 3
+    (fence,) = {each["fence"] for each in answers}
+    told = ann.send("PUT", ETL, {"version": 7, "principals": ["bob"]}).get_json()
+    assert (told["fence"], told["keys"]) == (fence, "content")
+    assert commits(ann) == ["version 7 of application etl begun", None, None, None]
+    # Whoever shares it begins it again, which changes nothing, and its keys are the application's.
+    (again,) = bob.bulk(put("a", begin=SEVEN | {"principals": ["ann"]}))
+    assert (again["replayed"], again["fence"]) == (True, fence)
+    (plain,) = ann.bulk(put("a", fence=fence))
+    assert plain["replayed"]
+    assert "fence" not in plain, "who sent it knows it"
+    assert len(commits(ann)) == 4
+
+
+def test_what_comes_before_a_begin_is_decided_before_it(ann: Caller) -> None:
+    (first,) = ann.bulk(put("a", begin=SEVEN))
+    answers = ann.bulk(
+        put("b", fence=first["fence"]),
+        put("c", begin=SEVEN | {"version": 8}),
+        put("d", fence=first["fence"]),
+    )
+    assert [each["status"] for each in answers] == [201, 201, 409]
+    assert answers[1]["fence"].startswith("8.")
+
+
+def test_a_run_and_an_open_application_have_their_fences(ann: Caller, bob: Caller) -> None:
+    def touch(run: str) -> dict[str, Any]:
+        """Of a document that isn't there."""
+        line = put("a", begin=SEVEN | {"run": run}, op="touch", if_match="*")
+        del line["value"]
+        (answer,) = ann.bulk(line)
+        return dict(answer)
+
+    assert [touch(run).get("replayed") for run in ("1f", "1f", "2f")] == [None, True, None]
+    everybodys = {"application": "sync", "version": 1, "open": True}
+    bare = put("b", begin=everybodys)
+    del bare["idempotency_key"]
+    (answer,) = bob.bulk(bare)
+    assert answer["fence"].startswith("1*.")
+
+
+def test_lines_of_a_version_that_is_over_point_to_the_begin(
+    service: Service, ann: Caller, bob: Caller
+) -> None:
+    ann.send("PUT", ETL, {"version": 7, "keys": "content", "finished": True, "principals": ["bob"]})
+    before = commits(ann)
+    answers = ann.bulk(*(put(key, begin=SEVEN) for key in "ab"))
+    assert {refused(each) for each in answers} == {
+        ("application_conflict", "version 7 of application 'etl' i")
+    }
+    eight, strange = SEVEN | {"version": 8, "keys": "place"}, service.caller("eve", "write:c")
+    assert ann.bulk(put("a", begin=eight))[0]["status"] == 201
+    for caller, begin, code in (
+        (ann, SEVEN, "application_conflict"),
+        (ann, eight | {"keys": "content"}, "application_conflict"),  # others apply again
+        (ann, eight | {"open": True}, "application_conflict"),
+        (bob, eight, "application_conflict"),  # who doesn't name ann
+        (strange, eight, "forbidden"),
+    ):
+        (answer,) = caller.bulk(put("b", begin=begin))
+        assert refused(answer)[0] == code
+    assert ann.send("GET", document_path("c", "b")).status_code == 404
+    assert len(commits(ann)) == len(before) + 2
+
+
+@pytest.mark.parametrize(
+    ("members", "pointer"),
+    [
+        ({"begin": 7}, "/begin"),
+        ({"begin": {"version": 7}}, "/begin/application"),
+        ({"begin": {"application": "etl"}}, "/begin/version"),
+        ({"begin": SEVEN | {"version": -1}}, "/begin/version"),
+        ({"begin": SEVEN | {"application": "a\0"}}, "/begin/application"),
+        ({"begin": SEVEN | {"application": "a" * 256}}, "/begin/application"),
+        ({"begin": SEVEN | {"finished": True}}, "/begin/finished"),
+        ({"begin": SEVEN | {"run": "x"}}, "/begin/run"),
+        ({"begin": SEVEN | {"principals": []}}, "/begin/principals"),
+        ({"begin": SEVEN, "fence": "7.5f0c.etl"}, "/begin"),
+        ({"begin": SEVEN, "dry_run": True}, "/begin"),
+        ({"begin": SEVEN, "idempotency_key": None}, "/begin"),
+    ],
+)
+def test_a_begin_that_cannot_be_is_refused(
+    ann: Caller, members: dict[str, Any], pointer: str
+) -> None:
+    line = {name: value for name, value in put("a", **members).items() if value is not None}
+    (answer,) = ann.bulk(line)
+    assert answer["problem"]["code"] == "invalid_body"
+    assert answer["problem"]["pointer"] == pointer
+    assert ann.send("GET", catalog_path("c")).status_code == 404
+
+
+def test_repeated_members_of_a_begin_are_refused(ann: Caller) -> None:
+    line = b'{"catalog":"c","key":"a","op":"delete","idempotency_key":"1","begin":%s}'
+    twice = b'{"application":"etl","version":7,"version":8}'
+    answer = ann.send("POST", "/v1/bulk", line % twice, Content_Type="application/x-ndjson")
+    assert '"pointer":"/begin' in answer.text
+    assert ann.send("GET", catalog_path("c")).status_code == 404
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_behind_a_begin_that_may_come_again_the_lines_of_its_catalog_are_held_back(
+    service: Service, ann: Caller, monkeypatch: pytest.MonkeyPatch, *, unknown: bool
+) -> None:
+    """None of them is applied, and all may be sent again, in their order."""
+    commit = service.gateway.commit
+    outcomes = [Unknown("id")] if unknown else []
+
+    def fails(request: Any) -> WriteOutcome:
+        outcome = outcomes.pop() if outcomes else Refused(DeadlineExceeded("late"))
+        return WriteOutcome(outcome, request.commit_id, 1)
+
+    monkeypatch.setattr(service.gateway, "commit", fails)
+    lines = [put("a", begin=SEVEN), put("b"), put("c", begin=SEVEN)]
+    answers = ann.bulk(*lines)
+    codes = [each["problem"]["code"] for each in answers]
+    first = "held_back" if unknown else "deadline_exceeded"
+    assert codes == [first, "held_back", first]
+    assert {(each["problem"]["applied"], each["problem"]["retryable"]) for each in answers} == {
+        ("no", True)
+    }
+    monkeypatch.setattr(service.gateway, "commit", commit)
+    assert [each["status"] for each in ann.bulk(*lines)] == [201] * 3
+
+
+def test_a_begin_is_in_the_catalog_that_the_line_may_write(ann: Caller) -> None:
+    (answer,) = ann.bulk(put("a", begin=SEVEN, catalog="d"))
+    assert answer["problem"]["code"] == "forbidden"
+    assert "pointer" not in answer["problem"]
