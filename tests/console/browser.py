@@ -361,10 +361,11 @@ class Browser:
 _LOGIC = """
 const done = arguments[arguments.length - 1];
 const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
-  "sending", "schema", "lists", "field_patch"];
+  "sending", "schema", "lists", "field_patch", "changed", "activity"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
-  .then((m) => done({value: ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)) ?? null}))
+  .then((m) => ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)))
+  .then((value) => done({value: value ?? null}))
   .catch((error) => done({error: String(error.stack ?? error)}));
 """
 

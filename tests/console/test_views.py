@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from selenium.webdriver import Keys
 
-from gateway.access.principal import parse_grant
-from gateway.tokens.issued import Tokens
 from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser
 from tests.console.writer import Writer
-from tests.patience import WAIT_MS
 from tests.ports import own_port
 from tests.service import RunningGateway
 
@@ -443,28 +438,6 @@ def test_a_large_document_stays_usable(browser: Browser, writer: Writer) -> None
     )
     browser.press("Send")
     browser.wait_text("main", "Applied, as revision 2.")
-
-
-@pytest.fixture(scope="module")
-def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, Callable[..., str]]]:
-    """A gateway with access control, and what issues tokens for it."""
-    from pymongo import MongoClient
-
-    from gateway.store.mongodb import connect
-
-    database = f"test_{uuid.uuid4().hex}"
-
-    def issue(name: str, grant: str) -> str:
-        store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
-        try:
-            return Tokens(store.tokens()).issue(name, (parse_grant(grant),), None).text
-        finally:
-            store.close()
-
-    with RunningGateway(mongodb_uri, database, workers=1, access=True) as running:
-        yield running, issue
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 def test_it_asks_for_a_token_and_says_what_one_may_not(
