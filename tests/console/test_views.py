@@ -68,7 +68,7 @@ def _delete(browser: Browser, table: Writer) -> None:
 def _create(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog)
     browser.press("New document")
-    browser.wait_text("dialog", "Content, as JSON")
+    browser.wait_text("dialog", "member by member")
 
 
 def _shown(tab: str | None, *texts: str) -> Callable[[Browser, Writer], None]:
@@ -284,6 +284,7 @@ def test_what_is_no_json_is_told_in_the_dialog_too_until_it_is_mended(
 ) -> None:
     _create(browser, table)
     browser.labelled("Key").send_keys("new")
+    browser.choose("dialog input[value=json]")
     text = browser.labelled("Content, as JSON")
     text.clear()
     text.send_keys('{"a": 1,\n"b" 2}')
