@@ -2,12 +2,12 @@
 // those that the catalog's schemas require first; or it is written as JSON.
 
 import { Problem, newIdempotencyKey, record } from "../api.js";
-import { JsonError, parse, stringify } from "../json.js";
+import { JsonError, stringify } from "../json.js";
 import { button, field, fill, h, openDialog, problemNote, say, settled } from "../page.js";
 import { tokensOf } from "../pointers.js";
 import { hrefOf } from "../routes.js";
 import { schemasOf, specAt } from "../schema.js";
-import { faultNote, showFault } from "./fault.js";
+import { JsonText } from "./json_text.js";
 import { MemberRows } from "./member_rows.js";
 
 /** `key` is how the new document's begins. */
@@ -30,7 +30,6 @@ class NewDocument {
     this.key = input(key, { class: "mono", maxlength: "1024", autofocus: Boolean(catalog) });
     this.message = input("", { required: false, maxlength: "1000" });
     this.rows = new MemberRows(null);
-    this.text = h("textarea", { class: "mono", rows: "10", spellcheck: "false" });
     this.trouble = h("div", {});
     this.content = h("div", {});
     const look = settled(() => this.#look(), 200);
@@ -57,6 +56,10 @@ class NewDocument {
       return;
     }
     this.kind = kind;
+    this.text ??= new JsonText({ label: "Content, as JSON", rows: 10, changed: () => {
+      this.text.mark(null);
+      fill(this.trouble);
+    } });
     if (kind === "fields") this.rows.show(value);
     else this.text.value = stringify(value, 2);
     this.#draw();
@@ -65,7 +68,7 @@ class NewDocument {
   #draw() {
     fill(this.content, this.kind === "fields"
       ? [this.rows.element, h("p", { class: "hint" }, "Items of lists are added where they stand, once the document is there.")]
-      : field("Content, as JSON", this.text));
+      : this.text.element);
   }
 
   /** What the catalog's schemas say of such a document. */
@@ -90,11 +93,10 @@ class NewDocument {
   #read() {
     if (this.kind === "fields") return this.rows.read();
     try {
-      return parse(this.text.value);
+      return this.text.read();
     } catch (error) {
       if (!(error instanceof JsonError)) throw error;
-      fill(this.trouble, h("div", { class: "note bad", role: "alert" }, faultNote(error, this.text)));
-      showFault(error, this.text);
+      this.text.show(error);
       return undefined;
     }
   }
