@@ -124,10 +124,18 @@ def test_settings_are_made_by_a_form_and_tried_before(
     writer.replace("tables/t", "/columns/1/name", "total")
     browser.press("Try it without setting it")
     browser.wait_text("main", "That can be set", "Nothing was set yet")
+    browser.wait_text("main", "all 2 documents that they are for", "None of them breaks one")
     browser.press("Send")
     browser.wait_text("main", "Applied, as revision 4.")
     with pytest.raises(AssertionError, match="schema_violation"):
         writer.put("tables/v", {"tier": "gold"})
+
+    # A schema that documents break is told with them, and how many were looked at.
+    browser.edit(('"gold"', '"platinum"'))
+    browser.press("Try it without setting it")
+    browser.wait_text("main", "1 document breaks one", "tables/u", "platinum")
+    assert violations(browser) == []
+    browser.edit(('"platinum"', '"gold"'))
 
     # What is set is taken back there, too.
     browser.press("Remove", within=".settings-parts")

@@ -169,7 +169,7 @@ export class Api {
   /**
    * Send a write of a document, or of another `part` of it ("attributes"); where `key` is null, of
    * the catalog's settings: `{method, body, type, conditions, query, message, idempotencyKey}`. The
-   * answer is `{commitId, token, catalogRevision, changed, rebasedFrom}`.
+   * answer is `{commitId, token, catalogRevision, changed, rebasedFrom, examined}`.
    */
   async write(catalog, key, { part = "documents", method, body, type, conditions = {}, query, message, idempotencyKey }) {
     const headers = { ...conditions };
@@ -186,6 +186,7 @@ export class Api {
       token: content.etag ?? null,
       changed: content.changed ?? true,
       rebasedFrom: content.rebased_from ?? null,
+      examined: content.examined ? record(content.examined) : null,
     };
   }
 
