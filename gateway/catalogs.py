@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from msgspec.structs import replace
 
+from gateway import cpu
 from gateway.conflict import Required, StateConflict
 from gateway.decide.conditions import ANY, NO_CONDITIONS
 from gateway.decide.edits import Delete, KeyEdit, Put
@@ -16,7 +17,7 @@ from gateway.decide.guards import require_revision
 from gateway.decide.lists import BROKEN_MAX, broken
 from gateway.decide.ranges import RangeDeletion
 from gateway.decide.request import Outcome, Refused, Request, WriteOutcome
-from gateway.decide.settings import CatalogSettings, parse_settings
+from gateway.decide.settings import CatalogSettings, parse_settings, schema_fault
 from gateway.errors import (
     CatalogNotFound,
     ConditionFailed,
@@ -36,6 +37,7 @@ from gateway.state.heads import Settler, as_unavailable
 _COMMITS = 1_000
 # Documents read at once: as many as may be of the largest size.
 _DOCUMENTS = 4
+_EXAMINED_AT_ONCE = 100
 
 _UNDELETED: Final = "the catalog was deleted and made again all the time; nothing was deleted"
 _UNCHECKED: Final = (
@@ -53,6 +55,16 @@ class LiveCatalog:
     time_us: int
     floor: int
     settings: DocumentRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """How many ``documents`` were checked against schemas, and which are ``broken``: each with its
+    ``key``, ``pointer`` and ``message``. ``complete``: these are all that the schemas are for."""
+
+    documents: int
+    complete: bool
+    broken: Sequence[dict[str, str]]
 
 
 class CatalogWide:
@@ -116,6 +128,30 @@ class CatalogWide:
             written = self._commit(replace(request, lists_checked=at))
         return written
 
+    def examine(self, request: Request, settings: CatalogSettings, count: int) -> Examined:
+        """Which of the first ``count`` documents by key the schemas of ``settings`` would refuse.
+
+        It ends sooner where half the time of ``request`` is over, or half of what it may compute,
+        or a hundred are broken. Raises StoreUnavailable.
+        """
+        look = _SchemaLook(settings, request.deadline, count, self._runtime)
+        after: str | None = "" if settings.schemas else None
+        try:
+            while after is not None:
+                after = self._listing.page(
+                    request.catalog,
+                    look.at,
+                    prefix=look.prefix,
+                    after=after,
+                    limit=_EXAMINED_AT_ONCE,
+                    revision=None,
+                ).next_after
+        except _LookedEnough:
+            return Examined(look.documents, False, look.broken)
+        except CatalogNotFound:
+            pass
+        return Examined(look.documents, True, look.broken)
+
     def delete(self, request: Request) -> WriteOutcome:
         """Delete every document, the settings and the applications, in one commit.
 
@@ -172,6 +208,50 @@ def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
 
 def _is_overtaken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refused) and isinstance(outcome.error, OvertakenLook)
+
+
+class _LookedEnough(Exception):
+    """Raised before the document that is not looked at any more."""
+
+
+class _SchemaLook:
+    """Documents are checked one after the other, as long as the request has time left."""
+
+    def __init__(
+        self, settings: CatalogSettings, deadline: float, count: int, runtime: Runtime
+    ) -> None:
+        self._schemas = settings.schemas
+        self._count = count
+        self._runtime = runtime
+        self._until = (runtime.monotonic() + deadline) / 2
+        self.documents = 0
+        self.broken: list[dict[str, str]] = []
+        # All keys that a schema is for begin so.
+        self.prefix = _common([each.pattern.partition("*")[0] for each in self._schemas])
+
+    def at(self, document: DocumentRecord) -> None:
+        """Raises _LookedEnough."""
+        account = cpu.own_account()
+        if self._runtime.monotonic() >= self._until or (
+            account is not None and account.left_s < account.limit_s / 2
+        ):
+            raise _LookedEnough
+        schemas = [each for each in self._schemas if each.matches(document.key)]
+        if not schemas:
+            return
+        if self.documents == self._count or len(self.broken) == BROKEN_MAX:
+            raise _LookedEnough
+        self.documents += 1
+        wrong = schema_fault(schemas, document)
+        if wrong is not None:
+            self.broken.append({"key": document.key, **wrong})
+
+
+def _common(texts: Sequence[str]) -> str:
+    """The longest text that all of them begin with."""
+    first, last = min(texts, default=""), max(texts, default="")
+    length = next((at for at, each in enumerate(first) if last[at] != each), len(first))
+    return first[:length]
 
 
 # What a document breaks, None: nothing.

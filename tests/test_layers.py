@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "feed": "access errors limits memory meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime state store",
-    "catalogs": "conflict decide errors limits model read runtime state",
+    "catalogs": "conflict cpu decide errors limits model read runtime state",
     "relay": "errors feed limits memory meters model runtime state store",
     "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
     " state"

@@ -7,9 +7,10 @@ They are a document of the catalog (``SETTINGS_KEY``), so a change of them is a 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from marshmallow import fields
 
@@ -17,7 +18,7 @@ from gateway import cpu
 from gateway.decide.schema_work import Weighing
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
-from gateway.errors import ItemsCollide, SettingsInvalid
+from gateway.errors import AboveLimit, ItemsCollide, SchemaViolation, SettingsInvalid
 from gateway.model import DocumentRecord
 from patching import ABSENT, InvalidPatch, Json, equal
 from patching.errors import ListViolation
@@ -67,6 +68,20 @@ class CatalogSettings:
 
 
 NO_SETTINGS: Final = CatalogSettings()
+
+
+@cpu.interruptible
+def schema_fault(schemas: Sequence[KeySchema], document: DocumentRecord) -> dict[str, str] | None:
+    """The ``pointer`` and the ``message`` of the first place of a live document for which a write
+    of it would be refused; None: there is none."""
+    for each in schemas:
+        try:
+            each.require_valid(document.key, cast(Json, document.content), document.size_bytes)
+        except SchemaViolation as error:
+            return dict(error.errors[0])
+        except AboveLimit as error:
+            return {"pointer": "", "message": str(error)}
+    return None
 
 
 class CompiledSettings:

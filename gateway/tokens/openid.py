@@ -20,11 +20,11 @@ import msgspec
 from gateway.access.principal import Principal
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.tokens.fetching import Declined, body_of
-from gateway.tokens.web import WebTokens
+from gateway.tokens.web import FRESH_S, PAUSE_S, USABLE_S, WebTokens
 
-FRESH_S: Final = 300.0
 _TIMEOUT_S: Final = 5.0
-# How many sign in at a time: nobody is known yet who asks for it.
+# How many sign in at a time, and wait for what the issuer says of itself: nobody is known yet who
+# asks for it.
 AT_ONCE_MAX: Final = 16
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -67,6 +67,13 @@ class OpenIdSignIn:
         self._web_url = web_url
         self._monotonic = monotonic
         self._known: tuple[float, OpenIdProvider] | None = None
+        # When the issuer was asked about itself, and what came in the place of an answer.
+        self._tried_s = -PAUSE_S
+        self._failure = "it is being asked"
+        self._discovering = threading.Lock()
+        self._waiting = threading.BoundedSemaphore(AT_ONCE_MAX)
+        # When it last gave no answer at all about a code.
+        self._silent_s = -PAUSE_S
         self._asking = threading.BoundedSemaphore(AT_ONCE_MAX)
 
     def offer(self) -> Mapping[str, str | None]:
@@ -81,18 +88,49 @@ class OpenIdSignIn:
         }
 
     def _provider(self) -> OpenIdProvider:
-        """Asked for anew after FRESH_S. Raises KeysUnavailable where the issuer doesn't say."""
+        """Asked for anew after FRESH_S, by one at a time, and not again within PAUSE_S; where that
+        fails, what is known is good for USABLE_S. Raises KeysUnavailable where nothing is."""
+        found = self._usable(FRESH_S)
+        if found is not None:
+            return found
+        # What is known is used at once, without waiting for who asks.
+        if self._begin_discovery(waits=self._usable(USABLE_S) is None):
+            try:
+                if self._usable(FRESH_S) is None:
+                    self._discover()
+            finally:
+                self._discovering.release()
+        found = self._usable(USABLE_S)
+        if found is None:
+            raise KeysUnavailable(f"the issuer doesn't say how to sign in: {self._failure}")
+        return found
+
+    def _usable(self, age_max_s: float) -> OpenIdProvider | None:
         known = self._known
+        return known[1] if known and self._monotonic() - known[0] < age_max_s else None
+
+    def _begin_discovery(self, *, waits: bool) -> bool:
+        """Whether nobody else asks, maybe after a wait."""
+        if self._discovering.acquire(blocking=False):
+            return True
+        if not waits or not self._waiting.acquire(blocking=False):
+            return False
+        try:
+            return self._discovering.acquire(timeout=_TIMEOUT_S)
+        finally:
+            self._waiting.release()
+
+    def _discover(self) -> None:
         now_s = self._monotonic()
-        if known is not None and now_s - known[0] < FRESH_S:
-            return known[1]
+        if now_s - self._tried_s < PAUSE_S:
+            return
         url = self._issuer.rstrip("/") + "/.well-known/openid-configuration"
         try:
-            found = self._provider_of(_decode(self._ask(url)))
+            self._known = now_s, self._provider_of(_decode(body_of(url, _TIMEOUT_S)))
         except (OSError, ValueError, RecursionError) as error:
-            raise KeysUnavailable(f"the issuer doesn't say how to sign in: {error}") from None
-        self._known = (now_s, found)
-        return found
+            self._failure = str(error)
+        finally:
+            self._tried_s = self._monotonic()
 
     def exchange(self, code: str, verifier: str, redirect_uri: str) -> tuple[str, Principal]:
         """A token, and who may send it.
@@ -138,13 +176,20 @@ class OpenIdSignIn:
                     refused = Unauthenticated(detail, presented=True)
         raise refused from None
 
-    def _ask(
-        self, url: str, form: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> bytes:
+    def _ask(self, url: str, form: bytes, headers: Mapping[str, str]) -> bytes:
+        """Not within PAUSE_S of a time that there was no answer, so that nobody is kept from
+        signing in, once it answers, by those who waited in vain. Raises KeysUnavailable."""
+        if self._monotonic() - self._silent_s < PAUSE_S:
+            raise KeysUnavailable("the issuer doesn't answer; try again in some seconds")
         if not self._asking.acquire(blocking=False):
             raise KeysUnavailable("too many sign in at once")
         try:
             return body_of(url, _TIMEOUT_S, form, headers)
+        except Declined:
+            raise
+        except OSError:
+            self._silent_s = self._monotonic()
+            raise
         finally:
             self._asking.release()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,15 +15,17 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+import gateway.tokens.openid
 from gateway.assembly import authenticate, sign_in, web_tokens
-from gateway.errors import KeysUnavailable
+from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.settings import Settings
 from gateway.settings.lookup import SettingError, resolve
-from gateway.tokens.openid import AT_ONCE_MAX
+from gateway.tokens.openid import AT_ONCE_MAX, OpenIdClient, OpenIdSignIn
+from gateway.tokens.web import FRESH_S, PAUSE_S, USABLE_S
 from tests.access.provider import Provider
 from tests.http.conftest import problem
 from tests.memory_store import MemoryStore, MemoryTokens
@@ -228,6 +231,77 @@ def test_few_ask_the_issuer_at_once(provider: Provider) -> None:
         assert signing_in._asking.acquire(blocking=False)
     with pytest.raises(KeysUnavailable, match="too many"):
         signing_in.exchange("c", VERIFIER, HOME)
+
+
+class _Issuer:
+    """What the issuer's machine answers, and how often it was asked; with a clock."""
+
+    def __init__(self, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.away = 1_000.0, False
+        self.asked: list[str] = []
+        settings = settings_of(provider)
+        tokens = web_tokens(settings)
+        client = OpenIdClient("c", None, "openid")
+        self.signing_in = OpenIdSignIn(provider.url, client, tokens, str, lambda: self.now_s)
+        monkeypatch.setattr(gateway.tokens.openid, "body_of", self._body_of)
+        self._url = provider.url
+
+    def _body_of(self, url: str, *_: Any) -> bytes:
+        self.asked.append(url)
+        if self.away:
+            raise TimeoutError("the answer didn't arrive")
+        place = f"{self._url}/there"
+        told = {"issuer": self._url, "authorization_endpoint": place, "token_endpoint": place}
+        return json.dumps(told).encode()
+
+
+@pytest.fixture
+def issuer(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> _Issuer:
+    return _Issuer(provider, monkeypatch)
+
+
+def test_an_issuer_that_is_away_is_asked_about_itself_once_in_a_while(issuer: _Issuer) -> None:
+    """However many look at the page meanwhile; and what it said before is good for an hour."""
+    issuer.away = True
+    for _ in range(5):
+        with pytest.raises(KeysUnavailable, match="didn't arrive"):
+            issuer.signing_in.offer()
+    assert len(issuer.asked) == 1
+    issuer.now_s += PAUSE_S
+    issuer.away = False
+    assert issuer.signing_in.offer()
+    issuer.away = True
+    for later_s, asked in [(FRESH_S - 1, 2), (1, 3), (1, 3), (PAUSE_S, 4)]:
+        issuer.now_s += later_s
+        assert issuer.signing_in.offer()
+        assert len(issuer.asked) == asked
+    issuer.now_s += USABLE_S
+    with pytest.raises(KeysUnavailable):
+        issuer.signing_in.offer()
+
+
+def test_others_do_not_ask_while_one_does(issuer: _Issuer) -> None:
+    """They wait for what it finds, no more than some at a time."""
+    assert issuer.signing_in._discovering.acquire(blocking=False)
+    for _ in range(AT_ONCE_MAX):
+        assert issuer.signing_in._waiting.acquire(blocking=False)
+    with pytest.raises(KeysUnavailable, match="it is being asked"):
+        issuer.signing_in.offer()
+    assert issuer.asked == []
+
+
+def test_strangers_occupy_nothing_while_an_issuer_does_not_answer(issuer: _Issuer) -> None:
+    """After one code without an answer, none is asked about for a while."""
+    issuer.signing_in.offer()
+    issuer.away = True
+    for _ in range(5):
+        with pytest.raises(KeysUnavailable):
+            issuer.signing_in.exchange("c", VERIFIER, HOME)
+    assert len(issuer.asked) == 2
+    issuer.now_s += PAUSE_S
+    issuer.away = False
+    with pytest.raises(Unauthenticated):  # it answers again, if not with a token
+        issuer.signing_in.exchange("c", VERIFIER, HOME)
 
 
 @pytest.mark.parametrize(

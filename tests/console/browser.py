@@ -254,7 +254,7 @@ class Browser:
         """The control of that name, as a screen reader would call it."""
 
         def look() -> WebElement | None:
-            controls = self.shown("input, textarea, select")
+            controls = self.shown("input, textarea, select, [role=textbox]")
             return next((each for each in controls if each.accessible_name == label), None)
 
         found: WebElement = self.wait(look)
@@ -262,16 +262,11 @@ class Browser:
 
     def edit(self, *replacements: tuple[str, str]) -> None:
         """Change the text in the editor, as typing does, and until what will be sent is shown."""
-        self.wait(lambda: self.find("textarea.source"))
-        self.run(
-            """const area = document.querySelector("textarea.source");
-            for (const [old, now] of arguments[0]) {
-              if (!area.value.includes(old)) throw new Error(`not in the text: ${old}`);
-              area.value = area.value.replace(old, () => now);
-            }""",
-            replacements,
-        )
-        self._typed()
+        text = self.source
+        for old, now in replacements:
+            assert old in text, f"not in the text: {old}"
+            text = text.replace(old, now, 1)
+        self.write(text)
 
     def edit_field(self, pointer: str) -> None:
         """Go to the place in the document's view, and begin to edit the value there."""
@@ -311,14 +306,12 @@ class Browser:
 
     def write(self, text: str) -> None:
         """Let the text in the editor be that one, as typing does."""
-        self.wait(lambda: self.find("textarea.source"))
-        self.run("document.querySelector('textarea.source').value = arguments[0]", text)
-        self._typed()
-
-    def _typed(self) -> None:
+        self.wait_editor()
         self.run(
-            """document.querySelector("textarea.source")
-              .dispatchEvent(new Event("input", {bubbles: true}))"""
+            """const {jsonText} = document.querySelector(".source");
+            jsonText.value = arguments[0];
+            jsonText.typed();""",
+            text,
         )
         # The buttons below move as the preview grows.
         self.wait(lambda: not self.find("[aria-busy=true]"))
@@ -330,7 +323,18 @@ class Browser:
 
     @property
     def source(self) -> str:
-        return str(self.run("return document.querySelector('textarea.source').value"))
+        self.wait_editor()
+        return str(self.run("return document.querySelector('.source').jsonText.value"))
+
+    def wait_editor(self) -> None:
+        """Until there is one for JSON, and what it is made of has been loaded."""
+        self.wait(lambda: self.find(".source .cm-editor"))
+
+    def selected(self, text: str) -> bool:
+        """Whether the cursor of the editor that has the focus is before this text."""
+        script = """const text = document.activeElement.closest(".source")?.jsonText;
+            return text?.value.slice(text.selection[0]).startsWith(arguments[0]) ?? false"""
+        return bool(self.run(script, text))
 
     def keys(self, *keys: str) -> None:
         """Typed to whatever has the focus."""
@@ -361,10 +365,11 @@ class Browser:
 _LOGIC = """
 const done = arguments[arguments.length - 1];
 const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
-  "sending", "schema", "lists", "field_patch"];
+  "sending", "schema", "lists", "field_patch", "changed", "activity"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
-  .then((m) => done({value: ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)) ?? null}))
+  .then((m) => ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)))
+  .then((value) => done({value: value ?? null}))
   .catch((error) => done({error: String(error.stack ?? error)}));
 """
 

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from gateway.access.principal import parse_grant
+from gateway.tokens.issued import Tokens
 from tests.console.browser import Browser, start_browser
 from tests.console.writer import Writer
+from tests.patience import WAIT_MS
 from tests.service import RunningGateway
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
@@ -96,3 +99,25 @@ def screenshot() -> Callable[[Browser, str], None]:
         browser.screenshot(SCREENSHOTS / f"{name}.png")
 
     return keep
+
+
+@pytest.fixture(scope="session")
+def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, Callable[..., str]]]:
+    """A gateway with access control, and what issues tokens for it."""
+    from pymongo import MongoClient
+
+    from gateway.store.mongodb import connect
+
+    database = f"test_{uuid.uuid4().hex}"
+
+    def issue(name: str, grant: str) -> str:
+        store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
+        try:
+            return Tokens(store.tokens()).issue(name, (parse_grant(grant),), None).text
+        finally:
+            store.close()
+
+    with RunningGateway(mongodb_uri, database, workers=1, access=True) as running:
+        yield running, issue
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        client.drop_database(database)

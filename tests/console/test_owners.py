@@ -57,12 +57,12 @@ def test_owners_stand_beside_their_fields_pipelines_and_people_apart(
 def test_an_edit_that_is_sent_at_once_is_asked_about_too(browser: Browser, shared: Writer) -> None:
     """Before what will be sent was drawn, as by Ctrl+Enter after the last key."""
     browser.open(shared.catalog, T, "edit")
-    browser.wait(lambda: browser.find("textarea.source"))
+    browser.wait_editor()
     browser.run(
-        """const area = document.querySelector("textarea.source");
-        area.value = area.value.replace('"tier": 1', '"tier": 2');
-        area.dispatchEvent(new Event("input", {bubbles: true}));
-        area.form.requestSubmit();"""
+        """const source = document.querySelector(".source");
+        source.jsonText.value = source.jsonText.value.replace('"tier": 1', '"tier": 2');
+        source.jsonText.typed();
+        source.closest("form").requestSubmit();"""
     )
     browser.wait_text(".outgoing", "Nothing was sent")
     assert shared.read(T)["tier"] == 1

@@ -11,9 +11,6 @@ from tests.console.axe import contrast_violations, violations
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.writer import Writer
 
-SELECTED = """const {value, selectionStart} = document.activeElement;
-    return value.slice(selectionStart, selectionStart + arguments[0].length) === arguments[0]"""
-
 
 def test_settings_are_shown_and_edited_and_refused_at_their_places(
     browser: Browser, writer: Writer
@@ -22,19 +19,20 @@ def test_settings_are_shown_and_edited_and_refused_at_their_places(
     browser.open(writer.catalog)
     browser.press("Settings")
     browser.wait_text("h1", "Settings of", writer.catalog)
-    assert browser.labelled("Settings, as JSON").get_attribute("value") == ""
+    browser.labelled("Settings, as JSON")
+    assert browser.source == ""
 
     browser.write('{"schemas": {"tables/*": {"type": "objec"}},\n "nonsense": 1}')
     browser.press("Send")
     browser.wait_text(".outgoing", "invalid_settings", "/nonsense")
     browser.press("Go there")
-    assert browser.run(SELECTED, "1}")
+    assert browser.selected("1}")
     browser.edit((',\n "nonsense": 1', ""))
     browser.wait(lambda: "invalid_settings" not in browser.text(".outgoing"))
     browser.press("Send")
     browser.wait_text(".outgoing", "/schemas/tables~1*/type")
     browser.press("Go there")
-    assert browser.run(SELECTED, '"objec"')
+    assert browser.selected('"objec"')
     browser.edit(
         ('"objec"', '"object", "properties": {"name": {"type": "string"}, "rows": {"items": ROW}}'),
         ("ROW", '{"properties": {"n": {"type": "integer"}}}'),
@@ -63,7 +61,7 @@ def test_settings_are_shown_and_edited_and_refused_at_their_places(
     browser.press("Send")
     browser.wait_text(".outgoing", "schema_violation", "/rows/0", "/rows/1")
     browser.run("document.querySelector('[aria-label=\"Go to /rows/1\"]').click()")
-    assert browser.run(SELECTED, '{"n": "x"}')
+    assert browser.selected('{"n": "x"}')
 
 
 def test_settings_that_are_edited_nowhere_are_followed(browser: Browser, writer: Writer) -> None:
@@ -126,10 +124,18 @@ def test_settings_are_made_by_a_form_and_tried_before(
     writer.replace("tables/t", "/columns/1/name", "total")
     browser.press("Try it without setting it")
     browser.wait_text("main", "That can be set", "Nothing was set yet")
+    browser.wait_text("main", "all 2 documents that they are for", "None of them breaks one")
     browser.press("Send")
     browser.wait_text("main", "Applied, as revision 4.")
     with pytest.raises(AssertionError, match="schema_violation"):
         writer.put("tables/v", {"tier": "gold"})
+
+    # A schema that documents break is told with them, and how many were looked at.
+    browser.edit(('"gold"', '"platinum"'))
+    browser.press("Try it without setting it")
+    browser.wait_text("main", "1 document breaks one", "tables/u", "platinum")
+    assert violations(browser) == []
+    browser.edit(('"platinum"', '"gold"'))
 
     # What is set is taken back there, too.
     browser.press("Remove", within=".settings-parts")

@@ -262,7 +262,7 @@ def test_my_own_change_makes_nothing_stale(browser: Browser, tables: Writer) -> 
         browser.wait_text(".feed", f"to {new}")
         assert browser.text(STALE) == ""
         browser.press("Edit")
-        browser.wait(lambda: browser.find("textarea.source"))
+        browser.wait_editor()
 
 
 def test_nothing_is_stale_that_nobody_changed(browser: Browser, tables: Writer) -> None:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from selenium.webdriver import Keys
 
-from gateway.access.principal import parse_grant
-from gateway.tokens.issued import Tokens
 from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser
 from tests.console.writer import Writer
-from tests.patience import WAIT_MS
 from tests.ports import own_port
 from tests.service import RunningGateway
 
@@ -73,7 +68,7 @@ def _delete(browser: Browser, table: Writer) -> None:
 def _create(browser: Browser, table: Writer) -> None:
     browser.open(table.catalog)
     browser.press("New document")
-    browser.wait_text("dialog", "Content, as JSON")
+    browser.wait_text("dialog", "member by member")
 
 
 def _shown(tab: str | None, *texts: str) -> Callable[[Browser, Writer], None]:
@@ -199,8 +194,11 @@ def test_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:
 
     browser.chord(Keys.SHIFT, Keys.TAB)
     browser.keys(Keys.ENTER)  # the link to the editor
-    browser.wait(lambda: browser.find("textarea.source"))
+    browser.wait_editor()
     browser.tab_to("Content, as JSON")
+    browser.keys(Keys.TAB)  # is no character in it: it leads on
+    assert not browser.run("return document.activeElement.closest('.source')")
+    browser.chord(Keys.SHIFT, Keys.TAB)
     browser.chord(Keys.CONTROL, "a")
     browser.keys('{"by": "keyboard"}')
     browser.wait_text(".outgoing", "/by")
@@ -257,7 +255,7 @@ def test_numbers_survive_an_edit_of_something_else(browser: Browser, table: Writ
         browser.applied(revision)
         assert table.read(T) == TABLE | {"owner": new}
         browser.press("Edit")
-        browser.wait(lambda: browser.find("textarea.source"))
+        browser.wait_editor()
     browser.choose("input[name=kind][value=patch]")
     browser.edit(("9007199254740993", "9007199254740995"))
     browser.wait_text(".outgoing pre", '{"op":"replace","path":"/rows","value":9007199254740995}')
@@ -266,14 +264,22 @@ def test_numbers_survive_an_edit_of_something_else(browser: Browser, table: Writ
 
 
 def test_what_is_no_json_is_told_and_not_sent(browser: Browser, table: Writer) -> None:
+    """At its line, and above the text; and nothing on the page moves."""
     browser.open(table.catalog, T, "edit")
+    browser.wait_editor()
+    places = """return [".source", ".outgoing", ".json-head"]
+        .map((each) => document.querySelector(each).getBoundingClientRect())
+        .map(({top, height}) => [top, height])"""
+    before = browser.run(places)
     browser.edit(('"ann",', '"ann"'))
-    browser.wait_text(".fault", "line 4, column 3", "a comma or } is expected")
-    assert '"columns":' in browser.text(".fault .line")
-    assert _above(browser, ".fault", "textarea.source"), "under the text it would be out of sight"
+    browser.wait_text(".json-status", "line 4, column 3", "a comma or } is expected")
+    assert '"columns":' in browser.text(".fault-line")
+    assert browser.run(places)[0] == before[0]
+    assert browser.run(places)[2] == before[2]
+    assert _above(browser, ".json-status", ".source"), "under the text it would be out of sight"
+    assert violations(browser) == []
     browser.press("Send")
-    at = "return [document.activeElement.tagName, document.activeElement.selectionStart]"
-    assert browser.run(at) == ["TEXTAREA", browser.source.index('"columns"')]
+    assert browser.selected('"columns"')
     assert "Nothing, as long as the text is no JSON" in browser.text(".outgoing")
     assert table.read(T) == TABLE
 
@@ -289,13 +295,11 @@ def test_what_is_no_json_is_told_in_the_dialog_too_until_it_is_mended(
 ) -> None:
     _create(browser, table)
     browser.labelled("Key").send_keys("new")
-    text = browser.labelled("Content, as JSON")
-    text.clear()
-    text.send_keys('{"a": 1,\n"b" 2}')
+    browser.choose("dialog input[value=json]")
+    browser.write('{"a": 1,\n"b" 2}')
     browser.press("Create", within="dialog")
     browser.wait_text("dialog", "line 2, column 5: a colon is expected", '"b" 2}')
-    text.send_keys(Keys.ARROW_LEFT)
-    text.send_keys(":")
+    browser.keys(Keys.ARROW_LEFT, ":")
     browser.wait(lambda: "no JSON" not in browser.text("dialog"))
     browser.press("Create", within="dialog")
     browser.wait(lambda: table.read("new") == {"a": 1, "b": 2})
@@ -443,28 +447,6 @@ def test_a_large_document_stays_usable(browser: Browser, writer: Writer) -> None
     )
     browser.press("Send")
     browser.wait_text("main", "Applied, as revision 2.")
-
-
-@pytest.fixture(scope="module")
-def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, Callable[..., str]]]:
-    """A gateway with access control, and what issues tokens for it."""
-    from pymongo import MongoClient
-
-    from gateway.store.mongodb import connect
-
-    database = f"test_{uuid.uuid4().hex}"
-
-    def issue(name: str, grant: str) -> str:
-        store = connect(mongodb_uri, database, timeout_ms=WAIT_MS)
-        try:
-            return Tokens(store.tokens()).issue(name, (parse_grant(grant),), None).text
-        finally:
-            store.close()
-
-    with RunningGateway(mongodb_uri, database, workers=1, access=True) as running:
-        yield running, issue
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(database)
 
 
 def test_it_asks_for_a_token_and_says_what_one_may_not(

@@ -112,7 +112,7 @@ def test_a_phone_shows_the_document_and_not_the_frame(
     screenshot(browser, f"phone-{size[0]}-document")
     assert browser.run(SMALL) == []
     browser.press("Edit", within=".tabs")
-    browser.wait(lambda: browser.find("textarea.source"))
+    browser.wait_editor()
     browser.edit(('"comment": ""', '"comment": "said"'))
     assert browser.run("return document.documentElement.scrollHeight") <= 1800
     screenshot(browser, f"phone-{size[0]}-edit")

@@ -297,6 +297,8 @@ def _remove_contradictions(case: Case[Any]) -> None:
     if "pointer" in case.query:
         case.query.pop("manager", None)
         case.query.pop("prune", None)
+    if case.query.get("dry_run") not in (True, "true"):
+        case.query.pop("examine", None)
     if isinstance(case.query.get("key"), list) and "timeout" not in case.query:
         case.query.pop("prefix", None)
         case.query.pop("after", None)

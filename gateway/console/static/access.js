@@ -17,6 +17,11 @@ export function mayWriteSomewhere(principal) {
   return holds(principal, "write", () => true);
 }
 
+/** Whether `principal` may administer every catalog, and so make tokens. */
+export function mayAdministerAll(principal) {
+  return holds(principal, "admin", (pattern) => pattern === "*");
+}
+
 function holds(principal, least, concerns) {
   if (!principal) return true;
   return principal.grants.some(({ role, pattern }) => ROLES.indexOf(role) >= ROLES.indexOf(least) && concerns(pattern));

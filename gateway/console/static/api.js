@@ -7,7 +7,7 @@ import { ownedLeaves } from "./owners.js";
 
 const JSON_TYPE = "application/json";
 const EXTENDED_TYPE = "application/vnd.metadata.patch+json";
-const KEYS_MAX = 5; // in one address, each may have 1024 characters
+const ADDRESS_MAX = 5_000; // characters of keys in one address
 const PATCH_TYPE = "application/json-patch+json";
 
 /** An answer that is an error: `status`, `code`, `detail`, and the problem's other `members`. */
@@ -55,10 +55,12 @@ export class Api {
   /**
    * A page of a catalog's keys, of those that contain a text, or of a folder: `{revision, documents,
    * folders, next}`; null where there is no catalog. It may be empty and have a `next`. With
-   * `contents` each document has its `value`; not of a folder.
+   * `contents` each document has its `value`; not of a folder. With a `manager`, each has the `digest`
+   * of what that owns of it, null where it owns nothing.
    */
-  async keys(catalog, { prefix, contains, delimiter, after, revision, limit = 100, contents = false }) {
-    const query = { select: contents ? null : "key", prefix, contains, delimiter, after, revision, limit };
+  async keys(catalog, { prefix, contains, delimiter, after, revision, limit = 100, contents = false, manager = "" }) {
+    const select = contents ? null : manager ? "digest" : "key";
+    const query = { select, manager, prefix, contains, delimiter, after, revision, limit };
     const page = await this.#jsonOrNull(`${path(catalog)}/documents`, { query });
     if (page === null) return null;
     const next = page.get("next");
@@ -89,15 +91,40 @@ export class Api {
     };
   }
 
-  /** The values of documents by key at a revision, as far as the service tells them. */
-  async values(catalog, keys, revision) {
-    const found = new Map();
-    for (let from = 0; from < keys.length; from += KEYS_MAX) {
-      const query = { key: keys.slice(from, from + KEYS_MAX), revision };
-      const page = await this.#json(`${path(catalog)}/documents`, { query });
-      for (const { key, value } of page.get("documents").map(record)) found.set(key, value);
+  /**
+   * Of the documents under `keys`, by key: those that are there, as `keys()` tells them (with
+   * `contents` or for a `manager`).
+   */
+  async several(catalog, keys, { revision = null, contents = false, manager = "" } = {}) {
+    const select = contents ? null : manager ? "digest" : "key";
+    const pages = await Promise.all(inAddresses(keys).map((key) =>
+      this.#json(`${path(catalog)}/documents`, { query: { key, revision, select, manager } })));
+    const found = pages.flatMap((page) => page.get("documents")).map(record).filter(({ etag }) => etag);
+    return new Map(found.map((each) => [each.key, each]));
+  }
+
+  /** How many documents there are, of `max` at most; null where there is no catalog. */
+  async count(catalog, max) {
+    const page = await this.keys(catalog, { limit: max });
+    return page && { count: page.documents.length, isAll: page.next === null };
+  }
+
+  /** The catalog's revision at a moment: 0 before its first commit, null where history is gone. */
+  async revisionAt(catalog, moment) {
+    try {
+      const query = { at: moment.toISOString(), select: "key", limit: 1 };
+      return (await this.#json(`${path(catalog)}/documents`, { query })).get("revision");
+    } catch (error) {
+      if (!(error instanceof Problem) || ![404, 410].includes(error.status)) throw error;
+      return error.status === 404 ? 0 : null;
     }
-    return found;
+  }
+
+  /** What people took over from the pipeline `manager`, the newest first: `{losses, isAll}`. */
+  async losses(catalog, manager, limit) {
+    const page = await this.#json(`${path(catalog)}/owners`, { query: { lost_by: manager, limit } });
+    const losses = page.get("losses").map(record).map((each) => ({ ...each, fields: each.fields.map(record) }));
+    return { losses, isAll: page.get("next") === null };
   }
 
   /** The owned leaves of a document at a revision of its catalog; none where there is no document. */
@@ -129,8 +156,9 @@ export class Api {
   }
 
   /**
-   * A page of the document's commits below revision `before` (null: all), latest first, and the
-   * `before` of the next page, null on the last. By an `author`, pages may be short or empty.
+   * A page of the commits of a document (of the catalog, where `key` is null) below revision `before`
+   * (null: all), latest first, and the `before` of the next page, null on the last. By an `author`,
+   * pages may be short or empty.
    */
   async history(catalog, key, { before = null, limit, author = null, since = null, until = null }) {
     const query = { key, before, limit, author, since, until, newest_first: true };
@@ -141,7 +169,7 @@ export class Api {
   /**
    * Send a write of a document, or of another `part` of it ("attributes"); where `key` is null, of
    * the catalog's settings: `{method, body, type, conditions, query, message, idempotencyKey}`. The
-   * answer is `{commitId, token, catalogRevision, changed, rebasedFrom}`.
+   * answer is `{commitId, token, catalogRevision, changed, rebasedFrom, examined}`.
    */
   async write(catalog, key, { part = "documents", method, body, type, conditions = {}, query, message, idempotencyKey }) {
     const headers = { ...conditions };
@@ -158,6 +186,7 @@ export class Api {
       token: content.etag ?? null,
       changed: content.changed ?? true,
       rebasedFrom: content.rebased_from ?? null,
+      examined: content.examined ? record(content.examined) : null,
     };
   }
 
@@ -212,6 +241,22 @@ export class Api {
   /** Pause or resume (`verb`) a subscription. */
   turnSubscription(catalog, name, verb) {
     return this.request(`${path(catalog)}/subscriptions/${segment(name)}/${verb}`, { method: "POST" });
+  }
+
+  /** All tokens, without their secrets. */
+  async tokens() {
+    return (await this.#json("tokens")).get("tokens").map(record);
+  }
+
+  /** A new token: as `tokens()` has it, and its `token`, which is told this once. */
+  async createToken({ name, grants, expires_in_s = null }) {
+    const body = JSON.stringify({ name, grants, ...(expires_in_s === null ? {} : { expires_in_s }) });
+    const answer = await this.request("tokens", { method: "POST", headers: { "Content-Type": JSON_TYPE }, body });
+    return record(parse(await answer.text()));
+  }
+
+  revokeToken(id) {
+    return this.request(`tokens/${segment(id)}`, { method: "DELETE" });
   }
 
   /** The response to a GET of the feed, whose body goes on. */
@@ -301,6 +346,22 @@ async function problemOf(answer) {
 
 function path(catalog) {
   return `catalogs/${segment(catalog)}`;
+}
+
+/** The keys in as few addresses as will be taken; each may have 1024 characters. */
+function inAddresses(keys) {
+  const found = [];
+  let left = 0;
+  for (const key of keys) {
+    const length = encodeURIComponent(key).length + 5;
+    left -= length;
+    if (left < 0) {
+      found.push([]);
+      left = ADDRESS_MAX - length;
+    }
+    found.at(-1).push(key);
+  }
+  return found;
 }
 
 /** A name as one segment of a path. Browsers take "." and ".." for folders, encoded or not. */

@@ -58,6 +58,11 @@ export function didTo(change, revision) {
   return change.action === "attributes" ? "changed its attributes" : verbOf(change, revision);
 }
 
+/** The pipelines that applied something with the commit, or let go of it. */
+export function managersOf(commit) {
+  return [...new Set(commit.changes.flatMap(({ managers }) => managers ?? []))];
+}
+
 /** The people behind `commits`, each once: "ann", "ann and bob", "ann, bob and 2 more". */
 export function authorsOf(commits) {
   const names = [...new Set(commits.map((commit) => commit.author))];

@@ -11,8 +11,8 @@ import { pointerOf } from "./pointers.js";
  * `base` has. An item that only its index names is always demanded to be the one that was seen.
  */
 export function fieldPatch(base, mine, rules, seen) {
-  const keyed = rules.length || seen ? byKey(base, mine, rules, seen) : null;
-  if (keyed && keyed.isExtended) return { isExtended: true, body: new Map([["patch", keyed.operations]]) };
+  const keyed = byKey(base, mine, rules, seen);
+  if (keyed?.isExtended) return { isExtended: true, body: new Map([["patch", keyed.operations]]) };
   return { isExtended: false, body: keyed?.operations ?? byIndex(base, mine, [], seen) };
 }
 
@@ -27,7 +27,8 @@ function between(before, after, address, out) {
   const rule = ruleAt(out.rules, address);
   if (rule && Array.isArray(before) && Array.isArray(after)) return listed(before, after, address, rule, out);
   if (before instanceof Map && after instanceof Map) {
-    return [...new Set([...before.keys(), ...after.keys()])].every((name) => {
+    const renamed = renames(before, after, address, out);
+    return [...new Set([...before.keys(), ...after.keys()])].filter((name) => !renamed.has(name)).every((name) => {
       const member = (of) => (of.has(name) ? of.get(name) : ABSENT);
       return between(member(before), member(after), [...address, name], out);
     });
@@ -41,6 +42,24 @@ function between(before, after, address, out) {
   }
   change(before, after, address, out);
   return true;
+}
+
+/** Members that have another name now are moved, with a test of what they are; both names of each. */
+function renames(before, after, address, out) {
+  const gone = [...before.keys()].filter((name) => !after.has(name));
+  const come = new Set([...after.keys()].filter((name) => !before.has(name)));
+  const found = new Set();
+  for (const name of gone) {
+    const now = [...come].find((other) => same(before.get(name), after.get(other)));
+    if (now === undefined) continue;
+    come.delete(now);
+    found.add(name).add(now);
+    out.tests.push(operation("test", [...address, name], before.get(name)));
+    if (out.seen) out.tests.push(operation("undefined", [...address, now]));
+    out.isExtended ||= out.seen;
+    out.changes.push(new Map([["op", "move"], ["from", pointerOf([...address, name])], ["path", pointerOf([...address, now])]]));
+  }
+  return found;
 }
 
 function change(before, after, address, out) {

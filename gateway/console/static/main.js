@@ -9,14 +9,17 @@ import { handOver, sentBack, signOutHref } from "./sign_in.js";
 import { CatalogsView } from "./views/catalogs.js";
 import { CatalogView } from "./views/catalog.js";
 import { DocumentView } from "./views/document.js";
+import { HomeView } from "./views/home.js";
 import { SettingsView } from "./views/settings.js";
 import { SubscriptionsView } from "./views/subscriptions.js";
+import { TokensView } from "./views/tokens.js";
 import { askForToken } from "./views/token.js";
 
 const TOKEN = "metadata-gateway-token";
 const DETAILS = "metadata-gateway-details";
 const VIEWS = {
-  catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, settings: SettingsView, subscriptions: SubscriptionsView,
+  catalogs: CatalogsView, catalog: CatalogView, document: DocumentView, home: HomeView, settings: SettingsView,
+  subscriptions: SubscriptionsView, tokens: TokensView,
 };
 const OFFER = "metadata-gateway-signed-in-by";
 
@@ -124,8 +127,8 @@ class Console {
   #showTrail({ page, catalog, key }) {
     const places = [["Catalogs", hrefOf({})]];
     if (catalog !== null) places.push([catalog, hrefOf({ catalog })]);
-    if (page === "settings") places.push(["Settings", hrefOf({ catalog, tab: "settings" })]);
-    if (page === "subscriptions") places.push(["Subscriptions", hrefOf({ catalog, tab: "subscriptions" })]);
+    const named = { home: "Home", settings: "Settings", subscriptions: "Subscriptions", tokens: "Tokens" }[page];
+    if (named) places.push([named, hrefOf({ catalog, tab: page })]);
     if (key !== null) places.push([key, hrefOf({ catalog, key })]);
     fill(this.trail, h("ol", {}, places.map(([text, href], index) =>
       h("li", {}, h("a", { href, "aria-current": index === places.length - 1 ? "page" : null }, text)))));

@@ -1,6 +1,9 @@
 // Which page an address names; addresses are fragments (#/catalog/…), names percent-encoded. Pure.
 
-const QUERY = ["tab", "from", "to", "revision", "author", "since", "until", "prefix", "contains", "folders", "columns"];
+const QUERY = [
+  "tab", "from", "to", "revision", "author", "since", "until", "prefix", "contains", "folders", "columns", "sort", "owner",
+];
+const OF_CATALOG = ["home", "settings", "subscriptions"];
 
 /** `{page, catalog, key}` and what the query says; what an address doesn't say is null. */
 export function parseRoute(hash) {
@@ -11,7 +14,8 @@ export function parseRoute(hash) {
   try {
     const [first, catalog, second, ...key] = path.split("/").map(decodeURIComponent);
     if (first === "catalog" && catalog) Object.assign(route, { page: "catalog", catalog });
-    if (route.catalog && ["settings", "subscriptions"].includes(route.tab)) route.page = route.tab;
+    if (route.catalog && OF_CATALOG.includes(route.tab)) route.page = route.tab;
+    if (path === "" && route.tab === "tokens") route.page = "tokens";
     if (route.catalog && second === "document" && key.length) {
       Object.assign(route, { page: "document", key: key.join("/") });
     }

@@ -6,6 +6,7 @@ A list holds the catalogs that its principal may read, and tells of no other one
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 
 from gateway.access import Principal, Role
@@ -18,6 +19,7 @@ from gateway.http.door.admission import take_body
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import decode_document
+from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.query import (
@@ -82,20 +84,28 @@ class WholeCatalogRoutes(Routes):
     def put(self, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
         context = this_request()
-        checks_lists = parameters(context.environ, SETTINGS_PARAMETERS)["check_documents"]
+        asked = parameters(context.environ, SETTINGS_PARAMETERS)
+        checks_lists, examined = asked["check_documents"], asked["examine"]
+        if examined is not None and not asked["dry_run"]:
+            detail = "parameter 'examine': it is for a dry run"
+            raise RequestRefused("invalid_parameter", detail, parameter="examine")
         name = catalog_name(catalog, self._limits)
         ask = read_ask(context, name, known=SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)
-        parse_settings(value)
+        settings = parse_settings(value)
         edits = (KeyEdit(SETTINGS_KEY, Put(value, size_bytes)),)
         sent = Sent(value, media_types.JSON, len(raw))
         request = request_of(self._gateway, ask, edits, sent, checks_lists=checks_lists)
         result = carried_out(
             self._gateway, context, ask, lambda: self._gateway.catalogs.set_up(request)
         )
-        return catalog_answer(ask, result, with_settings=True)
+        more = {}
+        if examined is not None:
+            found = self._gateway.catalogs.examine(request, settings, examined)
+            more = {"examined": asdict(found)}
+        return catalog_answer(ask, result, with_settings=True, more=more)
 
     @route("DELETE", CATALOG, "delete_catalog")
     def delete(self, catalog: str) -> Answer:

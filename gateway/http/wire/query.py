@@ -163,11 +163,13 @@ CATALOGS_PARAMETERS: Final = _schema(prefix=_TEXT, after=_TEXT, limit=_LIMIT)
 DRY_RUN_PARAMETERS: Final = _schema(dry_run=_DRY_RUN)
 # ``resource_version``: the revision that the catalog must be at.
 WRITE_PARAMETERS: Final = _schema(resource_version=_Parsed(whole_number), dry_run=_DRY_RUN)
-# New settings; ``check_documents``: whether documents may break lists that they declare.
+# New settings; ``check_documents``: whether documents may break lists that they declare;
+# ``examine``: how many documents a dry run checks against their schemas.
 SETTINGS_PARAMETERS: Final = _schema(
     resource_version=_Parsed(whole_number),
     dry_run=_DRY_RUN,
     check_documents=_Parsed(_switch, load_default=True),
+    examine=_Parsed(partial(whole_number, minimum=1, maximum=10_000), load_default=None),
 )
 # An apply of what a manager wants, and what makes it let go: see ``wire.owning``.
 _MANAGER = _Parsed(_manager)

@@ -6,7 +6,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -237,9 +237,15 @@ def written_shape(ask: Ask, result: Result) -> dict[str, Any]:
     }
 
 
-def catalog_answer(ask: Ask, result: Result, *, with_settings: bool = False) -> Answer:
+def catalog_answer(
+    ask: Ask,
+    result: Result,
+    *,
+    with_settings: bool = False,
+    more: Mapping[str, Any] | None = None,
+) -> Answer:
     """The answer to a write on a catalog as a whole, whose tag is its revision."""
-    content = written_shape(ask, result)
+    content = {**written_shape(ask, result), **(more or {})}
     if with_settings:
         content["settings_etag"] = result.standing.token if result.standing else None
     if ask.dry_run:

@@ -1,10 +1,12 @@
 // One catalog: its documents, page by page at one revision, and beside them what is going on.
 
-import { mayAdminister, mayWrite } from "../access.js";
+import { mayWrite } from "../access.js";
 import { Problem } from "../api.js";
-import { authorsOf, touchedKeys, whatItDid } from "../concerns.js";
-import { button, field, fill, h, plural, problemNote, say, settled, time } from "../page.js";
+import { changedDocuments } from "../changed.js";
+import { authorsOf, managersOf, touchedKeys, whatItDid } from "../concerns.js";
+import { button, field, fill, h, newId, plural, problemNote, say, settled, time } from "../page.js";
 import { hrefOf } from "../routes.js";
+import { catalogTabs } from "./catalog_tabs.js";
 import { createDocument } from "./create.js";
 import { LivePanel } from "./live_panel.js";
 import { Pages, moveByArrows } from "./pages.js";
@@ -13,6 +15,10 @@ import { wordOf } from "./value_field.js";
 const COLUMNS_MAX = 6;
 const TEXT_MAX = 80;
 const TRIES = 10; // pages without a find that are looked through at a time
+const ROWS = 100;
+const OWNED = 1_000; // documents that are asked for their owner at a time
+
+const DAY = /^\d{4}-\d\d-\d\d$/;
 
 const columnsIn = (text) => text.split(",").map((name) => name.trim()).filter(Boolean).slice(0, COLUMNS_MAX);
 
@@ -37,6 +43,8 @@ export class CatalogView {
     this.finds = this.contains ? "contain" : "begin with";
     this.folders = route.folders !== null;
     this.columns = columnsIn(route.columns ?? "");
+    this.sort = route.sort === "changed" ? "changed" : "key";
+    this.filter = { since: DAY.test(route.since ?? "") ? route.since : "", author: route.author ?? "", owner: route.owner ?? "" };
     this.commits = new Map(); // revision -> promise of the commit
     // Who changed it is asked for the rows that come into view.
     this.seen = new IntersectionObserver((entries) => {
@@ -63,11 +71,14 @@ export class CatalogView {
     return h("div", { class: "beside" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.catalog),
-          h("div", { class: "actions" }, h("a", { href: hrefOf({ catalog: this.catalog, tab: "settings" }) }, "Settings"),
-            mayAdminister(principal, this.catalog) && h("a", { href: hrefOf({ catalog: this.catalog, tab: "subscriptions" }) }, "Subscriptions"),
-            mayWrite(principal, this.catalog) && button("New document", () => createDocument(this.api, { catalog: this.catalog })))),
+          mayWrite(principal, this.catalog) && button("New document", () => this.#create(), { class: "primary" })),
+        catalogTabs(this.catalog, "documents", principal),
         this.#tools(), this.place, this.notice, this.list),
       this.panel.element);
+  }
+
+  #create() {
+    createDocument(this.api, { catalog: this.catalog, key: this.#asFolders ? this.prefix.slice(0, this.prefix.lastIndexOf("/") + 1) : "" });
   }
 
   /** What is looked for: by a beginning, which is a folder where it is one, or by any part. */
@@ -98,18 +109,61 @@ export class CatalogView {
       this.#search(search.value);
     } });
     return h("div", { class: "tools" }, h("div", { class: "pair" }, tool, field("Members to show", columns)), h("fieldset", { class: "choice" }, h("legend", {}, "Find by"),
-      choice("begin with"), choice("contain"), h("label", { class: "check" }, folders, "as folders")));
+      choice("begin with"), choice("contain"), h("label", { class: "check" }, folders, "as folders")), this.#filters(search));
+  }
+
+  /** By whom, since when, whose, and in which order. */
+  #filters(search) {
+    const again = () => this.#search(search.value);
+    const sort = h("select", { onchange: () => {
+      this.sort = sort.value;
+      again();
+    } }, [["key", "by key"], ["changed", "latest change first"]].map(([value, text]) => h("option", { value, selected: value === this.sort }, text)));
+    const input = (name, more, known = []) => {
+      const control = h("input", { value: this.filter[name], autocomplete: "off", spellcheck: "false", ...more });
+      const options = known.length > 0 && h("datalist", { id: newId("known") }, known.map((value) => h("option", { value })));
+      if (options) control.setAttribute("list", options.id);
+      control.addEventListener("change", () => {
+        this.filter[name] = control.value.trim();
+        again();
+      });
+      return [control, options];
+    };
+    const { recent } = this.live;
+    const [since] = input("since", { type: "date" });
+    const [author, authors] = input("author", {}, [...new Set(recent.map((commit) => commit.author))]);
+    const [owner, owners] = input("owner", { placeholder: "a pipeline" }, [...new Set(recent.flatMap((commit) => managersOf(commit)))]);
+    const active = () => [this.sort === "changed" && "latest change first", this.filter.since && `since ${this.filter.since}`,
+      this.filter.author && `by ${this.filter.author}`, this.filter.owner && `owned by ${this.filter.owner}`].filter(Boolean);
+    const summary = h("summary", {});
+    this.tellFilters = () => fill(summary, ["Order and filter", ...active()].join(" · "));
+    this.tellFilters();
+    return h("details", { class: "filters", open: active().length > 0 }, summary, h("div", { class: "quad" },
+      field("Order", sort), field("Changed since", since), [field("Changed by", author), authors].flat(), [field("Owned by", owner), owners].flat()));
+  }
+
+  /** Whether the list is made of the history, and not of the keys. */
+  get #byChange() {
+    return this.sort === "changed" || Boolean(this.filter.since || this.filter.author);
   }
 
   get #asFolders() {
-    return this.folders && this.finds === "begin with";
+    return this.folders && this.finds === "begin with" && !this.#byChange && !this.filter.owner;
   }
 
   get #grouped() {
-    return this.folders && this.finds === "contain";
+    return this.folders && !this.#asFolders && !this.#byChange;
   }
 
   async #read(start) {
+    const read = this.#byChange ? this.#readChanged(start) : this.filter.owner ? this.#readOwned(start) : this.#readKeys(start);
+    const page = { bound: null, ...await read };
+    this.stale.clear();
+    this.since = [];
+    return page;
+  }
+
+  async #readKeys(start) {
     let { after = null, revision = null } = start ?? {};
     const { prefix, contains } = this;
     let page = null;
@@ -121,23 +175,83 @@ export class CatalogView {
       ({ after, revision } = page.next);
     }
     const { documents = [], folders = [], next = null, revision: read = 0 } = page ?? {};
-    const values = this.columns.length && this.#asFolders && documents.length
-      ? await this.api.values(this.catalog, documents.map(({ key }) => key), read)
-      : new Map(documents.map(({ key, value }) => [key, value]));
-    const rows = [...folders.map((folder) => ({ folder })), ...documents.map(({ key, revision: changed }) => ({ key, changed, value: values.get(key) }))];
     Object.assign(this, { revision: read, after });
-    this.stale.clear();
-    this.since = [];
-    return { rows, next };
+    return { rows: [...folders.map((folder) => ({ folder })), ...await this.#withValues(documents, read)], next };
+  }
+
+  /** The rows of documents, with their values where members of them are shown. */
+  async #withValues(documents, revision) {
+    const isRead = documents.some(({ value }) => value !== undefined);
+    const values = this.columns.length && documents.length && !isRead
+      ? await this.api.several(this.catalog, documents.map(({ key }) => key), { revision, contents: true })
+      : new Map(documents.map((each) => [each.key, each]));
+    return documents.map(({ key, revision: changed }) => ({ key, changed, value: values.get(key)?.value }));
+  }
+
+  /** Those of which a pipeline owns something. */
+  async #readOwned(start) {
+    let { after = null, revision = null } = start ?? {};
+    const first = after;
+    const { prefix, contains, filter } = this;
+    const found = [];
+    let page = null;
+    let looked = 0;
+    for (let tries = 0; tries < TRIES && found.length < ROWS; tries += 1) {
+      page = await this.api.keys(this.catalog, { prefix, contains, after, revision, manager: filter.owner, limit: OWNED });
+      if (page === null) break;
+      const owned = page.documents.filter(({ digest }) => digest !== null);
+      const room = owned.slice(0, ROWS - found.length);
+      found.push(...room);
+      const isCut = room.length < owned.length;
+      looked += isCut ? page.documents.findIndex(({ key }) => key === room.at(-1).key) + 1 : page.documents.length;
+      page.next = isCut ? { after: room.at(-1).key, revision: page.revision } : page.next;
+      if (page.next === null || isCut) break;
+      ({ after, revision } = page.next);
+    }
+    const { next = null, revision: read = 0 } = page ?? {};
+    Object.assign(this, { revision: read, after: first });
+    const bound = next === null ? null : `Looked at ${plural(looked, "document")}, by key. Next looks at more.`;
+    return { rows: await this.#withValues(found, read), next, bound };
+  }
+
+  /** Those that were changed, out of the history. */
+  async #readChanged(start) {
+    const { catalog, filter } = this;
+    const since = filter.since ? new Date(`${filter.since}T00:00`).toISOString() : null;
+    const revision = start?.revision ?? (await this.api.catalog(catalog))?.revision ?? 0;
+    Object.assign(this, { revision, after: null });
+    if (!revision) return { rows: [], next: null };
+    const there = async (keys) => {
+      const found = await this.api.several(catalog, keys, { manager: filter.owner, contents: this.columns.length > 0 && !filter.owner });
+      return filter.owner ? new Map([...found].filter(([, { digest }]) => digest !== null)) : found;
+    };
+    const page = await changedDocuments(this.api, catalog, {
+      author: filter.author || null, since, shows: (key) => this.#isWithin(key), there, limit: ROWS, start,
+    });
+    const bound = page.isWhole
+      ? since ? ["That is all that was changed since ", time(since), "."] : "That is all that history tells of. What wasn't changed since it begins isn't listed."
+      : ["Looked through the changes back to ", time(page.back), ". Next looks further back."];
+    const told = new Map(page.rows.map((row) => [row.key, row]));
+    const rows = await this.#withValues(page.rows.map(({ key, commit, value }) => ({ key, revision: commit.revision, value })), null);
+    for (const row of rows) this.commits.set(row.changed, Promise.resolve(told.get(row.key).commit));
+    return { rows, next: page.next && { ...page.next, revision }, bound };
+  }
+
+  #isWithin(key) {
+    return key.startsWith(this.prefix) && key.toLowerCase().includes(this.contains.toLowerCase());
   }
 
   #href(prefix, folders = this.folders) {
-    return hrefOf({ catalog: this.catalog, prefix, contains: this.contains, folders: folders ? "1" : null, columns: this.columns.join(",") });
+    const { catalog, contains, filter } = this;
+    return hrefOf({
+      catalog, prefix, contains, folders: folders ? "1" : null, columns: this.columns.join(","), sort: this.sort === "key" ? null : this.sort, ...filter,
+    });
   }
 
   async #search(text) {
     Object.assign(this, this.finds === "contain" ? { contains: text, prefix: "" } : { contains: "", prefix: text });
     history.replaceState(null, "", this.#href(this.prefix));
+    this.tellFilters();
     try {
       await this.pages.first();
       say(this.pages.rows.length ? `${this.pages.rows.length} on this page` : this.#nothing());
@@ -169,11 +283,12 @@ export class CatalogView {
     const { next } = this.pages;
     const behind = this.after !== null && key <= this.after;
     const beyond = next !== null && key > next.after;
-    const within = key.startsWith(this.prefix) && key.toLowerCase().includes(this.contains.toLowerCase());
-    return within && !behind && !beyond && !(this.#asFolders && key.slice(this.prefix.length).includes("/"));
+    if (this.#byChange) return this.#isWithin(key);
+    return this.#isWithin(key) && !behind && !beyond && !(this.#asFolders && key.slice(this.prefix.length).includes("/"));
   }
 
   #nothing() {
+    if (this.#byChange || this.filter.owner) return this.pages.next ? "None so far; there is more to look through." : "There is no such document.";
     if (this.pages.next) return "None so far; there are more keys to look at.";
     return this.contains ? "No key contains that." : "No key begins so.";
   }
@@ -187,13 +302,15 @@ export class CatalogView {
     moveByArrows(list);
     this.seen.disconnect();
     for (const each of list.querySelectorAll("[data-revision]")) this.seen.observe(each);
+    const isFiltered = this.prefix || this.contains || this.#byChange || this.filter.owner;
     const missing = "There is no such catalog. Its first document makes it.";
-    const none = this.prefix || this.contains ? this.#nothing() : "There are no documents.";
+    const none = isFiltered ? this.#nothing() : "There are no documents yet. New document makes the first one.";
     fill(this.place, this.#asFolders && this.prefix.includes("/") && this.#folderTrail());
     const titles = rows.length > 0 && this.columns.length > 0 && h("div", { class: "row titles", "aria-hidden": "true" },
       h("span", {}, "Key"), this.columns.map((name) => h("span", {}, name)), h("span", {}, "Changed"));
     if (titles) titles.style.setProperty("--members", this.columns.length);
-    fill(this.list, titles, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none), this.pages.controls(this.#asFolders ? "entries" : "documents"));
+    fill(this.list, titles, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none),
+      this.pages.bound && h("p", { class: "muted small bound" }, this.pages.bound), this.pages.controls(this.#asFolders ? "entries" : "documents"));
     fill(this.notice, this.since.length ? this.#staleNotice() : null);
   }
 

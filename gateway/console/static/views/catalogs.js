@@ -1,6 +1,6 @@
 // All catalogs: search by prefix, page by page.
 
-import { mayWriteSomewhere } from "../access.js";
+import { mayAdministerAll, mayWriteSomewhere } from "../access.js";
 import { button, field, fill, h, problemNote, say, settled, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { createDocument } from "./create.js";
@@ -20,7 +20,9 @@ export class CatalogsView {
     this.#show();
     return h("div", { class: "column" },
       h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Catalogs"),
-        mayWriteSomewhere(principal) && button("New document", () => createDocument(this.api, { catalog: "" }))),
+        h("div", { class: "actions" },
+          mayAdministerAll(principal) && h("a", { href: hrefOf({ tab: "tokens" }) }, "Tokens"),
+          mayWriteSomewhere(principal) && button("New document", () => createDocument(this.api, { catalog: "" }), { class: "primary" }))),
       h("div", { class: "tools" }, field("Names that begin with", search)), this.list);
   }
 
@@ -43,12 +45,12 @@ export class CatalogsView {
     if (!this.list) return;
     const { rows } = this.pages;
     const list = h("ul", { class: "rows catalogs" }, rows.map(({ catalog, revision, time: when }) =>
-      h("li", {}, h("a", { class: "row", href: hrefOf({ catalog }) },
+      h("li", {}, h("a", { class: "row", href: hrefOf({ catalog, tab: "home" }) },
         h("span", { class: "mono name" }, catalog),
         h("span", { class: "muted detail" }, `revision ${revision}`), h("span", { class: "muted when" }, time(when))))));
     moveByArrows(list);
     fill(this.list, rows.length ? list : h("p", { class: "empty" }, this.prefix
       ? "No catalog begins so."
-      : "There is no catalog yet. The first document makes one."), this.pages.controls("catalogs"));
+      : "There is no catalog yet. New document makes the first one, with the document in it."), this.pages.controls("catalogs"));
   }
 }

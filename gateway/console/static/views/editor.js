@@ -3,18 +3,19 @@
 
 import { newIdempotencyKey } from "../api.js";
 import { ABSENT, applied, edits, patchOf } from "../differences.js";
-import { JsonError, parse, stringify } from "../json.js";
+import { JsonError, stringify } from "../json.js";
 import { addressAlong } from "../lists.js";
 import { merge, same } from "../merge.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
-import { button, field, fill, h, newId, plural, problemNote, settled } from "../page.js";
+import { button, field, fill, h, plural, problemNote, settled } from "../page.js";
 import { pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, placeOf, summaryOf } from "./changes.js";
-import { faultNote, placesNote, showFault } from "./fault.js";
+import { placesNote } from "./fault.js";
+import { JsonText } from "./json_text.js";
 import { namesOf, ownerMarks } from "./owners.js";
 
-// Lines aren't wrapped in texts longer than this: breaking a megabyte anew takes seconds.
+// A patch that is longer isn't broken within its lines: that takes seconds.
 const WRAPPED_MAX = 200_000;
 
 /** What an editor says of what it edits. `patches`: it can be sent as a patch, too. */
@@ -40,8 +41,6 @@ export class EditorView {
     this.tab = null; // where it was edited last
     this.rules = []; // of the lists in it, see lists.js
     this.fields = null; // shows the edit too, see fields.js
-    this.text = h("textarea", { class: "mono source", spellcheck: "false", autocapitalize: "off", rows: words.rows });
-    this.fault = h("div", { class: "fault", role: "status", id: newId("fault") });
     this.preview = h("div", {});
     this.guard = h("select", { onchange: () => this.#draw() });
     this.message = h("input", { maxlength: "1000", autocomplete: "off" });
@@ -63,15 +62,13 @@ export class EditorView {
 
   /** The text. */
   get written() {
-    this.#write();
-    return this.text.value;
+    return this.form && !this.#isBehind ? this.text.value : textOf(this.parsed);
   }
 
   #write() {
     if (!this.#isBehind) return;
     this.#isBehind = false;
     this.text.value = textOf(this.parsed);
-    this.text.wrap = this.text.value.length > WRAPPED_MAX ? "off" : "soft";
   }
 
   /** Draw it again, as it is. */
@@ -93,32 +90,27 @@ export class EditorView {
 
   #assemble() {
     const settle = settled(() => this.#read(), 120);
-    this.text.addEventListener("input", () => {
+    this.text = new JsonText({ label: this.words.label, rows: this.words.rows, changed: () => {
       this.parsed = undefined;
       this.tab = null;
       this.preview.ariaBusy = "true";
+      forget();
       settle();
-    });
+    } });
     const submit = (event) => {
       event.preventDefault();
       this.send();
     };
     // What was refused is not what stands there now.
     const forget = () => fill(this.trouble);
-    this.text.setAttribute("aria-describedby", this.fault.id);
     return h("form", { class: "editor", onsubmit: submit, oninput: forget, onchange: forget, onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     } },
-    h("div", { class: "field" }, this.#labelled(this.words.label), this.fault, this.text),
+    this.text.element,
     h("section", { class: "outgoing", "aria-label": "What will be sent" },
       h("h2", {}, "What will be sent"), this.kinds, this.preview,
       field("Only if", this.guard), field("Message", this.message, "For the history; optional."), this.trouble,
       h("div", { class: "actions" }, this.discard, this.submit)));
-  }
-
-  #labelled(text) {
-    this.text.id = newId("source");
-    return h("label", { for: this.text.id }, text);
   }
 
   #kind(kind, text) {
@@ -135,7 +127,7 @@ export class EditorView {
   isDirty() {
     if (!this.#opened) return false;
     const mine = this.mine();
-    if (mine === undefined) return this.text.value !== textOf(this.base.value);
+    if (mine === undefined) return this.written !== textOf(this.base.value);
     return !same(mine, this.base.value);
   }
 
@@ -188,7 +180,7 @@ export class EditorView {
     this.#opened = true;
     this.base = this.model.shown;
     this.#setText(value);
-    if (text !== null) {
+    if (text !== null && this.form) {
       this.text.value = text; // as it was written
       this.#isBehind = false;
     }
@@ -219,7 +211,7 @@ export class EditorView {
   #parse() {
     this.error = null;
     try {
-      this.parsed = this.text.value.trim() === "" ? ABSENT : parse(this.text.value);
+      this.parsed = this.text.value.trim() === "" ? ABSENT : this.text.read();
     } catch (error) {
       if (!(error instanceof JsonError)) throw error;
       this.error = error;
@@ -236,8 +228,7 @@ export class EditorView {
     const mine = this.mine();
     if (this.form) this.#write();
     this.preview.ariaBusy = "false";
-    fill(this.fault, this.error && faultNote(this.error, this.text));
-    this.text.toggleAttribute("aria-invalid", Boolean(this.error));
+    if (this.form && mine === ABSENT) this.text.mark(null);
     this.#drawGuards();
     if (mine === undefined) fill(this.preview, h("p", { class: "muted" }, "Nothing, as long as the text is no JSON."));
     else fill(this.preview, mine === ABSENT ? null : this.#outgoing(mine));
@@ -345,7 +336,7 @@ export class EditorView {
     // What is asked about an edit is asked about the one that is sent, however soon that is.
     if (this.preview.ariaBusy === "true") this.#draw();
     const mine = this.mine();
-    if (mine === undefined) return showFault(this.error, this.text);
+    if (mine === undefined) return this.text.show(this.error);
     if (mine === ABSENT || !this.isDirty()) {
       return fill(face.trouble, h("p", { class: "note", role: "alert" }, "There is nothing to send."));
     }

@@ -150,6 +150,7 @@ export class FieldsView {
       Array.isArray(value) && act("Add …", "Add to", () => this.#addItem(item)),
       array && !rule?.set && last > 0 && act("Up", "Move up", () => this.#move(path, -1)),
       array && !rule?.set && last < array.length - 1 && act("Down", "Move down", () => this.#move(path, 1)),
+      typeof path.at(-1) === "string" && act("Rename …", "Rename", () => this.#rename(item)),
       path.length > 0 && act("Remove", "Remove", () => this.#remove(path)),
       leaf && pipelinesOf([leaf]).length > 0 && isScalar(value) && act("Take over …", "Take over", () => this.#takeOver(item, leaf)),
       act("Who …", "Who changed", who),
@@ -279,13 +280,31 @@ export class FieldsView {
     input.focus();
   }
 
+  /** Another name for a member: it is moved. */
+  #rename(item) {
+    const { path } = item;
+    const whole = this.editor.mine();
+    const around = path.slice(0, -1);
+    const present = valueAt(whole, around);
+    const { name, options } = nameField(this.#spec(around).members, present, path.at(-1));
+    const content = [options, field("Name", name)];
+    content.verb = "Rename";
+    this.#open(item, content, { done: () => {
+      if (name.value === path.at(-1)) return this.#close() ?? this.focus() ?? true;
+      if (!name.reportValidity()) return false;
+      const to = [...around, name.value];
+      this.#change([operation("remove", path), operation("add", to, valueAt(whole, path))], to, `${nameOf(path)} is called ${name.value}, once you save.`);
+      return true;
+    } });
+    name.focus();
+    name.select();
+  }
+
   #addMember(item) {
     const { path } = item;
     const present = valueAt(this.editor.mine(), path);
     const { members } = this.#spec(path);
-    const known = [...members.keys()].filter((name) => !present.has(name));
-    const options = h("datalist", { id: newId("names") }, known.map((name) => h("option", { value: name }, members.get(name)().title ?? "")));
-    const name = h("input", { list: options.id, required: true, autocomplete: "off", spellcheck: "false", placeholder: known.slice(0, 3).join(", ") });
+    const { name, options } = nameField(members, present);
     const place = h("div", { class: "field" });
     let input = null;
     const draw = () => {
@@ -294,15 +313,11 @@ export class FieldsView {
       fill(place, h("span", { class: "label" }, "Value"), input.element);
     };
     name.addEventListener("change", draw);
-    name.addEventListener("input", () => {
-      name.setCustomValidity("");
-      if (members.has(name.value)) draw();
-    });
+    name.addEventListener("input", () => members.has(name.value) && draw());
     draw();
     const content = [options, h("div", { class: "new-member" }, field("Name", name), place)];
     content.verb = "Add";
     this.#open(item, content, { done: () => {
-      name.setCustomValidity(present.has(name.value) ? "That is there already." : "");
       if (!name.reportValidity()) return false;
       return this.#add(input, [...path, name.value], (value) => value);
     } });
@@ -417,6 +432,16 @@ export class FieldsView {
 const action = (text, label, does) => button(text, does, { class: "act", "aria-label": label });
 
 const isScalar = (value) => !(value instanceof Map || Array.isArray(value)) || (value.size ?? value.length) === 0;
+
+/** Where a member's name is typed: one that isn't `present`, but may be its `own`. */
+function nameField(members, present, own = "") {
+  const known = [...members.keys()].filter((name) => !present.has(name));
+  const options = h("datalist", { id: newId("names") }, known.map((name) => h("option", { value: name }, members.get(name)().title ?? "")));
+  const name = h("input", { list: options.id, value: own, required: true, autocomplete: "off", spellcheck: "false", placeholder: known.slice(0, 3).join(", ") });
+  name.addEventListener("input", () =>
+    name.setCustomValidity(name.value !== own && present.has(name.value) ? "That is there already." : ""));
+  return { name, options };
+}
 
 /** What a person calls a place. */
 export function nameOf(path) {

@@ -7,6 +7,7 @@ import { fill, h, say } from "../page.js";
 import { SettingsModel } from "../parts.js";
 import { EditorView } from "./editor.js";
 import { SettingsForm, brokenBy } from "./settings_form.js";
+import { catalogTabs } from "./catalog_tabs.js";
 import { LivePanel } from "./live_panel.js";
 import { StalePanel } from "./stale.js";
 import { textView } from "./text.js";
@@ -55,6 +56,7 @@ export class SettingsView {
     return h("div", { class: "beside of-document" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Settings of ", h("span", { class: "mono" }, this.catalog))),
+        catalogTabs(this.catalog, "settings", principal),
         h("p", { class: "muted" }, "A change of settings is a commit. Documents that are there already are left alone until they are written."),
         this.stale.element, this.body),
       this.panel.element);

@@ -7,6 +7,7 @@ import { button, field, fill, h, plural, problemNote } from "../page.js";
 import { hrefOf } from "../routes.js";
 
 const DAY_S = 86_400;
+const EXAMINED = 1_000; // documents that a dry run checks against the schemas
 
 export class SettingsForm {
   #drawn = undefined;
@@ -134,8 +135,9 @@ export class SettingsForm {
     fill(this.result, h("p", { class: "muted" }, "Trying …"));
     try {
       const value = this.editor.mine();
-      const { changed } = await api.put(catalog, key, stringify(value === ABSENT || value === undefined ? new Map() : value), { query: { dry_run: "true" } });
-      fill(this.result, h("p", { class: "note good" }, changed ? "That can be set, and no document breaks its lists. Nothing was set yet." : "That is what is set already."));
+      const settings = stringify(value === ABSENT || value === undefined ? new Map() : value);
+      const { changed, examined } = await api.put(catalog, key, settings, { query: { dry_run: "true", examine: EXAMINED } });
+      fill(this.result, tried(changed, examined, catalog));
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       fill(this.result, problemNote(error, brokenBy(error, catalog)));
@@ -143,10 +145,26 @@ export class SettingsForm {
   }
 }
 
+/** What a dry run found; `examined` are the documents that were checked against the schemas. */
+function tried(changed, examined, catalog) {
+  const { documents: count, complete, broken } = examined;
+  const looked = complete ? `Checked against the schemas: all ${plural(count, "document")} that they are for.`
+    : `Checked against the schemas: the first ${plural(count, "document")} by key; there are more.`;
+  const can = h("p", {}, h("strong", {}, changed ? "That can be set, and no document breaks its lists." : "That is what is set already."),
+    changed && " Nothing was set yet.");
+  if (!broken.length) return h("div", { class: "note good" }, can, h("p", {}, looked, count > 0 && " None of them breaks one."));
+  return h("div", { class: "note stale" }, can, h("p", {}, looked),
+    brokenList(broken.map(record), catalog, "breaks one, and will be refused when it is written next", "break one, and will be refused when they are written next"));
+}
+
 /** The documents that a refusal of settings names. */
 export function brokenBy({ members }, catalog) {
   const documents = (members?.documents ?? []).map(record);
-  return documents.length > 0 && [h("p", {}, `${plural(documents.length, "document")} would break them:`),
+  return documents.length > 0 && brokenList(documents, catalog, "would break them", "would break them");
+}
+
+function brokenList(documents, catalog, one, many) {
+  return [h("p", {}, `${plural(documents.length, "document")} ${documents.length === 1 ? one : many}:`),
     h("ul", { class: "plain" }, documents.map(({ key, message, pointer }) => h("li", {},
       h("a", { class: "mono", href: hrefOf({ catalog, key }) }, key), `: ${message}`, h("code", { class: "detail" }, ` ${pointer}`))))];
 }

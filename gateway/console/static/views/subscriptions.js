@@ -2,6 +2,7 @@
 
 import { mayAdminister } from "../access.js";
 import { button, fill, h, plural, problemNote, say, time } from "../page.js";
+import { catalogTabs } from "./catalog_tabs.js";
 import { LivePanel } from "./live_panel.js";
 
 const AGAIN_MS = 3000; // deliveries are no commits, so the feed doesn't tell of them
@@ -30,6 +31,7 @@ export class SubscriptionsView {
     return h("div", { class: "beside" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Subscriptions of ", h("span", { class: "mono" }, this.catalog))),
+        catalogTabs(this.catalog, "subscriptions", principal),
         h("p", { class: "muted" }, "Each commit is delivered to them in order, at least once."),
         this.notice, this.list),
       this.panel.element);
@@ -55,7 +57,7 @@ export class SubscriptionsView {
     this.told = told;
     fill(this.list, subscriptions.length
       ? h("ul", { class: "subscriptions" }, subscriptions.map((each) => this.#entry(each)))
-      : h("p", { class: "empty" }, "There are no subscriptions."));
+      : h("p", { class: "empty" }, "There are no subscriptions. To have commits delivered, send your receiver's address: ", h("code", {}, `PUT /v1/catalogs/${this.catalog}/subscriptions/NAME`)));
     if (focused) document.getElementById(focused)?.focus();
   }
 

@@ -1,7 +1,7 @@
 // One value as a control that fits it: text, long text, number, yes or no, nothing, a date, a choice.
 
 import { JsonError, equal, kindOf, parse, stringify } from "../json.js";
-import { fill, h, newId } from "../page.js";
+import { fill, h, newId, plural } from "../page.js";
 
 const LONG = 80; // characters, from which on a text has lines
 const DATE = /^\d{4}-\d\d-\d\d$/;
@@ -121,7 +121,8 @@ export class ValueField {
       moment: () => h("input", { ...more, type: "datetime-local", step: local.includes(".") ? "0.001" : "1", value: local }),
     };
     this.control = draw[this.kind]?.() ?? null;
-    const alone = { null: "nothing", array: "an empty list", object: "an empty group" }[this.kind];
+    const count = value instanceof Map || Array.isArray(value) ? value.size ?? value.length : 0;
+    const alone = { null: "nothing", array: count ? plural(count, "item") : "an empty list", object: count ? plural(count, "member") : "an empty group" }[this.kind];
     fill(this.place, this.control ?? h("span", { class: "muted" }, alone), this.kind === "moment" && h("span", { class: "muted small zone" }, zone === "Z" ? "UTC" : `UTC${zone}`));
     this.complain(null);
   }

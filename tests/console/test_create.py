@@ -1,0 +1,153 @@
+"""A new document without JSON: members by name and kind, as the catalog's schemas ask for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from selenium.webdriver import Keys
+
+from tests.console.axe import contrast_violations, violations
+from tests.console.browser import PHONE, Browser
+from tests.console.writer import Writer
+
+Screenshot = Callable[[Browser, str], None]
+SCHEMA = {
+    "type": "object",
+    "required": ["tier", "owner"],
+    "properties": {
+        "tier": {"enum": ["gold", "silver"], "description": "How much depends on it."},
+        "owner": {
+            "type": "object",
+            "required": ["team"],
+            "properties": {"team": {"type": "string", "title": "The team", "minLength": 3}},
+        },
+        "rows": {"type": "integer", "title": "Number of rows"},
+        "since": {"type": "string", "format": "date"},
+    },
+}
+
+
+def test_a_document_is_made_by_the_form_that_its_schema_asks_for(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    """Required members are there, groups within them too; what is refused is told at its row."""
+    writer.set_settings({"schemas": {"tables/*": SCHEMA}})
+    browser.open(writer.catalog)
+    browser.press("New document")
+    assert browser.focused() == "Key"
+    browser.keys("tables/t")
+    browser.wait_text("dialog", "The team", "How much depends on it.")
+    browser.tab_to("tier", 12)
+    browser.keys(Keys.ARROW_DOWN)  # the second choice
+    browser.tab_to("team", 12)
+    browser.keys("bi")
+    browser.tab_to("Add a member", 12)
+    # That of the group comes first.
+    assert browser.focused() == "Add a member of owner"
+    browser.keys(Keys.TAB)
+    browser.tab_to("Add a member", 12)
+    browser.keys(Keys.ENTER)
+    assert browser.focused() == "Name"
+    browser.keys("rows", Keys.TAB)
+    browser.tab_to("rows", 3)
+    browser.keys("9007199254740993")
+    assert violations(browser) == []
+    screenshot(browser, "create-form-light")
+    browser.prefer(color_scheme="dark")
+    assert contrast_violations(browser) == []
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, "create-form-phone")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    browser.press("Create", within="dialog")
+    browser.wait_text("dialog", "The catalog's schema refuses this")
+    assert "bi" in browser.text(".member-row .member-row .fault")
+    browser.labelled("team").send_keys("lling")
+    browser.press("Create", within="dialog")
+    browser.wait_text("h1", "tables/t")
+    assert writer.read("tables/t") == {
+        "tier": "silver",
+        "owner": {"team": "billing"},
+        "rows": 9007199254740993,
+    }
+
+
+def test_a_document_is_made_of_members_where_no_schema_says_anything(
+    browser: Browser, writer: Writer
+) -> None:
+    """By name and kind; a name twice is told; the same as JSON, there and back."""
+    writer.put("k", 1)
+    browser.open(writer.catalog)
+    browser.press("New document")
+    browser.labelled("Key").send_keys("new")
+    for name, kind, value in [
+        ("title", "", "Orders"),
+        ("live", "yes or no", ""),
+        ("title", "", "x"),
+    ]:
+        browser.press("Add a member", within="dialog")
+        browser.keys(name, Keys.TAB)
+        if kind:
+            browser.select(f"Kind of {name}", kind)
+        if value:
+            browser.run(
+                "arguments[0].focus()",
+                browser.shown("dialog .member-row:last-child .control input")[0],
+            )
+            browser.keys(value)
+    browser.press("Create", within="dialog")
+    assert browser.focused() == "Name"
+    assert browser.run("return document.activeElement.validationMessage") == (
+        "That is there already."
+    )
+    browser.press("Remove", within="dialog .member-row:last-child")
+    browser.choose("dialog input[value=json]")
+    assert json.loads(browser.source) == {"title": "Orders", "live": False}
+    browser.write('{"title": "Orders", "live": true, "by": {"team": "a"}, "tags": [1, 2]}')
+    browser.choose("dialog input[value=fields]")
+    browser.wait_text("dialog", "2 items")
+    browser.labelled("team").send_keys("b")
+    browser.press("Create", within="dialog")
+    browser.wait_text("h1", "new")
+    assert writer.read("new") == {
+        "title": "Orders",
+        "live": True,
+        "by": {"team": "ab"},
+        "tags": [1, 2],
+    }
+
+
+def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> None:
+    """As a move, with a test of what was seen there; nobody's member is replaced by it."""
+    writer.put("t", {"nmae": {"long": True}, "rows": 1})
+    browser.open(writer.catalog, "t")
+    browser.at_field("/nmae", "Rename")
+    assert browser.focused() == "Name"
+    browser.keys("rows", Keys.ENTER)
+    assert browser.run("return document.activeElement.validationMessage") == (
+        "That is there already."
+    )
+    browser.chord(Keys.CONTROL, "a")
+    browser.keys("name", Keys.ENTER)
+    browser.wait_text(".unsaved", "/nmae", "/name")
+    assert violations(browser) == []
+    browser.chord(Keys.CONTROL, Keys.ENTER)
+    browser.wait_text("main", "Applied, as revision 2.")
+    assert writer.read("t") == {"name": {"long": True}, "rows": 1}
+    assert browser.sent_bodies()[-1] == {
+        "patch": [
+            {"op": "test", "path": "/nmae", "value": {"long": True}},
+            {"op": "undefined", "path": "/name"},
+            {"op": "move", "from": "/nmae", "path": "/name"},
+        ]
+    }
+    # The value that was there is demanded even by who demands nothing.
+    made = browser.logic(
+        """const [base, mine] = a.map(m.parse);
+        return m.stringify(m.fieldPatch(base, mine, [], false).body)""",
+        '{"a": 1, "b": [{"x": 2}]}',
+        '{"c": 1, "b": [{"y": 2}]}',
+    )
+    assert '{"op":"test","path":"/a","value":1}' in made
+    assert '{"op":"move","from":"/a","path":"/c"}' in made

@@ -1,0 +1,103 @@
+"""The home page of a catalog: what is in it, what is done with it, and what needs a look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.console.axe import contrast_violations, violations
+from tests.console.browser import DESK, PHONE, Browser
+from tests.console.writer import Writer
+from tests.ports import own_port
+
+Screenshot = Callable[[Browser, str], None]
+ACTIVITY = """
+const commit = (revision, author, time, changes) => ({revision, author, time, changes});
+const commits = [
+  commit(4, "bob", "2026-11-04", [{key: "b", managers: ["nightly"]}]),
+  commit(3, "ann", "2026-11-03", [{key: "a"}, {key: null}]),
+  commit(2, "ann", "2026-11-02", [{key: "a", managers: ["hourly"]}]),
+  commit(1, "ann", "2026-11-01", [{key: "a", managers: ["hourly"]}, {key: "b"}]),
+];
+const days = m.daysUntil(new Date(2026, 2, 2, 15), 3);
+return {
+  most: m.mostChanged(commits), who: m.byWhom(commits), pipelines: m.pipelinesIn(commits),
+  days: days.map((day) => [day.getFullYear(), day.getMonth() + 1, day.getDate(), day.getHours()]),
+  between: m.between([null, 0, 5, 5, 9]),
+};
+"""
+
+
+def test_a_catalog_is_told_at_a_glance(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    """Documents, commits a day, most changed, by whom, pipelines and what they lost, deliveries."""
+    writer.put("tables/orders", {"rows": 1}, author="ann")
+    for number in range(3):
+        writer.put("tables/items", {"n": number}, author="bob")
+    writer.apply("tables/orders", {"tier": "gold", "owner": "sales"}, "nightly")
+    writer.replace("tables/orders", "/tier", "silver")
+    writer.subscribe("billing", f"http://127.0.0.1:{own_port()}/in")
+    browser.details(False)
+    browser.open()
+    browser.labelled("Names that begin with").send_keys(writer.catalog)
+    browser.wait_text("#said", "1 on this page")
+    browser.press(writer.catalog)
+    browser.wait_text("h1", writer.catalog)
+    cards = """return Object.fromEntries([...document.querySelectorAll(".card")]
+        .map((each) => [each.querySelector("h2").innerText, each.innerText]))"""
+    browser.wait(lambda: "Subscriptions" in browser.run(cards))
+    told = browser.run(cards)
+    assert "2" in told["Documents"].split("\n")
+    assert "6 in 14 days" in told["Commits"]
+    assert "tables/items" in told["Most changed"].split("3× by bob")[0]
+    assert "ann" in told["By whom"]
+    assert "3 commits" in told["By whom"]
+    assert "nightly" in told["Pipelines"]
+    assert "lost 1 field" in told["Pipelines"]
+    assert "taken over by anonymous" in told["Pipelines"]
+    assert "billing" in told["Subscriptions"]
+    browser.wait_text(".bound", "those of the latest 6 commits, which are all that are kept")
+    assert violations(browser) == []
+    screenshot(browser, "view-home-light")
+    browser.prefer(color_scheme="dark")
+    assert contrast_violations(browser) == []
+    screenshot(browser, "view-home-dark")
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, "view-home-phone")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    browser.screen(DESK)
+
+    # It goes on, and leads on: to what somebody changed, and to what a pipeline owns.
+    writer.put("tables/new", 1, author="carla")
+    browser.wait_text(".cards", "carla", "tables/new")
+    browser.press("carla", within=".cards")
+    browser.wait_text(".rows", "tables/new", "carla, just now")
+    assert len(browser.shown("a.row")) == 1
+    browser.driver.back()
+    browser.press("nightly", within=".cards")
+    browser.wait_text(".rows", "tables/orders")
+    assert len(browser.shown("a.row")) == 1
+
+
+def test_a_catalog_without_documents_says_what_to_do(browser: Browser, writer: Writer) -> None:
+    browser.open(writer.catalog, None, "home", wait=False)
+    browser.wait_text("main", "There is no such catalog. Its first document makes it.")
+    writer.put("k", 1)
+    writer.delete("k")
+    browser.wait_text(".cards", "There are none yet. New document makes the first one.")
+    browser.wait_text(".cards", "None applied anything lately")
+    assert violations(browser) == []
+
+
+def test_activity_is_counted_by_document_author_pipeline_and_day(browser: Browser) -> None:
+    found = browser.logic(ACTIVITY)
+    assert found["most"] == [
+        {"key": "a", "count": 3, "authors": ["ann"]},
+        {"key": "b", "count": 2, "authors": ["bob", "ann"]},
+    ]
+    assert found["who"][0] == {"author": "ann", "count": 3, "time": "2026-11-03"}
+    assert json.dumps([each["manager"] for each in found["pipelines"]]) == '["nightly", "hourly"]'
+    assert found["days"] == [[2026, 2, 28, 0], [2026, 3, 1, 0], [2026, 3, 2, 0], [2026, 3, 2, 15]]
+    assert found["between"] == [None, 5, 0, 4]

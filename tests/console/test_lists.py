@@ -1,0 +1,142 @@
+"""A catalog's list by change, by whom, since when and whose; and what it has not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from selenium.webdriver import Keys
+
+from tests.console.axe import contrast_violations, violations
+from tests.console.browser import DESK, PHONE, Browser
+from tests.console.writer import Writer
+from tests.service import RunningGateway
+
+Screenshot = Callable[[Browser, str], None]
+
+
+def _names(browser: Browser) -> list[str]:
+    found: list[str] = browser.run(
+        "return [...document.querySelectorAll('.rows .name')].map((each) => each.textContent)"
+    )
+    return found
+
+
+def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
+    browser: Browser, writer: Writer, screenshot: Screenshot
+) -> None:
+    """The latest change first; by an author; since a day; of a pipeline; kept in the address."""
+    writer.put("tables/a", {"tier": "gold"}, author="ann")
+    writer.put("tables/b", {"tier": "silver"}, author="bob")
+    writer.put("views/c", {"tier": "none"}, author="ann")
+    writer.put("tables/gone", 1, author="ann")
+    writer.delete("tables/gone")
+    writer.replace("tables/a", "/tier", "bronze")
+    writer.apply("tables/b", {"rows": 1}, "nightly")
+    browser.open(writer.catalog)
+    browser.press("Order and filter")
+    browser.select("Order", "latest change first")
+    browser.wait(lambda: _names(browser) == ["tables/b", "tables/a", "views/c"])
+    browser.wait_text(".bound", "That is all that history tells of")
+    browser.wait_text(".rows", "anonymous, just now", "ann, just now")
+    assert violations(browser) == []
+    screenshot(browser, "list-changed-light")
+
+    # What comes is told, and read where one wants it.
+    writer.put("views/c", {}, author="bob")
+    browser.wait_text(".note.stale", "views/c")
+    browser.press("Read again")
+    browser.wait(lambda: _names(browser)[0] == "views/c")
+
+    # By somebody: also what others changed later, but not what is gone.
+    browser.labelled("Changed by").send_keys("ann", Keys.TAB)
+    browser.wait(lambda: _names(browser) == ["views/c", "tables/a"])
+    browser.wait_text(".filters summary", "latest change first", "by ann")
+    browser.labelled("Keys that begin with").send_keys("tables/")
+    browser.wait(lambda: _names(browser) == ["tables/a"])
+    browser.driver.refresh()
+    browser.wait(lambda: _names(browser) == ["tables/a"])
+    browser.labelled("Changed by").clear()
+    browser.keys(Keys.TAB)
+    browser.wait(lambda: _names(browser) == ["tables/b", "tables/a"])
+
+    # Whose: of a pipeline, in either order.
+    browser.labelled("Owned by").send_keys("nightly", Keys.TAB)
+    browser.wait(lambda: _names(browser) == ["tables/b"])
+    browser.select("Order", "by key")
+    browser.wait_text(".filters summary", "owned by nightly")
+    browser.wait(lambda: _names(browser) == ["tables/b"])
+    browser.labelled("Members to show").send_keys("tier", Keys.ENTER)
+    browser.wait_text(".rows", "silver")
+    browser.labelled("Owned by").clear()
+    browser.keys(Keys.TAB)
+    browser.wait(lambda: _names(browser) == ["tables/a", "tables/b"])
+
+    # Since a day.
+    since = browser.labelled("Changed since")
+    for day, found in [("2099-01-01", []), ("2020-01-01", ["tables/b", "tables/a"])]:
+        browser.run(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change'))",
+            since,
+            day,
+        )
+        browser.wait(lambda found=found: _names(browser) == found)
+        browser.wait_text(".filters summary", f"since {day}")
+    assert "since=2020-01-01" in browser.driver.current_url
+    browser.wait_text(".rows", "bronze")
+    browser.prefer(color_scheme="dark")
+    assert contrast_violations(browser) == []
+    screenshot(browser, "list-changed-dark")
+    browser.prefer(color_scheme="light")
+    browser.screen(PHONE)
+    screenshot(browser, "list-changed-phone")
+    assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+    browser.screen(DESK)
+
+    # The keyboard moves in it and opens.
+    browser.labelled("Keys that begin with").click()
+    browser.keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
+    browser.wait_text("h1", "tables/a")
+
+
+def test_what_a_list_has_not_looked_at_it_says(browser: Browser, service: RunningGateway) -> None:
+    """A page looks through 1,000 commits at most; the next one goes on where it ended, and tells
+    nothing twice, nor what was deleted. The history here is made up: 3,000 commits, of which
+    only the last 250 are of different documents."""
+    del service
+    pages = browser.logic(_LOOKS)
+    assert [page["rows"] for page in pages] == [100, 100, 50, 0, 0]
+    assert [page["reads"] for page in pages] == [1, 1, 10, 10, 8]
+    assert [page["isWhole"] for page in pages] == [False, False, False, False, True]
+    keys = [key for page in pages for key in page["keys"]]
+    assert len(keys) == len(set(keys)) == 250
+    assert "gone" not in keys
+
+
+# Revision n changed "n" above 2,750, else "old"; revision 2,800 deleted "gone", which 2,700 made.
+_LOOKS = """
+const changes = (n) => (n === 2800 || n === 2700
+  ? [{ key: "gone", action: n === 2800 ? "delete" : "put" }]
+  : [{ key: n > 2750 ? `${n}` : "old", action: "put" }]);
+let reads = 0;
+const api = { history: async (catalog, key, { before, limit }) => {
+  reads += 1;
+  const first = (before ?? 3001) - 1;
+  const last = Math.max(1, first - limit + 1);
+  const commits = [...Array(first - last + 1).keys()].map((at) => first - at)
+    .map((revision) => ({ revision, changes: changes(revision), time: `${revision}` }));
+  return { commits, next: last > 1 ? last : null };
+} };
+const there = async (keys) => new Map(keys.map((key) => [key, { key }]));
+return (async () => {
+  const pages = [];
+  let start = null;
+  do {
+    reads = 0;
+    const page = await m.changedDocuments(api, "c", { shows: () => true, there, start });
+    const keys = page.rows.map(({ key }) => key);
+    pages.push({ rows: keys.length, keys, reads, isWhole: page.isWhole });
+    start = page.next;
+  } while (start);
+  return pages;
+})();
+"""

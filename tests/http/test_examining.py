@@ -1,0 +1,77 @@
+"""A dry run of settings names the documents that their schemas would refuse, within bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import gateway.catalogs
+from gateway import cpu
+from tests.http.conftest import Catalog, problem
+
+SCHEMAS = {
+    "schemas": {"t/*": {"type": "object", "required": ["tier"]}, "t/x*": {"maxProperties": 1}}
+}
+
+
+def examine(catalog: Catalog, count: int, settings: Any = SCHEMAS) -> Any:
+    path = f"{catalog.path}?dry_run=true&examine={count}"
+    answer = catalog.client.put(path, json=settings)
+    assert answer.status_code in (200, 201), answer.get_json()
+    return answer.get_json()["examined"]
+
+
+@pytest.fixture
+def filled(catalog: Catalog) -> Catalog:
+    """Of five documents under ``t/``, two lack a tier, and one has too much."""
+    for number in range(3):
+        catalog.put({"tier": number}, f"t/{number}")
+    catalog.put({}, "t/1")
+    catalog.put({"tier": 1, "more": 1}, "t/x")
+    catalog.put([], "t/y")
+    catalog.put({}, "a")
+    return catalog
+
+
+def test_documents_that_schemas_would_refuse_are_named_with_the_place(filled: Catalog) -> None:
+    found = examine(filled, 100)
+    assert (found["documents"], found["complete"]) == (5, True)
+    assert [(each["key"], each["pointer"]) for each in found["broken"]] == [
+        ("t/1", ""),
+        ("t/x", ""),
+        ("t/y", ""),
+    ]
+    assert "tier" in found["broken"][0]["message"]
+    assert filled.client.get(filled.path).get_json()["settings"] is None, "nothing was set"
+
+
+def test_no_more_are_looked_at_than_was_asked(filled: Catalog) -> None:
+    found = examine(filled, 2)
+    assert (found["documents"], found["complete"], len(found["broken"])) == (2, False, 1)
+    assert examine(filled, 5)["complete"]
+    assert examine(filled, 5, {}) == {"documents": 0, "complete": True, "broken": []}
+
+
+def test_it_ends_where_half_of_what_may_be_computed_is(
+    filled: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = cpu.CpuAccount(2.0)
+    monkeypatch.setattr(gateway.catalogs.cpu, "own_account", lambda: account)
+    assert examine(filled, 5)["documents"] == 5
+    account.left_s = 0.9
+    assert examine(filled, 5) == {"documents": 0, "complete": False, "broken": []}
+
+
+def test_it_is_for_a_dry_run_of_settings_that_can_be_set(filled: Catalog) -> None:
+    path = f"{filled.path}?examine=10"
+    told = problem(filled.client.put(path, json=SCHEMAS), 400, "invalid_parameter")
+    assert told["parameter"] == "examine"
+    path = f"{filled.path}?dry_run=true&examine=0"
+    problem(filled.client.put(path, json=SCHEMAS), 400, "invalid_parameter")
+    path = f"{filled.path}?dry_run=true&examine=10"
+    problem(filled.client.put(path, json={"schemas": 1}), 422, "invalid_settings")
+
+
+def test_a_catalog_that_there_is_not_has_none(catalog: Catalog) -> None:
+    assert examine(catalog, 10) == {"documents": 0, "complete": True, "broken": []}
