@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from patching.client._blocking import Alone, run
 from patching.client.bulk_writer import exchange
 from patching.client.errors import RequestError, Unreachable, problem_of
 from patching.client.results import expecting
@@ -174,7 +175,8 @@ class Batcher:
     def _send(self, lines: Sequence[_Line], prefer: str, timeout_s: float) -> None:
         headers = {"Prefer": prefer} if prefer else {}
         texts = [line.text for line in lines]
-        contents, broken = exchange(self._transport, texts, headers, read_timeout_s=timeout_s)
+        plan = exchange(texts, headers, timeout_s=timeout_s)
+        contents, broken = run(plan, Alone(self._transport, time.sleep))
         for line, content in zip(lines, contents, strict=False):
             try:
                 line.answer.set_result(_answer(content))

@@ -13,15 +13,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import urllib3
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from patching.client._batching import Batcher
+from patching.client._blocking import each, exchanged, run
 from patching.client._retry import Retry, Tries, may_pass
+from patching.client._steps import Exchange, Listing, Pause, Query, Steps
+from patching.client._wire import HttpAnswer, segment
 from patching.client.errors import Problem, RequestError
 from patching.client.terms import (
     CheckedTerms,
@@ -32,7 +34,9 @@ from patching.client.terms import (
     encoded,
     new_idempotency_key,
 )
-from patching.client.transport import HttpAnswer, Query, Transport, segment
+from patching.client.transport import Transport
+
+_T = TypeVar("_T")
 
 # The answer of a write is waited for so much longer than the gateway tries: breaking it off leaves
 # its outcome unknown.
@@ -84,24 +88,26 @@ class Edit:
     members: bytes = b""
 
 
-class CallSender:
-    """Thread-safe. ``timeout_s`` is the deadline of a call that brings none. With a ``batcher``,
-    writes that come with their edit go as lines of a bulk request, where others do, too."""
+class Calls:
+    """What both clients do with a call, as plans: what is sent, when it is sent again, and what is
+    known in the end. ``timeout_s`` is the deadline of a call that brings none. ``batches``: writes
+    that come with their edit may go as lines of a bulk request."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        retry: Retry,
-        timeout_s: float,
-        batcher: Batcher | None = None,
-    ) -> None:
-        self.transport = transport
-        self.batcher = batcher
+    def __init__(self, retry: Retry, timeout_s: float, *, batches: bool = False) -> None:
         self.retry = retry
         self.timeout_s = timeout_s
+        self._batches = batches
         # How long answers about one document take of late, those to reads and to writes: after a
         # slow one it falls with each that is faster.
         self._usual_s = {True: 0.0, False: 0.0}
+
+    def run(self, plan: Steps[_T]) -> Any:
+        """The result of ``plan``, once it is carried out."""
+        raise NotImplementedError
+
+    def each(self, plan: Listing[_T]) -> Any:
+        """What ``plan`` tells, as it is carried out."""
+        raise NotImplementedError
 
     def get(
         self,
@@ -111,7 +117,7 @@ class CallSender:
         timeout_s: float | None = None,
         *,
         brief: bool = False,
-    ) -> HttpAnswer:
+    ) -> Steps[HttpAnswer]:
         """Read. RequestError."""
         call = Call(
             method="GET",
@@ -124,12 +130,20 @@ class CallSender:
         )
         return self.send(call, timeout_s)
 
-    def open(self, path: str, query: Query = ()) -> urllib3.BaseHTTPResponse:
+    def open(self, path: str, query: Query = ()) -> Steps[Any]:
         """Read what is streamed; returns when the head of the answer is there. RequestError."""
         tries = self.retry.tries(self.timeout_s)
-        return tries.ask(lambda: self.transport.open("GET", path, query=query))
+        while True:
+            try:
+                return (yield Exchange("GET", path, query, takes="stream"))
+            except RequestError as error:
+                pause_s = tries.pause_after(error)
+                error.sends = tries.failures
+                if pause_s is None:
+                    raise
+                yield Pause(pause_s)
 
-    def send(self, call: Call, timeout_s: float | None = None) -> HttpAnswer:
+    def send(self, call: Call, timeout_s: float | None = None) -> Steps[HttpAnswer]:
         """The answer. Raises RequestError: the refusal, or the last of several failures.
 
         Nothing is sent, and no answer waited for, after the deadline.
@@ -139,10 +153,11 @@ class CallSender:
         while True:
             try:
                 if not (call.brief and call.repeatable):
-                    return self._send_once(call, tries.left_s)
+                    answered: HttpAnswer = yield self._exchange(call, tries.left_s)
+                    return answered
                 begun = self.retry.clock()
                 answer_s = tries.answer_s(self._usual_s[call.reads])
-                answered = self._send_once(call, tries.left_s, answer_s)
+                answered = yield self._exchange(call, tries.left_s, answer_s)
                 took_s = self.retry.clock() - begun
                 self._usual_s[call.reads] = max(took_s, _FORGET * self._usual_s[call.reads])
                 return answered
@@ -150,14 +165,16 @@ class CallSender:
                 lost = error.applied != "no" and not call.reads
                 is_unknown = is_unknown or lost
                 passes = may_pass(error)
-                if tries.again(error, passes and (call.repeatable or not lost)):
-                    continue
-                error.sends = tries.failures
-                first = self._first_answer(call, tries) if is_unknown and passes else None
-                if first is not None:
-                    return first
-                _settle(error, call, is_unknown)
-                raise
+                pause_s = tries.pause_after(error, passes and (call.repeatable or not lost))
+                if pause_s is None:
+                    error.sends = tries.failures
+                    if is_unknown and passes:
+                        first = yield from self._first_answer(call, tries)
+                        if first is not None:
+                            return first
+                    _settle(error, call, is_unknown)
+                    raise
+                yield Pause(pause_s)
 
     def write(
         self,
@@ -175,7 +192,7 @@ class CallSender:
         query: Query = (),
         brief: bool = False,
         edit: Edit | None = None,
-    ) -> HttpAnswer:
+    ) -> Steps[HttpAnswer]:
         """Write ``rest`` of the catalog. ``once``: whether its idempotency key, the caller's or one
         that is made, stands for a refusal, too. ``query``: parameters beside the terms'. ``brief``:
         as of `Call`. ValueError for what can't be asked; RequestError, which has the key."""
@@ -205,7 +222,7 @@ class CallSender:
             line=self._line(edit, terms, key, if_match, if_absent, rebase),
         )
         try:
-            return self.send(call, terms.timeout_s)
+            return (yield from self.send(call, terms.timeout_s))
         except RequestError as error:
             error.idempotency_key = key
             raise
@@ -220,7 +237,7 @@ class CallSender:
         rebase: bool,
     ) -> bytes | None:
         """A write as a line of a bulk request; None where it is none."""
-        if edit is None or self.batcher is None or terms.dry_run:
+        if edit is None or not self._batches or terms.dry_run:
             return None
         members: dict[str, Any] = {"catalog": edit.catalog, "key": edit.key, "op": edit.op}
         members |= {**terms.members, **condition_members(if_match, if_absent)}
@@ -231,7 +248,7 @@ class CallSender:
         text = encoded(members)
         return text[:-1] + b"," + edit.members + b"}" if edit.members else text
 
-    def _send_once(self, call: Call, left_s: float, answer_s: float = math.inf) -> HttpAnswer:
+    def _exchange(self, call: Call, left_s: float, answer_s: float = math.inf) -> Exchange:
         headers = dict(call.headers)
         prefer = list(call.prefer)
         if call.waits:
@@ -242,24 +259,19 @@ class CallSender:
             prefer.append(f"wait={wait_s if call.wait_s is None else min(wait_s, call.wait_s)}")
         if prefer:
             headers["Prefer"] = ", ".join(prefer)
+        return Exchange(
+            call.method,
+            call.path,
+            query=call.query,
+            body=call.body,
+            headers=headers,
+            timeout_s=timeout_s,
+            line=call.line,
+            # Of a rebase, the line tells by itself.
+            shared=", ".join(each for each in prefer if each != "rebase"),
+        )
 
-        def alone(timeout_s: float) -> HttpAnswer:
-            return self.transport.request(
-                call.method,
-                call.path,
-                query=call.query,
-                body=call.body,
-                headers=headers,
-                read_timeout_s=timeout_s,
-            )
-
-        if self.batcher is None or call.line is None:
-            return alone(timeout_s)
-        # Of a rebase, the line tells by itself.
-        shared = ", ".join(each for each in prefer if each != "rebase")
-        return self.batcher.send(call.line, shared, timeout_s, alone)
-
-    def _first_answer(self, call: Call, tries: Tries) -> HttpAnswer | None:
+    def _first_answer(self, call: Call, tries: Tries) -> Steps[HttpAnswer | None]:
         """The answer that got lost, where there is a commit under the call's idempotency key.
 
         Then sending it once more tells it, and can't do anything else.
@@ -268,10 +280,45 @@ class CallSender:
             return None
         with suppress(RequestError):
             left_s = min(tries.left_s, _OUTCOME_TIMEOUT_S)
-            self.transport.request("GET", call.outcome_path, read_timeout_s=left_s)
+            yield Exchange("GET", call.outcome_path, timeout_s=left_s)
             if tries.left_s > 0:
-                return self._send_once(call, min(tries.left_s, _OUTCOME_TIMEOUT_S))
+                left_s = min(tries.left_s, _OUTCOME_TIMEOUT_S)
+                first: HttpAnswer = yield self._exchange(call, left_s)
+                return first
         return None
+
+
+class CallSender(Calls):
+    """Carries plans out, and blocks meanwhile. Thread-safe. With a ``batcher``, writes that come
+    with their edit go where other writes do, too."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        retry: Retry,
+        timeout_s: float,
+        batcher: Batcher | None = None,
+    ) -> None:
+        super().__init__(retry, timeout_s, batches=batcher is not None)
+        self.transport = transport
+        self._batcher = batcher
+
+    def run(self, plan: Steps[_T]) -> _T:
+        return run(plan, self)
+
+    def each(self, plan: Listing[_T]) -> Iterator[_T]:
+        return each(plan, self)
+
+    def exchange(self, step: Exchange) -> Any:
+        """As `Blocking`; a line goes with others, if there are any."""
+        if self._batcher is None or step.line is None:
+            return exchanged(self.transport, step)
+        timeout_s = self.timeout_s if step.timeout_s is None else step.timeout_s
+        alone = partial(exchanged, self.transport, step)
+        return self._batcher.send(step.line, step.shared, timeout_s, alone)
+
+    def sleep(self, seconds: float) -> object:
+        return self.retry.sleep(seconds)
 
 
 def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:

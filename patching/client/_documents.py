@@ -5,7 +5,7 @@ what a manager wants of a document, and who owns what of it."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Unpack
@@ -13,8 +13,10 @@ from typing import Any, Final, Literal, Unpack
 import msgspec
 
 from patching import ABSENT, DEFAULT_LIMITS, NO_LISTS, Json, Lists, apply, diff
-from patching.client._calls import CallSender, Edit
+from patching.client._calls import Calls, Edit
 from patching.client._retry import Tries, warn_renamed
+from patching.client._steps import Listing, Pause, Steps, Told, called, listed, plan_of
+from patching.client._wire import segment
 from patching.client.errors import NotFound, NotModified, PreconditionFailed, Problem, UpdateFailed
 from patching.client.results import (
     ContestedLeaf,
@@ -37,7 +39,6 @@ from patching.client.terms import (
     tag_list,
     token_texts,
 )
-from patching.client.transport import segment
 from patching.extended import is_extended
 from patching.operations import as_operations
 from patching.ownership import OnConflict
@@ -64,13 +65,14 @@ class Part:
     """
 
     def __init__(
-        self, calls: CallSender, catalog: str, part: Literal["documents", "attributes"]
+        self, calls: Calls, catalog: str, part: Literal["documents", "attributes"]
     ) -> None:
         self._calls = calls
         self._catalog = catalog
         self._catalog_path = f"/v1/catalogs/{segment(catalog)}"
         self._part = part
 
+    @called
     def get(
         self,
         key: str,
@@ -79,7 +81,7 @@ class Part:
         at: datetime | str | None = None,
         if_none_match: Token | None = None,
         timeout_s: float | None = None,
-    ) -> Document:
+    ) -> Steps[Document]:
         """The document as it is, or as it was at ``revision`` or at the time ``at`` (aware, or RFC
         3339). NotFound; Gone where that was compacted away.
 
@@ -90,7 +92,8 @@ class Part:
         if if_none_match is not None:
             headers["If-None-Match"] = tag_list(if_none_match)
         path = self._catalog_path + self._rest(key)
-        answer = self._calls.get(path, time_query(revision, at), headers, timeout_s, brief=True)
+        query = time_query(revision, at)
+        answer = yield from self._calls.get(path, query, headers, timeout_s, brief=True)
         if answer.status != 304:
             return parse_document(key, answer)
         if isinstance(if_none_match, Document):
@@ -98,6 +101,7 @@ class Part:
         assert if_none_match is not None
         raise NotModified(repr(key), token_texts(if_none_match)[0])
 
+    @called
     def put(
         self,
         key: str,
@@ -106,15 +110,18 @@ class Part:
         if_match: Tokens | None = None,
         if_absent: bool = False,
         **terms: Unpack[WriteTerms],
-    ) -> Written:
+    ) -> Steps[Written]:
         """Create the document, or replace it as a whole; attributes are replaced where the document
         exists. Without a condition the last writer wins.
 
         ``if_match``: only if it has this token (compare-and-set), or all documents of a composite
         are as it says. ``if_absent``: only if there is none. PreconditionFailed otherwise.
         """
-        return self._write("PUT", key, encoded(value), _JSON, if_match, if_absent, terms)
+        return (
+            yield from self._write("PUT", key, encoded(value), _JSON, if_match, if_absent, terms)
+        )
 
+    @called
     def patch(
         self,
         key: str,
@@ -124,7 +131,7 @@ class Part:
         rebase: bool = False,
         array_primary_keys: Mapping[str, Sequence[str]] | None = None,
         **terms: Unpack[WriteTerms],
-    ) -> Written:
+    ) -> Steps[Written]:
         """Apply a JSON Patch (operations, or a `jsonpatch.JsonPatch`), or an extended one where an
         operation or ``array_primary_keys`` says so, to the document as it is when that is done.
         Conflict where it doesn't fit.
@@ -139,10 +146,13 @@ class Part:
             body, media_type = {"patch": operations}, _EXTENDED
             if array_primary_keys is not None:
                 body["array_primary_keys"] = array_primary_keys
-        return self._write(
-            "PATCH", key, encoded(body), media_type, if_match, False, terms, rebase=rebase
+        return (
+            yield from self._write(
+                "PATCH", key, encoded(body), media_type, if_match, False, terms, rebase=rebase
+            )
         )
 
+    @called
     def merge(
         self,
         key: str,
@@ -151,13 +161,16 @@ class Part:
         if_match: Tokens | None = None,
         rebase: bool = False,
         **terms: Unpack[WriteTerms],
-    ) -> Written:
+    ) -> Steps[Written]:
         """Apply a merge patch (RFC 7396) to a document that exists: members that are null in
         ``value`` are removed."""
-        return self._write(
-            "PATCH", key, encoded(value), _MERGE, if_match, False, terms, rebase=rebase
+        return (
+            yield from self._write(
+                "PATCH", key, encoded(value), _MERGE, if_match, False, terms, rebase=rebase
+            )
         )
 
+    @called
     def update(
         self,
         key: str,
@@ -169,7 +182,7 @@ class Part:
         lists: Lists = NO_LISTS,
         tries_max: int | None = None,
         **terms: Unpack[WriteTerms],
-    ) -> Updated:
+    ) -> Steps[Updated]:
         """Read-modify-write, for what a patch can't say.
 
         ``function`` gets the content, its own copy, and returns the new one (the same object,
@@ -193,18 +206,22 @@ class Part:
         terms["show_refused"] = True
         shown: Document | None = None
         while True:
-            before = shown or self._get_or_none(key, create, max(tries.left_s, 0.1))
+            timeout_s = max(tries.left_s, 0.1)
+            before = shown or (yield from self._get_or_none(key, create, timeout_s))
             after = _changed(function, before.value if before else ABSENT)
             terms["timeout_s"] = max(tries.left_s, 0.1)
             try:
-                written = self._write_changes(key, before, after, rebase, lists, terms)
+                plan = self._write_changes(key, before, after, rebase, lists, terms)
+                written = yield from plan
             except PreconditionFailed as error:
                 if error.applied != "no" or terms.get("resource_version") is not None:
                     raise  # the catalog has left that revision for good
                 shown = self._shown(key, error) if shown is None else None
-                if tries.again(error, passes=True, pauses=shown is None):
-                    continue
-                raise UpdateFailed(key, tries.failures) from error
+                pause_s = tries.pause_after(error, passes=True, pauses=shown is None)
+                if pause_s is None:
+                    raise UpdateFailed(key, tries.failures) from error
+                yield Pause(pause_s)
+                continue
             etag = None if (last := written or before) is None else last.etag
             changed = bool(written and written.changed)
             return Updated(key, after, etag, changed, tries.failures + 1, written)
@@ -223,9 +240,9 @@ class Part:
         timeout_s = terms.get("timeout_s")
         return retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
 
-    def _get_or_none(self, key: str, create: bool, timeout_s: float) -> Document | None:
+    def _get_or_none(self, key: str, create: bool, timeout_s: float) -> Steps[Document | None]:
         try:
-            return self.get(key, timeout_s=timeout_s)
+            return (yield from plan_of(self.get)(key, timeout_s=timeout_s))
         except NotFound as error:
             if not create or error.code not in ("document_not_found", "catalog_not_found"):
                 raise
@@ -248,19 +265,22 @@ class Part:
         rebase: bool,
         lists: Lists,
         terms: WriteTerms,
-    ) -> Written | None:
+    ) -> Steps[Written | None]:
         """None where there is nothing to change."""
         if before is None:
-            return None if after is ABSENT else self.put(key, after, if_absent=True, **terms)
+            if after is ABSENT:
+                return None
+            return (yield from plan_of(self.put)(key, after, if_absent=True, **terms))
         operations = diff(before.value, after, compact=not rebase, lists=lists)
         if not operations:
             return None
         by_key: dict[str, Sequence[str]] | None = {} if lists else None
         if len(operations) > DEFAULT_LIMITS.operations_max:
             operations, by_key = diff(before.value, after), None
-        return self.patch(
+        patch = plan_of(self.patch)(
             key, operations, array_primary_keys=by_key, if_match=before, rebase=rebase, **terms
         )
+        return (yield from patch)
 
     def _rest(self, key: str) -> str:
         return f"/{self._part}/{segment(key)}"
@@ -276,10 +296,10 @@ class Part:
         given: WriteTerms,
         *,
         rebase: bool = False,
-    ) -> Written:
+    ) -> Steps[Written]:
         if rebase and if_match is None:
             raise ValueError("a rebase needs if_match: the state that the patch was made for")
-        answer = self._calls.write(
+        answer = yield from self._calls.write(
             method,
             self._catalog_path,
             self._rest(key),
@@ -333,9 +353,10 @@ class Owning:
     """A part of `Catalog`."""
 
     name: str
-    _calls: CallSender
+    _calls: Calls
     _catalog_path: str
 
+    @called
     def apply(
         self,
         key: str,
@@ -348,7 +369,7 @@ class Owning:
         if_absent: bool = False,
         rebase: bool = False,
         **terms: Unpack[WriteTerms],
-    ) -> Written:
+    ) -> Steps[Written]:
         """Send what ``manager`` (the principal, unless given) wants of the document: it owns these
         leaves then, and what it owned and wants no longer goes, unless others own it. An absent
         document is made.
@@ -363,7 +384,7 @@ class Owning:
         query += [("force", pointer) for pointer in force]
         body = encoded(dict(wanted))
         members = {"conflict": conflict, "force": list(force), **dict(_named(manager))}
-        answer = self._calls.write(
+        answer = yield from self._calls.write(
             "PATCH",
             self._catalog_path,
             f"/documents/{segment(key)}",
@@ -379,15 +400,18 @@ class Owning:
         )
         return parse_written(key, answer)
 
+    @called
     def owners(
         self, key: str, *, revision: int | None = None, at: datetime | str | None = None
-    ) -> tuple[LeafOwners, ...]:
+    ) -> Steps[tuple[LeafOwners, ...]]:
         """The document's leaves that have owners, by pointer; as it is, or as it was. NotFound."""
         path = f"{self._catalog_path}/owners/{segment(key)}"
-        content = self._calls.get(path, time_query(revision, at), brief=True).json()
+        answer = yield from self._calls.get(path, time_query(revision, at), brief=True)
+        content = answer.json()
         with expecting("list of owners"):
             return msgspec.convert(content["owners"], tuple[LeafOwners, ...])
 
+    @called
     def let_go(
         self,
         key: str,
@@ -396,22 +420,22 @@ class Owning:
         prune: bool = False,
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
-    ) -> Written:
+    ) -> Steps[Written]:
         """``manager`` owns nothing of the document any more, and what nobody else owns is removed.
         ``prune``: a document of which nothing is left because of that is deleted."""
         query = [*_named(manager), *([("prune", "true")] if prune else [])]
         members = {"prune": prune, **dict(_named(manager))}
-        return self._disown(
-            key, query, if_match, terms, Edit(self.name, key, "let_go", _inner(members))
-        )
+        edit = Edit(self.name, key, "let_go", _inner(members))
+        return (yield from self._disown(key, query, if_match, terms, edit))
 
+    @called
     def give_back(
         self,
         key: str,
         *pointers: str,
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
-    ) -> Written:
+    ) -> Steps[Written]:
         """Give back what plain writes of one's own took over at and below ``pointers``, an admin:
         also what others' did. No value changes, and the next apply may change the fields. Conflict
         where plain writes of others alone own something there, whom `contested` tells."""
@@ -419,7 +443,7 @@ class Owning:
             raise ValueError("give the pointers of what is given back; '' is the whole document")
         query: list[tuple[str, str | int]] = [("pointer", each) for each in pointers]
         edit = Edit(self.name, key, "give_back", _inner({"pointers": pointers}))
-        return self._disown(key, query, if_match, terms, edit)
+        return (yield from self._disown(key, query, if_match, terms, edit))
 
     def _disown(
         self,
@@ -428,8 +452,8 @@ class Owning:
         if_match: Tokens | None,
         terms: WriteTerms,
         edit: Edit,
-    ) -> Written:
-        answer = self._calls.write(
+    ) -> Steps[Written]:
+        answer = yield from self._calls.write(
             "DELETE",
             self._catalog_path,
             f"/owners/{segment(key)}",
@@ -441,7 +465,8 @@ class Owning:
         )
         return parse_written(key, answer)
 
-    def lost_by(self, manager: str, *, after: int = 0, page_size: int = 100) -> Iterator[Takeover]:
+    @listed
+    def lost_by(self, manager: str, *, after: int = 0, page_size: int = 100) -> Listing[Takeover]:
         """The fields that ``manager`` owned until others took them over, above revision ``after``,
         as far as history goes back; the newest first. A field that it owns again, or that nobody
         owns, isn't among them."""
@@ -449,11 +474,12 @@ class Owning:
         more: list[tuple[str, str | int]] | None = []
         while more is not None:
             path = f"{self._catalog_path}/owners"
-            content = self._calls.get(path, [*query, ("after", after), *more]).json()
+            answer = yield from self._calls.get(path, [*query, ("after", after), *more])
+            content = answer.json()
             with expecting("page of losses"):
                 page = msgspec.convert(content["losses"], tuple[Takeover, ...])
                 more = None if content["next"] is None else list(content["next"].items())
-            yield from page
+            yield from map(Told, page)
 
 
 def contested(error: Problem) -> tuple[ContestedLeaf, ...]:

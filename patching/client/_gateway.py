@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 
 from patching.client._batching import Batcher
-from patching.client._calls import Call, CallSender
+from patching.client._calls import Call, Calls, CallSender
 from patching.client._documents import Owning, Part
 from patching.client._follower import Follower
 from patching.client._reading import Readable
 from patching.client._retention import Pin
 from patching.client._retry import Retry
 from patching.client._reverting import Reverting
+from patching.client._steps import Exchange, Listing, Steps, Told, called, listed, plan_of
 from patching.client.bulk_writer import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
 from patching.client.errors import Problem
 from patching.client.results import (
@@ -94,20 +95,22 @@ class Gateway(Closable):
         """The catalog of that name, which needn't exist: its first write makes it."""
         return Catalog(self._calls, self._connect, name)
 
-    def catalogs(self, *, prefix: str = "", page_size: int = 200) -> Iterator[CatalogHead]:
+    @listed
+    def catalogs(self, *, prefix: str = "", page_size: int = 200) -> Listing[CatalogHead]:
         """The readable catalogs whose names begin with ``prefix``, by name."""
         after = ""
         while True:
             query: list[tuple[str, str | int]] = [("limit", page_size)]
             query += [(name, text) for name, text in (("prefix", prefix), ("after", after)) if text]
-            content = self._calls.get("/v1/catalogs", query).json()
+            answer = yield from self._calls.get("/v1/catalogs", query)
+            content = answer.json()
             with expecting("page of catalogs"):
                 heads = [
                     value_of(CatalogHead, shape, name=shape["catalog"])
                     for shape in content["catalogs"]
                 ]
                 following = content["next"]
-            yield from heads
+            yield from map(Told, heads)
             if following is None:
                 return
             after = following
@@ -134,10 +137,11 @@ class Gateway(Closable):
         """The policy of what has a bound of its own."""
         return Retry(retries_max=None, on_retry=self._calls.retry.on_retry)
 
-    def is_ready(self, *, timeout_s: float = 5.0) -> bool:
+    @called
+    def is_ready(self, *, timeout_s: float = 5.0) -> Steps[bool]:
         """Whether its database answers. Unreachable where the gateway itself doesn't."""
         try:
-            self._transport.request("GET", "/readyz", read_timeout_s=timeout_s)
+            yield Exchange("GET", "/readyz", timeout_s=timeout_s)
         except Problem:
             return False
         return True
@@ -166,7 +170,7 @@ class Catalog(Owning, Readable, Reverting):
     a `Problem`.
     """
 
-    def __init__(self, calls: CallSender, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, connect, name)
         self.attributes = Part(calls, name, "attributes")
         self.settings = SettingsPart(self)
@@ -175,40 +179,45 @@ class Catalog(Owning, Readable, Reverting):
     def __repr__(self) -> str:
         return f"<Catalog {self.name!r}>"
 
+    @called
     def delete(
         self, key: str, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
-    ) -> Written:
+    ) -> Steps[Written]:
         """Delete the document. Where there is none that is done already, unless ``if_match``
         demands one (PreconditionFailed)."""
-        return self._write("DELETE", key, None, "", if_match, False, terms)
+        return (yield from self._write("DELETE", key, None, "", if_match, False, terms))
 
     def transaction(self) -> Transaction:
         """An empty transaction, to be filled and ``run``."""
         return Transaction(self.transact)
 
+    @called
     def transact(
         self,
         body: Mapping[str, Any],
         *,
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
-    ) -> TransactionResult:
+    ) -> Steps[TransactionResult]:
         """Run a transaction that is given as the contract writes it: ``compare``, ``then`` and
         ``else``. PreconditionFailed, where a compare is false and there is no ``else``, has the
         ``failed_compares`` in its problem."""
-        return run_transaction(self._calls, self._catalog_path, body, if_match, terms)
+        plan = run_transaction(self._calls, self._catalog_path, body, if_match, terms)
+        return (yield from plan)
 
+    @called
     def touch(
         self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
-    ) -> CatalogWritten:
+    ) -> Steps[CatalogWritten]:
         """Make a commit that changes nothing: followers see a new revision."""
-        return self._write_catalog("POST", "/touch", if_match, terms)
+        return (yield from self._write_catalog("POST", "/touch", if_match, terms))
 
+    @called
     def delete_catalog(
         self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
-    ) -> CatalogWritten:
+    ) -> Steps[CatalogWritten]:
         """Delete all documents and the settings in one commit. The history stays."""
-        return self._write_catalog("DELETE", "", if_match, terms, once=False)
+        return (yield from self._write_catalog("DELETE", "", if_match, terms, once=False))
 
     def pin(
         self, revision: int | None = None, seconds: int = 600, *, note: str | None = None
@@ -218,7 +227,8 @@ class Catalog(Owning, Readable, Reverting):
         `pins`."""
         return Pin(self._calls, self._catalog_path, revision, seconds, note)
 
-    def compact(self, revision: int, *, timeout_s: float | None = None) -> Compaction:
+    @called
+    def compact(self, revision: int, *, timeout_s: float | None = None) -> Steps[Compaction]:
         """Make ``revision`` the oldest one that can be read. Conflict: a pin holds what is below,
         or it is done that far already (``snapshot_exists``)."""
         call = Call(
@@ -227,13 +237,14 @@ class Catalog(Owning, Readable, Reverting):
             body=encoded({"revision": revision}),
             headers={"Content-Type": "application/json"},
         )
-        return value_of(Compaction, self._calls.send(call, timeout_s).json())
+        answer = yield from self._calls.send(call, timeout_s)
+        return value_of(Compaction, answer.json())
 
     def _write_catalog(
         self, method: str, rest: str, if_match: Tokens | None, given: WriteTerms, **more: Any
-    ) -> CatalogWritten:
+    ) -> Steps[CatalogWritten]:
         path = self._catalog_path
-        answer = self._calls.write(method, path, rest, given, if_match=if_match, **more)
+        answer = yield from self._calls.write(method, path, rest, given, if_match=if_match, **more)
         return parse_catalog_written(self.name, answer)
 
 
@@ -242,18 +253,22 @@ class SettingsPart:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._calls = catalog._calls
 
-    def get(self) -> CatalogState:
+    @called
+    def get(self) -> Steps[CatalogState]:
         """The catalog's state, whose ``settings`` are None where nothing was set and whose ``etag``
         is the settings' token. NotFound where there is no catalog."""
-        return self._catalog.read()
+        return (yield from plan_of(self._catalog.read)())
 
-    def lists(self) -> ListDeclarations:
+    @called
+    def lists(self) -> Steps[ListDeclarations]:
         """The lists that the catalog declares, for `Documents.update` and `patching.diff`: those of
         a document are ``lists().lists_of(key)``. NotFound where there is no catalog."""
-        settings = self.get().settings or {}
+        settings = (yield from plan_of(self.get)()).settings or {}
         return parse_declarations(settings.get("arrays", []))
 
+    @called
     def put(
         self,
         value: Mapping[str, Any],
@@ -262,13 +277,13 @@ class SettingsPart:
         if_absent: bool = False,
         check_documents: bool = True,
         **terms: Unpack[WriteTerms],
-    ) -> CatalogWritten:
+    ) -> Steps[CatalogWritten]:
         """Set all of them; what is left out is as if it had never been set. Makes the catalog where
         there is none. The conditions are about the settings.
 
         Refused, naming ``documents`` in its problem, where they break the lists that it declares;
         without ``check_documents`` nobody looks, as a very large catalog may need."""
-        return self._catalog._write_catalog(
+        plan = self._catalog._write_catalog(
             "PUT",
             "",
             if_match,
@@ -277,3 +292,4 @@ class SettingsPart:
             if_absent=if_absent,
             query=() if check_documents else [("check_documents", "false")],
         )
+        return (yield from plan)

@@ -10,10 +10,12 @@ from urllib.parse import quote
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from patching.client._calls import CallSender
+from patching.client._calls import Calls
 from patching.client._documents import Part, time_query
 from patching.client._feed import Feed
 from patching.client._retention import list_pins
+from patching.client._steps import Listing, Query, Steps, Told, called, listed
+from patching.client._wire import segment
 from patching.client.errors import NotFound, Unreachable
 from patching.client.results import (
     CatalogState,
@@ -31,7 +33,7 @@ from patching.client.results import (
     unquoted,
     value_of,
 )
-from patching.client.transport import Closable, Query, Transport, in_words, segment
+from patching.client.transport import Closable, Transport, in_words
 
 # So many keys in one request at most, and a line no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
@@ -41,11 +43,12 @@ _QUERY_BYTES_MAX: Final = 3500
 class Readable(Part):
     """The half of `Catalog` that changes nothing."""
 
-    def __init__(self, calls: CallSender, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, name, "documents")
         self.name = name
         self._connect = connect
 
+    @listed
     def documents(
         self,
         *,
@@ -54,7 +57,7 @@ class Readable(Part):
         revision: int | None = None,
         at: datetime | str | None = None,
         page_size: int = 200,
-    ) -> Iterator[Document]:
+    ) -> Listing[Document]:
         """All documents whose keys begin with ``prefix`` and contain the text ``contains``, in
         upper or lower case, by key, as the catalog has them at one revision: that of the first
         page, or ``revision`` or ``at``. Read page by page.
@@ -62,12 +65,16 @@ class Readable(Part):
         Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
         """
         always: list[tuple[str, str | int]] = [("limit", page_size), *_containing(contains)]
-        for shape, told_at in self._pages(always, prefix, time_query(revision, at)):
-            with expecting("page of documents"):
-                document = parse_listed(shape, told_at)
-            if document is not None:
-                yield document
+        query: Query | None = time_query(revision, at)
+        while query is not None:
+            found, told_at, query = yield from self._page(always, prefix, query)
+            for shape in found:
+                with expecting("page of documents"):
+                    document = parse_listed(shape, told_at)
+                if document is not None:
+                    yield Told(document)
 
+    @listed
     def keys(
         self,
         *,
@@ -76,14 +83,19 @@ class Readable(Part):
         revision: int | None = None,
         at: datetime | str | None = None,
         page_size: int = 10_000,
-    ) -> Iterator[str]:
+    ) -> Listing[str]:
         """Like `documents`, but only their keys."""
         always: list[tuple[str, str | int]] = [("select", "key"), ("limit", page_size)]
         always += _containing(contains)
-        for shape, _ in self._pages(always, prefix, time_query(revision, at)):
-            with expecting("page of keys"):
-                yield shape["key"]
+        query: Query | None = time_query(revision, at)
+        while query is not None:
+            found, _, query = yield from self._page(always, prefix, query)
+            for shape in found:
+                with expecting("page of keys"):
+                    key = shape["key"]
+                yield Told(key)
 
+    @listed
     def digests(
         self,
         *,
@@ -93,7 +105,7 @@ class Readable(Part):
         at: datetime | str | None = None,
         manager: str | None = None,
         page_size: int = 10_000,
-    ) -> Iterator[DocumentDigest]:
+    ) -> Listing[DocumentDigest]:
         """Like `documents`, but of each only its token and its digest, which is that of every equal
         document (`patching.digest`): to find out what differs without reading it.
 
@@ -104,39 +116,37 @@ class Readable(Part):
         always += _containing(contains)
         if manager is not None:
             always.append(("manager", manager))
-        for shape, told_at in self._pages(always, prefix, time_query(revision, at)):
-            with expecting("page of digests"):
-                if shape["digest"] is not None:
-                    yield value_of(DocumentDigest, shape, catalog_revision=told_at)
+        query: Query | None = time_query(revision, at)
+        while query is not None:
+            found, told_at, query = yield from self._page(always, prefix, query)
+            for shape in found:
+                with expecting("page of digests"):
+                    if shape["digest"] is None:
+                        continue
+                    digest = value_of(DocumentDigest, shape, catalog_revision=told_at)
+                yield Told(digest)
 
-    def _pages(
-        self,
-        always: list[tuple[str, str | int]],
-        prefix: str,
-        query: list[tuple[str, str | int]],
-    ) -> Iterator[tuple[Any, int]]:
-        """What the pages list, each with its revision; ``query`` says where the first one is."""
-        if prefix:
-            always.append(("prefix", prefix))
-        while True:
-            content = self._ask("/documents", [*always, *query])
-            with expecting("page of documents"):
-                told_at = content["revision"]
-                found = content["documents"]
-                following = content["next"]
-            yield from ((shape, told_at) for shape in found)
-            if following is None:
-                return
-            with expecting("page of documents"):
-                query = [("after", following["after"]), ("revision", following["revision"])]
+    def _page(
+        self, always: Query, prefix: str, query: Query
+    ) -> Steps[tuple[list[Any], int, Query | None]]:
+        """What the page at ``query`` lists, its revision, and where the next one is."""
+        named: Query = [("prefix", prefix)] if prefix else []
+        content = yield from self._ask("/documents", [*always, *named, *query])
+        with expecting("page of documents"):
+            following = content["next"]
+            more: Query | None = None
+            if following is not None:
+                more = [("after", following["after"]), ("revision", following["revision"])]
+            return content["documents"], content["revision"], more
 
+    @called
     def several(
         self,
         keys: Iterable[str],
         *,
         revision: int | None = None,
         at: datetime | str | None = None,
-    ) -> Several:
+    ) -> Steps[Several]:
         """These documents at one revision, and the token of all of them together. ValueError where
         there is no key."""
         found: dict[str, Document | None] = {}
@@ -145,7 +155,8 @@ class Readable(Part):
         told_at = 0
         for chunk in key_chunks(dict.fromkeys(keys)):
             asked: Query = [("key", key) for key in chunk]
-            answer = self._calls.get(f"{self._catalog_path}/documents", [*asked, *query])
+            path = f"{self._catalog_path}/documents"
+            answer = yield from self._calls.get(path, [*asked, *query])
             content = answer.json()
             with expecting("selection of documents"):
                 told_at = content["revision"]
@@ -157,13 +168,14 @@ class Readable(Part):
             raise ValueError("there has to be a key")
         return Several(told_at, found, ";".join(tags))
 
+    @called
     def export(
         self,
         *,
         prefix: str = "",
         revision: int | None = None,
         at: datetime | str | None = None,
-    ) -> ExportStream:
+    ) -> Steps[ExportStream]:
         """The contents of all documents at one revision, streamed: a context manager whose
         ``revision`` is known at once and which is iterated once, for pairs of key and content::
 
@@ -173,13 +185,14 @@ class Readable(Part):
         query = time_query(revision, at)
         if prefix:
             query.append(("prefix", prefix))
-        response = self._calls.open(f"{self._catalog_path}/export", query)
+        response = yield from self._calls.open(f"{self._catalog_path}/export", query)
         with expecting("export"):
             return ExportStream(response, int(response.headers["Catalog-Revision"]))
 
+    @listed
     def commits(
         self, *, after: int = 0, key: str | None = None, page_size: int = 100
-    ) -> Iterator[Commit]:
+    ) -> Listing[Commit]:
         """The commits above revision ``after``, ascending, up to the last there is; with ``key``,
         those that changed this document. Gone where they were compacted away."""
         position: int | None = after
@@ -187,16 +200,18 @@ class Readable(Part):
             query: list[tuple[str, str | int]] = [("after", position), ("limit", page_size)]
             if key is not None:
                 query.append(("key", key))
-            content = self._ask("/commits", query)
+            content = yield from self._ask("/commits", query)
             with expecting("page of commits"):
                 page = [parse_commit(shape) for shape in content["commits"]]
                 position = content["next"]
-            yield from page
+            yield from map(Told, page)
 
-    def commit(self, revision: int) -> Commit:
+    @called
+    def commit(self, revision: int) -> Steps[Commit]:
         """The commit that made ``revision``. NotFound, Gone."""
-        return parse_commit(self._ask(f"/commits/{revision}"))
+        return parse_commit((yield from self._ask(f"/commits/{revision}")))
 
+    @listed
     def differences(
         self,
         before: int,
@@ -204,7 +219,7 @@ class Readable(Part):
         *,
         prefix: str = "",
         page_size: int = 100,
-    ) -> Iterator[Difference]:
+    ) -> Listing[Difference]:
         """What the catalog has otherwise at revision ``after`` (None: now) than at ``before``, by
         key: the settings first, unless there is a ``prefix``. Either may be the later one.
 
@@ -215,17 +230,18 @@ class Readable(Part):
             query.append(("prefix", prefix))
         more: list[tuple[str, str | int]] | None = [] if after is None else [("to", after)]
         while more is not None:
-            content = self._ask("/differences", [*query, *more])
+            content = yield from self._ask("/differences", [*query, *more])
             with expecting("page of differences"):
                 page = [parse_difference(shape) for shape in content["differences"]]
                 more = None if content["next"] is None else list(content["next"].items())
-            yield from page
+            yield from map(Told, page)
 
-    def outcome(self, idempotency_key: str) -> Commit | None:
+    @called
+    def outcome(self, idempotency_key: str) -> Steps[Commit | None]:
         """The commit that was made under the key. None: the request was decided without one, or
         none was made up to now, but a request that still is on its way may yet make one."""
         try:
-            content = self._ask(f"/outcomes/{segment(idempotency_key)}")
+            content = yield from self._ask(f"/outcomes/{segment(idempotency_key)}")
             return parse_commit(content) if content["applied"] else None
         except NotFound as error:
             if error.code not in ("outcome_not_found", "catalog_not_found"):
@@ -283,16 +299,19 @@ class Readable(Part):
             outage_s=outage_s,
         )
 
-    def read(self) -> CatalogState:
+    @called
+    def read(self) -> Steps[CatalogState]:
         """Where it is, and its settings. NotFound where it was never written or is deleted."""
-        return parse_state(self._ask(""))
+        return parse_state((yield from self._ask("")))
 
-    def pins(self) -> list[PinState]:
+    @called
+    def pins(self) -> Steps[list[PinState]]:
         """The pins that hold now, by revision."""
-        return list_pins(self._calls, self._catalog_path)
+        return (yield from list_pins(self._calls, self._catalog_path))
 
-    def _ask(self, rest: str, query: Query = ()) -> Any:
-        return self._calls.get(self._catalog_path + rest, query).json()
+    def _ask(self, rest: str, query: Query = ()) -> Steps[Any]:
+        answer = yield from self._calls.get(self._catalog_path + rest, query)
+        return answer.json()
 
 
 def key_chunks(keys: Iterable[str]) -> Iterator[list[str]]:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from patching.client._calls import Call, CallSender
+from patching.client._blocking import run
+from patching.client._calls import Call, Calls, CallSender
+from patching.client._steps import Exchange, Pause, Steps, called, plan_of
+from patching.client._wire import segment
 from patching.client.errors import NotAuthorized, NotFound, PinLost, RequestError
 from patching.client.results import PinState, expecting, value_of
 from patching.client.terms import encoded
-from patching.client.transport import segment
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class Pin:
 
     def __init__(
         self,
-        calls: CallSender,
+        calls: Calls,
         catalog_path: str,
         revision: int | None,
         seconds: int,
@@ -81,52 +83,82 @@ class Pin:
         ):
             raise PinLost(self.revision) from self._error
 
-    def take(self) -> None:
+    @called
+    def take(self) -> Steps[None]:
         """Hold it from now on. RequestError."""
         shared = self._shared
-        pins = list_pins(self._calls, self._catalog_path) if shared is not None else []
+        pins: list[PinState] = []
+        if shared is not None:
+            pins = yield from list_pins(self._calls, self._catalog_path)
         for held in filter(shared, pins):
             with suppress(NotFound, NotAuthorized):  # expired just now; another principal's
                 self._id = held.id
-                self._renew()
+                yield from self._renew()
                 return
         asked = {"seconds": self._seconds, "revision": self._revision, "note": self._note}
         # One whose answer got lost expires by itself.
-        state = self._send("POST", "", {k: v for k, v in asked.items() if v is not None})
+        given = {name: value for name, value in asked.items() if value is not None}
+        state = yield from self._send("POST", "", given)
         self._id, self._revision = state.id, state.revision
 
-    def keep(self) -> None:
+    @called
+    def keep(self) -> Steps[None]:
         """Renew it if that is due. Where it has expired another is taken: RequestError, Gone if it
         is too late for that."""
         if self._calls.retry.clock() - self._renewed_at < self._seconds / _RENEWALS:
             return
         try:
-            self._renew()
+            yield from self._renew()
         except NotFound:
-            self.take()
+            yield from plan_of(self.take)()
 
     def __enter__(self) -> Self:
-        if self._id is None:
-            self.take()
+        self._calls.run(self.begin())
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
+        self._calls.run(self.end())
+
+    def _run(self) -> None:
+        with suppress(_Left):
+            run(self.renewing(), self)
+
+    def exchange(self, step: Exchange) -> Any:
+        """As `Blocking`: of the thread that renews it, whose pauses end where the block is left."""
+        assert isinstance(self._calls, CallSender)
+        return self._calls.exchange(step)
+
+    def sleep(self, seconds: float) -> None:
+        if self._left.wait(seconds):
+            raise _Left
+
+    # Plans
+
+    def begin(self) -> Steps[None]:
+        """Take it, unless that was done."""
+        if self._id is None:
+            yield from plan_of(self.take)()
+
+    def end(self) -> Steps[None]:
+        """Let it go; what fails is left to expire."""
         path = f"{self._catalog_path}/pins/{segment(self.id)}"
         call = Call(method="DELETE", path=path, repeatable=True)
         try:
-            self._calls.send(call, min(_TIMEOUT_S, self._seconds))
+            yield from self._calls.send(call, min(_TIMEOUT_S, self._seconds))
         except RequestError as failure:
             if not isinstance(failure, NotFound):
                 _log.info("a pin of revision %s is left to expire: %s", self.revision, failure)
 
-    def _run(self) -> None:
+    def renewing(self) -> Steps[None]:
+        """Renew it again and again, until it can't be any more."""
         pause_s = self._seconds / _RENEWALS
-        while not self._left.wait(pause_s):
+        while True:
+            yield Pause(pause_s)
             try:
-                self._renew(min(_TIMEOUT_S, pause_s))
+                yield from self._renew(min(_TIMEOUT_S, pause_s))
                 self._error = None
             except RequestError as error:
                 self._error = error
@@ -134,22 +166,28 @@ class Pin:
                 if isinstance(error, NotFound):
                     return
 
-    def _renew(self, timeout_s: float | None = None) -> None:
-        self._send("PUT", f"/{segment(self.id)}", {"seconds": self._seconds}, timeout_s)
+    def _renew(self, timeout_s: float | None = None) -> Steps[None]:
+        yield from self._send("PUT", f"/{segment(self.id)}", {"seconds": self._seconds}, timeout_s)
 
     def _send(
         self, method: str, rest: str, body: Mapping[str, Any], timeout_s: float | None = None
-    ) -> PinState:
+    ) -> Steps[PinState]:
         asked_at = self._calls.retry.clock()
         path = f"{self._catalog_path}/pins{rest}"
         call = Call(method=method, path=path, body=encoded(body), headers=_JSON, repeatable=True)
-        content = self._calls.send(call, timeout_s).json()
+        answer = yield from self._calls.send(call, timeout_s)
+        content = answer.json()
         self._renewed_at = asked_at
         with expecting("pin"):
             return value_of(PinState, content, id=content["pin"])
 
 
-def list_pins(calls: CallSender, catalog_path: str) -> list[PinState]:
-    content = calls.get(f"{catalog_path}/pins").json()
+class _Left(Exception):
+    """The block is left: nothing is renewed any more."""
+
+
+def list_pins(calls: Calls, catalog_path: str) -> Steps[list[PinState]]:
+    answer = yield from calls.get(f"{catalog_path}/pins")
+    content = answer.json()
     with expecting("list of pins"):
         return [value_of(PinState, shape, id=shape["pin"]) for shape in content["pins"]]

@@ -119,24 +119,29 @@ class Tries:
             return math.inf
         return max(retry.answer_s, 2.0 * usual_s) * 2.0 ** min(self.failures, 60)
 
-    def again(
+    def pause_after(
         self, error: RequestError, passes: bool | None = None, *, pauses: bool = True
-    ) -> bool:
-        """Count ``error`` and pause, if it ``pauses``. False, at once, where it doesn't pass (None:
-        as `may_pass` says), the request was sent often enough, or the pause would end after the
-        deadline."""
+    ) -> float | None:
+        """How long to pause before the next try, 0 unless it ``pauses``. Counts ``error``. None
+        where it doesn't pass (None: as `may_pass` says), the request was sent often enough, or the
+        pause would end after the deadline."""
         self.failures += 1
         passes = may_pass(error) if passes is None else passes
         retries_max = self._retry.retries_max
         if not passes or (retries_max is not None and self.failures > retries_max):
-            return False
+            return None
         pause_s = self._retry.pause_s(self.failures, error) if pauses else 0.0
         if pause_s >= self.left_s:
-            return False
+            return None
         self._retry.announce(self.failures, pause_s, error)
+        return pause_s
+
+    def again(self, error: RequestError) -> bool:
+        """Pause as `pause_after` says. False, at once, where there is no next try."""
+        pause_s = self.pause_after(error)
         if pause_s:
             self._retry.sleep(pause_s)
-        return True
+        return pause_s is not None
 
     def ask(self, send: Callable[[], _T]) -> _T:
         """The result of ``send``, which is called again after each failure that may pass, and so

@@ -7,7 +7,9 @@ from typing import Any, Unpack
 
 import msgspec
 
-from patching.client._calls import CallSender
+from patching.client._calls import Calls
+from patching.client._steps import Steps, called
+from patching.client._wire import HttpAnswer
 from patching.client.results import (
     ContestedLeaf,
     Reverted,
@@ -17,16 +19,16 @@ from patching.client.results import (
     is_replayed,
 )
 from patching.client.terms import Tokens, WriteTerms, encoded
-from patching.client.transport import HttpAnswer
 from patching.ownership import OnConflict
 
 
 class Reverting:
     """A part of `Catalog`."""
 
-    _calls: CallSender
+    _calls: Calls
     _catalog_path: str
 
+    @called
     def revert(
         self,
         revisions: int | Collection[int] = (),
@@ -39,7 +41,7 @@ class Reverting:
         force: Iterable[SkippedPlace | ContestedLeaf] = (),
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
-    ) -> Reverted:
+    ) -> Steps[Reverted]:
         """Undo the commits that made ``revisions``, or all of them after revision ``to``, as one
         new commit; with a ``prefix`` only what they did to documents whose keys begin so, with a
         ``key`` to that document.
@@ -66,7 +68,7 @@ class Reverting:
         if forced := [_place(each) for each in force]:
             asked["force"] = forced
         body = encoded({**asked, "conflict": conflict})
-        answer = self._calls.write(
+        answer = yield from self._calls.write(
             "POST", self._catalog_path, "/reverts", terms, body=body, if_match=if_match
         )
         return _reverted(answer)

@@ -16,13 +16,14 @@ from dataclasses import InitVar, dataclass, replace
 from typing import Any, Final
 
 import msgspec
-from urllib3.exceptions import HTTPError
 
 from patching import ABSENT
+from patching.client._blocking import Alone, run
 from patching.client._retry import Retry, may_pass, warn_renamed
+from patching.client._steps import Exchange, Pause, Pieces, Steps
 from patching.client.errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
 from patching.client.terms import encoded, new_idempotency_key
-from patching.client.transport import Transport, in_words
+from patching.client.transport import Transport
 
 _PATH: Final = "/v1/bulk"
 _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
@@ -42,9 +43,8 @@ class BulkWriter:
     """Not thread-safe; ``transport`` stays the caller's to close."""
 
     def __init__(self, transport: Transport, terms: BulkTerms | None = None) -> None:
-        self._transport = transport
-        self._terms = terms or BulkTerms()
-        self._lines_now = self._terms.lines_max
+        self._windows = Windows(terms or BulkTerms())
+        self._by = Alone(transport, self._windows.terms.retry.sleep)
 
     def write(self, lines: Iterable[BulkLine]) -> Iterator[BulkAnswer]:
         """The answers, in the order of ``lines``, which are taken as they are needed: those of a
@@ -53,18 +53,49 @@ class BulkWriter:
         Where the first answer that isn't ``decided`` comes, nothing after its request is sent, and
         the answers end.
         """
-        for window in _windows(lines, self._terms):
-            answers = self._window(window)
-            yield from answers
-            if not all(answer.decided for answer in answers):
-                return
+        for line in lines:
+            if (window := self._windows.take(line)) is not None:
+                answers = run(self._windows.answers(window), self._by)
+                yield from answers
+                if not is_decided(answers):
+                    return
+        if window := self._windows.rest():
+            yield from run(self._windows.answers(window), self._by)
 
-    def _window(self, lines: Sequence[BulkLine]) -> list[BulkAnswer]:
-        sending = Sending(lines, self._terms)
+
+class Windows:
+    """Lines by the request, and their answers. A request has fewer of them while the gateway is
+    busy."""
+
+    def __init__(self, terms: BulkTerms) -> None:
+        self.terms = terms
+        self._lines_now = terms.lines_max
+        self._window: list[BulkLine] = []
+        self._size_bytes = 0
+
+    def take(self, line: BulkLine) -> list[BulkLine] | None:
+        """The lines before ``line``, or up to it, where that is as many as a request may have."""
+        full: list[BulkLine] | None = None
+        if self._window and self._size_bytes + len(line.text) > self.terms.bytes_max:
+            full = self.rest()
+        self._window.append(line)
+        self._size_bytes += len(line.text) + 1
+        if full is None and len(self._window) >= self.terms.lines_max:
+            full = self.rest()
+        return full
+
+    def rest(self) -> list[BulkLine]:
+        """The lines that were taken and not handed out yet."""
+        window, self._window, self._size_bytes = self._window, [], 0
+        return window
+
+    def answers(self, lines: Sequence[BulkLine]) -> Steps[list[BulkAnswer]]:
+        """Those to a window, in its order."""
+        sending = Sending(lines, self.terms)
         failures = 0
         while sending.waiting:
             places = sending.waiting[: self._lines_now]
-            contents, broken = exchange(self._transport, [lines[place].text for place in places])
+            contents, broken = yield from exchange([lines[place].text for place in places])
             decided = sending.take(places, contents, broken)
             if not sending.failed:
                 self._speed_up()
@@ -78,44 +109,46 @@ class BulkWriter:
             if left_s is None:
                 sending.give_up(error)
                 break
-            retry = self._terms.retry
+            retry = self.terms.retry
             pause_s = min(left_s, retry.pause_s(failures, error))
             retry.announce(failures, pause_s, error)
-            retry.sleep(pause_s)
+            yield Pause(pause_s)
         return sending.answers()
 
     def _speed_up(self) -> None:
-        more = max(1, self._terms.lines_max // 10)
-        self._lines_now = min(self._terms.lines_max, self._lines_now + more)
+        more = max(1, self.terms.lines_max // 10)
+        self._lines_now = min(self.terms.lines_max, self._lines_now + more)
+
+
+def is_decided(answers: Iterable[BulkAnswer]) -> bool:
+    """Whether the next window may be sent behind these."""
+    return all(answer.decided for answer in answers)
 
 
 def exchange(
-    transport: Transport,
     lines: Sequence[bytes],
     headers: Mapping[str, str] | None = None,
     *,
-    read_timeout_s: float | None = None,
-) -> tuple[list[Mapping[str, Any]], RequestError | None]:
+    timeout_s: float | None = None,
+) -> Steps[tuple[list[Mapping[str, Any]], RequestError | None]]:
     """Send once. The answers to the first of ``lines``, and why there aren't more."""
     body = b"".join(line + b"\n" for line in lines)
     sent = {**_HEADERS, **(headers or {})}
     contents: list[Mapping[str, Any]] = []
     try:
-        response = transport.open(
-            "POST", _PATH, body=body, headers=sent, read_timeout_s=read_timeout_s
+        answer: Pieces = yield Exchange(
+            "POST", _PATH, body=body, headers=sent, timeout_s=timeout_s, takes="lines"
         )
     except RequestError as error:
         return contents, error
     broken: RequestError | None = None
+    if answer.broken is not None:
+        broken = Unreachable(f"the answers broke off: {answer.broken}", applied="unknown")
     try:
-        for raw in _whole_lines(response):
+        for raw in _whole_lines(answer.pieces):
             contents.append(_content(raw, len(contents)))
-    except (HTTPError, OSError) as error:
-        broken = Unreachable(f"the answers broke off: {in_words(error)}", applied="unknown")
     except UnexpectedAnswer as error:
         broken = error
-    finally:
-        response.close()
     last = contents[-1].get("problem", {}).get("code") if contents else None
     if last in _OF_THE_BODY:
         contents.pop()  # it speaks of the body, which got lost on its way
@@ -125,22 +158,6 @@ def exchange(
     if len(contents) < len(lines) and broken is None:
         broken = Unreachable("the answers ended early", applied="unknown")
     return contents[: len(lines)], broken
-
-
-def _windows(lines: Iterable[BulkLine], terms: BulkTerms) -> Iterator[list[BulkLine]]:
-    window: list[BulkLine] = []
-    size_bytes = 0
-    for line in lines:
-        if window and size_bytes + len(line.text) > terms.bytes_max:
-            yield window
-            window, size_bytes = [], 0
-        window.append(line)
-        size_bytes += len(line.text) + 1
-        if len(window) >= terms.lines_max:
-            yield window
-            window, size_bytes = [], 0
-    if window:
-        yield window
 
 
 def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

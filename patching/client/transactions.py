@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 
 from patching import ABSENT, Json
-from patching.client._calls import CallSender
+from patching.client._calls import Calls
+from patching.client._steps import Steps
 from patching.client.results import TransactionResult, parse_transaction
 from patching.client.terms import Operations, Token, Tokens, WriteTerms, encoded, token_texts
 from patching.ownership import OnConflict
@@ -235,17 +236,17 @@ class Transaction(Condition):
 
 
 def run_transaction(
-    calls: CallSender,
+    calls: Calls,
     catalog_path: str,
     body: Mapping[str, Any],
     if_match: Tokens | None,
     given: WriteTerms,
-) -> TransactionResult:
+) -> Steps[TransactionResult]:
     """See `Catalog.transact`."""
     asked = dict(body)
     if asked.pop("dry_run", False) is True:
         given = {**given, "dry_run": True}
-    answer = calls.write(
+    answer = yield from calls.write(
         "POST",
         catalog_path,
         "/transactions",

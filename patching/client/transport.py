@@ -8,54 +8,26 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from http.client import IncompleteRead
 from typing import Any, Final, Self
-from urllib.parse import quote, urlencode
 
-import msgspec
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from patching.client.errors import RequestError, UnexpectedAnswer, Unreachable, problem_of
+from patching.client._steps import Query
+from patching.client._wire import HttpAnswer, Wire, is_success, refusal, segment, unreachable
+from patching.client.errors import RequestError, Unreachable
 from patching.client.terms import encoded
+
+__all__ = ["Closable", "HttpAnswer", "Query", "Transport", "segment"]
 
 # How urllib3 begins what it says: with the connection or the pool, as Python shows objects.
 _OBJECT: Final = re.compile(r"^(?:\w+\([^()]*\)|<[^<>]*>): ")
 _NUMBER: Final = re.compile(r"\[Errno -?\d+\] ")
-_PROBLEM: Final = "application/problem+json"
-_READING: Final = ("GET", "HEAD", "OPTIONS")
-_BODY_SHOWN_MAX: Final = 200
-_VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
-# Statuses of proxies while the gateway behind them restarts.
-_PASSING: Final = (502, 503, 504)
 _UNSENT: Final = (NewConnectionError, ConnectTimeoutError)
-
-Query = Sequence[tuple[str, str | int]]
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """A 2xx or 304 answer, read to its end."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        """The body decoded; integers of any size are kept. UnexpectedAnswer if it isn't JSON."""
-        try:
-            return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            # the request was done: only what came of it can't be read
-            raise UnexpectedAnswer(
-                f"the body of a {self.status} answer is no JSON: {error}",
-                status=self.status,
-                applied="unknown",
-            ) from error
 
 
 class Closable:
@@ -98,15 +70,12 @@ class Transport(Closable):
         certificate_file: str | None = None,
         key_file: str | None = None,
     ) -> None:
-        self._bases = [_checked(each.strip()) for each in url.split(",")]
-        self._at = 0  # which of them is in use
-        self._token = token
-        self._headers = {"Accept": "application/json", **(headers or {})}
+        self._wire = Wire(url, token, headers)
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._connections = ConnectionPools(
             pool_size,
-            hosts=len(self._bases),
+            hosts=self._wire.hosts,
             ca_file=ca_file,
             certificate_file=certificate_file,
             key_file=key_file,
@@ -134,7 +103,7 @@ class Transport(Closable):
             sent["Content-Type"] = "application/json"
         response = self._send(method, path, query, body, sent | dict(headers or {}), read_timeout_s)
         answer = HttpAnswer(response.status, response.headers, response.data)
-        if 200 <= answer.status < 300 or answer.status == 304:
+        if is_success(answer.status):
             return answer
         raise self._refusal(method, answer)
 
@@ -173,15 +142,13 @@ class Transport(Closable):
         *,
         whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        if query:
-            path += "?" + urlencode(query, quote_via=quote, safe="")
-        sent = self._sent_headers() | dict(headers)
+        sent = self._wire.headers(headers)
         deadline = None if read_timeout_s is None else time.monotonic() + read_timeout_s
-        left = len(self._bases)
+        left = self._wire.hosts
         while True:
-            at, left = self._at, left - 1
+            place, left = self._wire.place, left - 1
             timeout = self._timeout(deadline)
-            url = f"{self._bases[at]}{path}"
+            url = self._wire.url(place, path, query)
             try:
                 return self._connections.pool.request(
                     method,
@@ -194,7 +161,7 @@ class Transport(Closable):
                     preload_content=whole,
                 )
             except (HTTPError, OSError) as error:
-                self._at = (at + 1) % len(self._bases)
+                self._wire.failed(place)
                 if not left or not isinstance(error, _UNSENT):
                     raise _unreachable(method, url, error) from None
 
@@ -209,63 +176,11 @@ class Transport(Closable):
         self._connections.close()
 
     def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
-        """The exception for an answer that is no success."""
-        media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if media_type == _PROBLEM:
-            try:
-                problem = answer.json()
-            except UnexpectedAnswer:
-                problem = None
-            if isinstance(problem, dict):
-                return problem_of(answer.status, problem, _retry_after_s(answer))
-        shown = answer.body[:_BODY_SHOWN_MAX].decode(errors="replace")
-        return UnexpectedAnswer(
-            f"{answer.status} without a problem: {shown!r}",
-            status=answer.status,
-            applied="no" if method in _READING else "unknown",
-            retryable=answer.status in _PASSING,
-        )
-
-    def _sent_headers(self) -> dict[str, str]:
-        headers = dict(self._headers)
-        if self._token is not None:
-            token = (self._token if isinstance(self._token, str) else self._token()).strip()
-            if not _VISIBLE(token):  # checked here: the library's own error would show it
-                raise ValueError("the token is empty, or has characters that no header can have")
-            headers["Authorization"] = f"Bearer {token}"
-        return headers
-
-
-def segment(name: str) -> str:
-    """``name`` as one segment of a path, so that nobody rewrites it on the way."""
-    encoded = quote(name, safe="")
-    return encoded.replace(".", "%2E") if name in (".", "..") else encoded
-
-
-def _checked(url: str) -> str:
-    """A gateway's URL without a slash at its end. Raises ValueError."""
-    try:
-        parsed = urllib3.util.parse_url(url)
-    except ValueError:
-        raise ValueError("this is no URL") from None  # which the error would quote
-    if parsed.auth is not None:
-        raise ValueError("the URL of a gateway holds no credentials: give a token")
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"this is no http or https URL with a host: {url!r}")
-    if parsed.query is not None or parsed.fragment is not None:
-        raise ValueError("the URL of a gateway has no query and no fragment")
-    return url.rstrip("/")
+        return refusal(method, answer)
 
 
 def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
-    applied = "no" if isinstance(error, _UNSENT) or method in _READING else "unknown"
-    return Unreachable(f"{method} {url}: {in_words(error)}", applied=applied)
-
-
-def _retry_after_s(answer: HttpAnswer) -> float | None:
-    """The gateway sends seconds; a date, which a proxy might send, is not read."""
-    value = answer.headers.get("Retry-After", "")
-    return float(value) if value.isascii() and value.isdigit() else None
+    return unreachable(method, url, in_words(error), unsent=isinstance(error, _UNSENT))
 
 
 class ConnectionPools:

@@ -8,11 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self, TypeAlias
 
-from patching.client._calls import Call, CallSender
+from patching.client._calls import Call, Calls
+from patching.client._steps import Steps, called, plan_of
+from patching.client._wire import segment
 from patching.client.errors import RequestError
 from patching.client.results import UploadState, Written, expecting, parse_written, value_of
 from patching.client.terms import CheckedTerms, Tokens, encoded, token_texts
-from patching.client.transport import segment
 
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
@@ -26,7 +27,7 @@ class Upload:
     """An open upload: put its parts, then ``commit``. As a context manager it is dropped where it
     is left without having been committed."""
 
-    def __init__(self, calls: CallSender, path: str, state: UploadState) -> None:
+    def __init__(self, calls: Calls, path: str, state: UploadState) -> None:
         self._calls = calls
         self._path = path
         self._is_committed = False
@@ -34,12 +35,14 @@ class Upload:
         self.key = state.key
         self.expires = state.expires
 
-    def put_part(self, number: int, part: bytes) -> None:
+    @called
+    def put_part(self, number: int, part: bytes) -> Steps[None]:
         """Stage bytes as part ``number``, from 1 on; put again, it is replaced."""
         path = f"{self._path}/parts/{number}"
         call = Call(method="PUT", path=path, body=part, headers=_BYTES, repeatable=True)
-        self._calls.send(call)
+        yield from self._calls.send(call)
 
+    @called
     def commit(
         self,
         parts: Iterable[int] | None = None,
@@ -49,7 +52,7 @@ class Upload:
         dry_run: bool = False,
         wait_s: int | None = None,
         timeout_s: float | None = None,
-    ) -> Written:
+    ) -> Steps[Written]:
         """Replace the document by the parts (None: all), in ascending order. Conflict
         ``upload_conflict``: the document changed since the upload was opened, and nothing was
         touched. Sent again, it answers with its first result."""
@@ -65,34 +68,42 @@ class Upload:
             waits=True,
             wait_s=wait_s,
         )
-        written = parse_written(self.key, self._calls.send(call, timeout_s))
+        written = parse_written(self.key, (yield from self._calls.send(call, timeout_s)))
         self._is_committed = not dry_run
         return written
 
-    def read(self) -> UploadState:
+    @called
+    def read(self) -> Steps[UploadState]:
         """NotFound where it is dropped or has expired."""
-        return _parse_state(self._calls.get(self._path).json())
+        answer = yield from self._calls.get(self._path)
+        return _parse_state(answer.json())
 
-    def drop(self) -> None:
+    @called
+    def drop(self) -> Steps[None]:
         """Forget it and its parts. What was committed stays so."""
-        self._calls.send(Call(method="DELETE", path=self._path, repeatable=True))
+        yield from self._calls.send(Call(method="DELETE", path=self._path, repeatable=True))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._calls.run(self.end())
+
+    def end(self) -> Steps[None]:
+        """The plan of leaving it: dropped, unless it was committed."""
         if not self._is_committed:
             with suppress(RequestError):  # it expires by itself
-                self.drop()
+                yield from plan_of(self.drop)()
 
 
 class CatalogUploads:
     """The uploads of a catalog, as ``Catalog.uploads``."""
 
-    def __init__(self, calls: CallSender, catalog_path: str) -> None:
+    def __init__(self, calls: Calls, catalog_path: str) -> None:
         self._calls = calls
         self._path = f"{catalog_path}/uploads"
 
+    @called
     def open(
         self,
         key: str,
@@ -101,7 +112,7 @@ class CatalogUploads:
         if_absent: bool = False,
         if_unchanged_under: Mapping[str, int] | None = None,
         attributes: Attributes = "keep",
-    ) -> Upload:
+    ) -> Steps[Upload]:
         """Check the conditions (PreconditionFailed) and remember them. Nothing is locked.
 
         ``if_unchanged_under``: as that of every write. ``attributes``: what becomes of them at the
@@ -122,13 +133,16 @@ class CatalogUploads:
         call = Call(
             method="POST", path=self._path, body=encoded(asked), headers=_JSON, repeatable=True
         )
-        state = _parse_state(self._calls.send(call).json())
-        return self._upload(state)
+        answer = yield from self._calls.send(call)
+        return self._upload(_parse_state(answer.json()))
 
-    def resume(self, upload_id: str) -> Upload:
+    @called
+    def resume(self, upload_id: str) -> Steps[Upload]:
         """An upload that was opened before. NotFound."""
-        return self._upload(_parse_state(self._calls.get(self._one(upload_id)).json()))
+        answer = yield from self._calls.get(self._one(upload_id))
+        return self._upload(_parse_state(answer.json()))
 
+    @called
     def replace(
         self,
         key: str,
@@ -142,21 +156,26 @@ class CatalogUploads:
         message: str | None = None,
         author: str | None = None,
         wait_s: int | None = None,
-    ) -> Written:
+    ) -> Steps[Written]:
         """Open, stage and commit: ``source`` is JSON as bytes, as pieces of them, or as a file or a
         path to one. What fails leaves no upload behind."""
         if part_bytes < 1:
             raise ValueError("a part has a byte at least")
-        with self.open(
+        upload = yield from plan_of(self.open)(
             key,
             if_match=if_match,
             if_absent=if_absent,
             if_unchanged_under=if_unchanged_under,
             attributes=attributes,
-        ) as upload:
+        )
+        try:
             for number, part in enumerate(_parts(source, part_bytes), 1):
-                upload.put_part(number, part)
-            return upload.commit(message=message, author=author, wait_s=wait_s)
+                yield from plan_of(upload.put_part)(number, part)
+            commit = plan_of(upload.commit)(message=message, author=author, wait_s=wait_s)
+            return (yield from commit)
+        except Exception:
+            yield from upload.end()
+            raise
 
     def _upload(self, state: UploadState) -> Upload:
         return Upload(self._calls, self._one(state.id), state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import pytest
 
@@ -28,6 +28,7 @@ from patching.client import (
 )
 from patching.client._calls import CallSender
 from patching.client.errors import BadRequest, Unavailable
+from patching.client.terms import WriteTerms
 from patching.client.transport import HttpAnswer, Transport
 from tests.client.fake_documents import (
     AWAY,
@@ -218,6 +219,15 @@ class Silent:
         return CallSender(cast(Transport, self), retry, 30.0)
 
 
+def ask(calls: CallSender, path: str, **given: Any) -> HttpAnswer:
+    return calls.run(calls.get(path, **given))
+
+
+def put(calls: CallSender, **terms: Unpack[WriteTerms]) -> HttpAnswer:
+    plan = calls.write("PUT", "/v1/catalogs/c", "/documents/k", terms, brief=True)
+    return calls.run(plan)
+
+
 @pytest.mark.parametrize("timeout_s", [0.5, 3.0, 30.0])
 @pytest.mark.parametrize("answer_s", [1.0, None])
 def test_a_call_takes_no_longer_than_it_may(timeout_s: float, answer_s: float | None) -> None:
@@ -225,26 +235,26 @@ def test_a_call_takes_no_longer_than_it_may(timeout_s: float, answer_s: float | 
     silent = Silent()
     calls = silent.calls(answer_s=answer_s)
     with pytest.raises(Unreachable) as raised:
-        calls.write("PUT", "/v1/catalogs/c", "/documents/k", {"timeout_s": timeout_s}, brief=True)
+        put(calls, timeout_s=timeout_s)
     assert raised.value.applied == "unknown"
     assert silent.now <= timeout_s + 0.1
     with pytest.raises(Unreachable):
-        calls.get("/v1/catalogs/c/documents/k", timeout_s=timeout_s, brief=True)
+        ask(calls, "/v1/catalogs/c/documents/k", timeout_s=timeout_s, brief=True)
     assert silent.now <= 2 * (timeout_s + 0.1)
 
 
 def test_each_try_waits_for_a_part_of_the_time_alone() -> None:
     silent = Silent()
     with pytest.raises(Unreachable):
-        silent.calls().get("/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
+        ask(silent.calls(), "/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
     assert silent.timeouts == [1.0, 2.0, 4.0, 3.0]
     silent = Silent()
     with pytest.raises(Unreachable):
-        silent.calls(retries_max=1).get("/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
+        ask(silent.calls(retries_max=1), "/v1/catalogs/c/documents/k", timeout_s=10, brief=True)
     assert silent.timeouts == [1.0, 9.0]
     silent = Silent()
     with pytest.raises(Unreachable):  # what may take long, and what may not be sent again
-        silent.calls().get("/v1/catalogs/c/commits", timeout_s=10)
+        ask(silent.calls(), "/v1/catalogs/c/commits", timeout_s=10)
     assert silent.timeouts == [10.0]
 
 
@@ -266,13 +276,13 @@ def test_a_slow_gateway_is_given_time_at_the_first_try() -> None:
     slow = Slow()
     calls = slow.calls()
     for _ in range(2):
-        calls.write("PUT", "/v1/catalogs/c", "/documents/k", {}, brief=True)
+        put(calls)
     assert slow.timeouts == [1.5, 2.5, 4.5, 6.5]
-    calls.get("/v1/catalogs/c/documents/k", brief=True)  # reads may be faster
+    ask(calls, "/v1/catalogs/c/documents/k", brief=True)  # reads may be faster
     assert slow.timeouts[4:] == [1.0, 2.0, 4.0]
     slow.took_s = 0.1
     for _ in range(20):
-        calls.write("PUT", "/v1/catalogs/c", "/documents/k", {}, brief=True)
+        put(calls)
     assert slow.timeouts[-1] == 1.5
 
 

@@ -25,10 +25,10 @@ _WRITES = ("PUT", "PATCH", "DELETE")
 # Open to members of later versions, but the service sends none that the file doesn't name.
 _SENT = (
     *("ActionResult", "BulkResult", "CatalogAnswer", "CatalogHead", "CatalogPage", "CatalogState"),
-    *("Change", "ChangeSummary", "ChangesPage", "Commit", "CommitPage", "CommitSummary"),
+    *("DocumentChange", "ChangeSummary", "ChangesPage", "Commit", "CommitPage", "CommitSummary"),
     *("Compaction", "CurrentVersion", "Difference", "DifferencePage", "DocumentPage", "Export"),
-    *("FailedCompare", "ListedDocument", "NextDifferences", "NextDocuments", "Outcome", "Part"),
-    *("Pin", "PinList", "Problem", "RevertAnswer", "SchemaError", "SettingsAnswer"),
+    *("FailedCompare", "ListedDocument", "NextDifferences", "NextDocuments", "Outcome"),
+    *("UploadPart", "Pin", "PinList", "Problem", "RevertAnswer", "SchemaError", "SettingsAnswer"),
     *("StaleDocument", "TransactionAnswer", "Upload"),
     "WriteAnswer",
 )

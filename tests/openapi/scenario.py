@@ -18,6 +18,8 @@ EXPECTED: Final[dict[str, Any]] = {
     "failed_test": [409, "test_failed", "no", False, 0, "/name", "customers", "orders"],
     "compare_and_set": [200, 412, "precondition_failed", True, ["put"]],
     "transaction": [True, True, [["patch", KEY, True], ["put", "tables/clients", True]]],
+    "bodies": [[True, {"name": "Ann", "team": "a", "n": 3}], [["/team", "nightly"]]],
+    "bulk": [[201, True], [200, True], [200, True], [409, "owned_by_others"]],
     "listing": [[["tables/clients", {"name": "clients"}], [KEY, {"name": "orders", "n": 2}]], None],
     "history": [
         [
@@ -48,6 +50,9 @@ class Client(Protocol):
     def call(self, operation: str, tag: str, **arguments: Any) -> Reply:
         """The operation of that id. The body goes by the name `body`; refusals are replies, too."""
 
+    def lines(self, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The answers to a bulk request of these lines."""
+
     def model(self, name: str, **members: Any) -> Any:
         """An instance of the class that was made of the schema of this name."""
 
@@ -63,6 +68,8 @@ def run(client: Client, catalog: str) -> dict[str, Any]:
         "failed_test": documents.failed_test(),
         "compare_and_set": documents.compare_and_set(),
         "transaction": _transaction(client, catalog),
+        "bodies": _bodies(client, f"{catalog}, bodies"),
+        "bulk": _bulk(client, f"{catalog}, bodies"),
         "listing": _listing(client, catalog),
         "history": _history(client, catalog),
     }
@@ -124,21 +131,58 @@ class _Documents:
 def _transaction(client: Client, catalog: str) -> list[Any]:
     less = client.model("ExtendedOperation", op="less", path="/n", value=5)
     increment = client.model("ExtendedOperation", op="increment", path="/n")
-    actions = [("patch", {"key": KEY, "patch": [increment]})]
-    actions.append(("put", {"key": "tables/clients", "value": {"name": "clients"}}))
+    actions = [
+        client.model("PatchAction", action="patch", key=KEY, patch=[increment]),
+        client.model("PutAction", action="put", key="tables/clients", value={"name": "clients"}),
+    ]
     transaction = client.model(
         "Transaction",
         compare=[
             client.model("Compare", key=KEY, test=[less]),
             client.model("Compare", key="tables/clients", absent=True),
         ],
-        then=[client.model("TransactionAction", action=name, **rest) for name, rest in actions],
+        then=actions,
     )
     answer = client.call(
         "run_transaction", "transactions", catalog=catalog, body=transaction
     ).parsed
     results = [[each.action, each.key, each.exists] for each in answer.results]
     return [answer.succeeded, answer.changed, results]
+
+
+def _bodies(client: Client, catalog: str) -> list[Any]:
+    """The kinds of patches beside RFC 6902's, each an action with a type of its own."""
+    model = client.model
+    increment = model("ExtendedOperation", op="increment", path="/n", value=2)
+    wanted = {"team": "a"}
+    transaction = model(
+        "Transaction",
+        then=[
+            model("PutAction", action="put", key=KEY, value={"name": "ann", "n": 1}),
+            model("MergeAction", action="merge", key=KEY, value={"name": "Ann"}),
+            model("PatchAction", action="patch", key=KEY, patch=[increment]),
+            model("ApplyAction", action="apply", key=KEY, value=wanted, manager="nightly"),
+        ],
+    )
+    answer = client.call("run_transaction", "transactions", catalog=catalog, body=transaction)
+    read = client.call("read_document", "documents", catalog=catalog, key=KEY)
+    owners = client.call("read_owners", "documents", catalog=catalog, key=KEY).parsed
+    owned = [[each.pointer, each.owners[0].manager] for each in owners.owners]
+    named = [each for each in owned if each[1] == "nightly"]
+    return [[answer.parsed.succeeded, read.parsed], named]
+
+
+def _bulk(client: Client, catalog: str) -> list[Any]:
+    named = {"catalog": catalog, "key": "bulk"}
+    answers = client.lines(
+        [
+            {**named, "op": "put", "value": {"n": 1}},
+            {**named, "op": "merge", "value": {"n": 2}},
+            {**named, "op": "apply", "value": {"n": 3}, "manager": "nightly"},
+            {**named, "op": "apply", "value": {"n": 4}, "manager": "weekly"},
+        ]
+    )
+    return [[each["status"], each.get("changed") or each["problem"]["code"]] for each in answers]
 
 
 def _listing(client: Client, catalog: str) -> list[Any]:

@@ -105,6 +105,48 @@ observed["transaction"] = [
   transaction.results?.map((each) => [each.action, each.key, each.exists]),
 ];
 
+const bodies = `${catalog}, bodies`;
+const mixed = await client.POST("/v1/catalogs/{catalog}/transactions", {
+  params: { path: { catalog: bodies } },
+  body: {
+    then: [
+      { action: "put", key, value: { name: "ann", n: 1 } },
+      { action: "merge", key, value: { name: "Ann" } },
+      { action: "patch", key, patch: [{ op: "increment", path: "/n", value: 2 }] },
+      { action: "apply", key, value: { team: "a" }, manager: "nightly" },
+    ],
+  },
+});
+const patchedWithAll = { params: { path: { catalog: bodies, key } } };
+const content = await client.GET(document, patchedWithAll);
+const owners = await client.GET("/v1/catalogs/{catalog}/owners/{key}", patchedWithAll);
+observed["bodies"] = [
+  [must(mixed.data, mixed.error).succeeded, content.data],
+  must(owners.data, owners.error)
+    .owners.map((each) => [each.pointer, each.owners[0]?.manager])
+    .filter(([, manager]) => manager === "nightly"),
+];
+
+type BulkLine = components["schemas"]["BulkLine"];
+type BulkResult = components["schemas"]["BulkResult"];
+const lines: BulkLine[] = [
+  { catalog: bodies, key: "bulk", op: "put", value: { n: 1 } },
+  { catalog: bodies, key: "bulk", op: "merge", value: { n: 2 } },
+  { catalog: bodies, key: "bulk", op: "apply", value: { n: 3 }, manager: "nightly" },
+  { catalog: bodies, key: "bulk", op: "apply", value: { n: 4 }, manager: "weekly" },
+];
+const bulk = await client.POST("/v1/bulk", {
+  body: lines.map((line) => JSON.stringify(line)).join("\n"),
+  bodySerializer: (text: string) => text,
+  headers: { "Content-Type": "application/x-ndjson" },
+  parseAs: "text",
+});
+observed["bulk"] = must(bulk.data, bulk.error)
+  .trim()
+  .split("\n")
+  .map((line) => JSON.parse(line) as BulkResult)
+  .map((each) => [each.status, each.changed ?? each.problem?.code]);
+
 const listed = await client.GET("/v1/catalogs/{catalog}/documents", {
   params: { path: { catalog }, query: { prefix: "tables/", limit: 10 } },
 });

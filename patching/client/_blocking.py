@@ -1,0 +1,93 @@
+"""Plans carried out by a thread that waits: each exchange by a `Transport`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from urllib3.exceptions import HTTPError
+
+from patching.client._steps import Exchange, Listing, Pause, Pieces, Progress, Steps, Told
+from patching.client.transport import Transport, in_words
+
+_T = TypeVar("_T")
+
+
+class Blocking(Protocol):
+    """How this client carries a step out: an exchange's answer, and the passing of time."""
+
+    def exchange(self, step: Exchange) -> Any: ...
+
+    def sleep(self, seconds: float) -> object: ...
+
+
+def run(plan: Steps[_T], by: Blocking) -> _T:
+    """The result of ``plan``."""
+    progress = Progress(plan)
+    while not progress.is_over:
+        _carry_out(progress, by)
+    return progress.result
+
+
+def each(plan: Listing[_T], by: Blocking) -> Iterator[_T]:
+    """What ``plan`` tells, as it is carried out."""
+    progress = Progress(plan)
+    while not progress.is_over:
+        if isinstance(progress.step, Told):
+            yield progress.step.value
+            progress.answered(None)
+        else:
+            _carry_out(progress, by)
+
+
+def _carry_out(progress: Progress[Any], by: Blocking) -> None:
+    step: Exchange | Pause = progress.step
+    do: Callable[[], Any]
+    do = partial(by.exchange, step) if isinstance(step, Exchange) else partial(_pause, step, by)
+    try:
+        done = do()
+    except Exception as error:  # noqa: BLE001 - the plan's to judge
+        progress.failed(error)
+    else:
+        progress.answered(done)
+
+
+def _pause(step: Pause, by: Blocking) -> None:
+    if step.seconds:
+        by.sleep(step.seconds)
+
+
+def exchanged(transport: Transport, step: Exchange, timeout_s: float | None = None) -> Any:
+    """What came of ``step``, sent once. ``timeout_s``: another than its own. RequestError."""
+    send = transport.request if step.takes == "whole" else transport.open
+    answer: Any = send(
+        step.method,
+        step.path,
+        query=step.query,
+        body=step.body,
+        headers=step.headers,
+        read_timeout_s=step.timeout_s if timeout_s is None else timeout_s,
+    )
+    if step.takes != "lines":
+        return answer
+    pieces: list[bytes] = []
+    try:
+        for piece in answer:
+            pieces.append(piece)
+    except (HTTPError, OSError) as error:
+        return Pieces(pieces, in_words(error))
+    finally:
+        answer.close()
+    return Pieces(pieces, None)
+
+
+class Alone:
+    """Each exchange is a request of its own, sent by ``transport``."""
+
+    def __init__(self, transport: Transport, sleep: Callable[[float], object]) -> None:
+        self._transport = transport
+        self.sleep = sleep
+
+    def exchange(self, step: Exchange) -> Any:
+        return exchanged(self._transport, step)

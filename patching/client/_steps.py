@@ -1,0 +1,165 @@
+"""What the client does, as steps that somebody else carries out: the core of both clients.
+
+A *plan* is a generator. It yields what is to be done next, is sent what came of it, and returns the
+result of the call. It does no I/O, takes no time and knows no threads, so one plan serves the
+client that blocks (`_calls`) and the one of asyncio (`aio`)::
+
+    plan     ──►  Exchange(GET …)  ──►  client: sends it, once
+             ◄──  HttpAnswer, or a RequestError is thrown in
+    plan     ──►  Pause(0.2)       ──►  client: sleeps
+    plan     ──►  Told(document)   ──►  client: hands it to the caller's loop
+    plan     returns               ──►  client: returns it
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar
+
+_S = TypeVar("_S")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+Query = Sequence[tuple[str, str | int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request to be sent once. ``path`` is percent-encoded already.
+
+    ``takes``: "whole" comes back as an `HttpAnswer`; "lines" as `Pieces`, whatever became of the
+    body; "stream" is the client's own, with the head of the answer there. ``timeout_s``: for how
+    long the answer is waited for (None: as long as the client does by itself). ``line``: the same
+    as a line of a bulk request, which may go with others of the preferences ``shared``.
+    """
+
+    method: str
+    path: str
+    query: Query = ()
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    takes: Literal["whole", "lines", "stream"] = "whole"
+    line: bytes | None = None
+    shared: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A body as far as it came. ``broken``: why it broke off, in words; None where it didn't."""
+
+    pieces: list[bytes]
+    broken: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Time that is to pass. Nothing comes back."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[_T_co]):
+    """Something for the caller's loop. Nothing comes back."""
+
+    value: _T_co
+
+
+Steps: TypeAlias = Generator[Exchange | Pause, Any, _T]
+Listing: TypeAlias = Generator[Exchange | Pause | Told[_T], Any, None]
+
+
+class Progress(Generic[_T]):
+    """A plan under way: the ``step`` that is to be carried out, until it ``is_over`` with a
+    ``result``. Raises what the plan raises."""
+
+    step: Any
+    result: _T
+
+    def __init__(self, plan: Generator[Any, Any, _T]) -> None:
+        self._plan = plan
+        self.is_over = False
+        self.answered(None)
+
+    def answered(self, value: Any) -> None:
+        """The step was carried out, and this came of it."""
+        self._advance(functools.partial(self._plan.send, value))
+
+    def failed(self, error: Exception) -> None:
+        """The step could not be carried out."""
+        self._advance(functools.partial(self._plan.throw, error))
+
+    def _advance(self, go_on: Callable[[], Any]) -> None:
+        try:
+            self.step = go_on()
+        except StopIteration as end:
+            self.is_over, self.result = True, end.value
+
+
+def called(
+    plan: Callable[Concatenate[_S, _P], Steps[_T]],
+) -> Callable[Concatenate[_S, _P], _T]:
+    """A method, written as its plan, that blocks until the result is there. Its object has
+    ``_calls``, which carry it out."""
+
+    @functools.wraps(plan)
+    def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        result: _T = self._calls.run(plan(self, *args, **kwargs))
+        return result
+
+    _show(call, plan, "Steps")
+    return call
+
+
+def listed(
+    plan: Callable[Concatenate[_S, _P], Listing[_T]],
+) -> Callable[Concatenate[_S, _P], Iterator[_T]]:
+    """Likewise, for a method that is looped over."""
+
+    @functools.wraps(plan)
+    def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
+        told: Iterator[_T] = self._calls.each(plan(self, *args, **kwargs))
+        return told
+
+    _show(call, plan, "Listing", "Iterator")
+    return call
+
+
+_PLAN: Final = "_plan"
+
+
+def _show(call: Any, plan: Callable[..., Any], wrapped: str, shown: str = "") -> None:
+    """Have the result in the method's signature, not its plan, which it keeps."""
+    told = str(inspect.get_annotations(plan).get("return")).removeprefix(wrapped)
+    told = shown + told if shown else told[1:-1]
+    call.__signature__ = inspect.signature(plan).replace(return_annotation=told)
+    call.__annotations__ = {**plan.__annotations__, "return": told}
+    setattr(call, _PLAN, plan)
+
+
+def plan_of(method: Callable[_P, _T]) -> Callable[_P, Steps[_T]]:
+    """The plan of an object's method that is `called`: to be part of another plan, or to be carried
+    out by another client. A method that somebody has put in its place is called as it is."""
+    bound: Any = method
+    plan = getattr(getattr(bound, "__func__", bound), _PLAN, None)
+    return (
+        functools.partial(_as_it_is, method)
+        if plan is None
+        else functools.partial(plan, bound.__self__)
+    )
+
+
+def listing_of(method: Callable[_P, Iterator[_T]]) -> Callable[_P, Listing[_T]]:
+    """Likewise, of one that is `listed`."""
+    bound: Any = method
+    return functools.partial(getattr(bound.__func__, _PLAN), bound.__self__)
+
+
+def _as_it_is(method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Steps[_T]:
+    return method(*args, **kwargs)
+    yield  # a plan without a step

@@ -1,0 +1,142 @@
+"""How a request is addressed, and what an answer means, whatever library carries them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+import urllib3
+
+from patching.client._steps import Query
+from patching.client.errors import RequestError, UnexpectedAnswer, Unreachable, problem_of
+
+_PROBLEM: Final = "application/problem+json"
+_READING: Final = ("GET", "HEAD", "OPTIONS")
+_BODY_SHOWN_MAX: Final = 200
+_VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
+# Statuses of proxies while the gateway behind them restarts.
+_PASSING: Final = (502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A 2xx or 304 answer, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body decoded; integers of any size are kept. UnexpectedAnswer if it isn't JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # the request was done: only what came of it can't be read
+            raise UnexpectedAnswer(
+                f"the body of a {self.status} answer is no JSON: {error}",
+                status=self.status,
+                applied="unknown",
+            ) from error
+
+
+class Wire:
+    """What goes out to the gateways at ``url``, of which one is in use. See `Transport`."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | Callable[[], str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._bases = [_checked(each.strip()) for each in url.split(",")]
+        self._at = 0  # which of them is in use
+        self._token = token
+        self._headers = {"Accept": "application/json", **(headers or {})}
+
+    @property
+    def hosts(self) -> int:
+        return len(self._bases)
+
+    @property
+    def place(self) -> int:
+        """Which gateway is in use."""
+        return self._at
+
+    def url(self, place: int, path: str, query: Query) -> str:
+        asked = f"?{urlencode(query, quote_via=quote, safe='')}" if query else ""
+        return f"{self._bases[place]}{path}{asked}"
+
+    def failed(self, place: int) -> None:
+        """The gateway there broke a request off: the next one is in use."""
+        self._at = (place + 1) % len(self._bases)
+
+    def headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Of a request; ``more`` win over all others. ValueError for a token that is none."""
+        headers = dict(self._headers)
+        if self._token is not None:
+            token = (self._token if isinstance(self._token, str) else self._token()).strip()
+            if not _VISIBLE(token):  # checked here: the library's own error would show it
+                raise ValueError("the token is empty, or has characters that no header can have")
+            headers["Authorization"] = f"Bearer {token}"
+        return headers | dict(more)
+
+
+def is_success(status: int) -> bool:
+    """Whether it is the answer to what was asked for; else it is `refusal`."""
+    return 200 <= status < 300 or status == 304
+
+
+def refusal(method: str, answer: HttpAnswer) -> RequestError:
+    """The exception for an answer that is no success."""
+    media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if media_type == _PROBLEM:
+        try:
+            problem = answer.json()
+        except UnexpectedAnswer:
+            problem = None
+        if isinstance(problem, dict):
+            return problem_of(answer.status, problem, _retry_after_s(answer))
+    shown = answer.body[:_BODY_SHOWN_MAX].decode(errors="replace")
+    return UnexpectedAnswer(
+        f"{answer.status} without a problem: {shown!r}",
+        status=answer.status,
+        applied="no" if method in _READING else "unknown",
+        retryable=answer.status in _PASSING,
+    )
+
+
+def unreachable(method: str, url: str, why: str, *, unsent: bool) -> Unreachable:
+    """The exception for a request that has no answer. ``unsent``: it never left."""
+    applied = "no" if unsent or method in _READING else "unknown"
+    return Unreachable(f"{method} {url}: {why}", applied=applied)
+
+
+def segment(name: str) -> str:
+    """``name`` as one segment of a path, so that nobody rewrites it on the way."""
+    encoded = quote(name, safe="")
+    return encoded.replace(".", "%2E") if name in (".", "..") else encoded
+
+
+def _checked(url: str) -> str:
+    """A gateway's URL without a slash at its end. Raises ValueError."""
+    try:
+        parsed = urllib3.util.parse_url(url)
+    except ValueError:
+        raise ValueError("this is no URL") from None  # which the error would quote
+    if parsed.auth is not None:
+        raise ValueError("the URL of a gateway holds no credentials: give a token")
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"this is no http or https URL with a host: {url!r}")
+    if parsed.query is not None or parsed.fragment is not None:
+        raise ValueError("the URL of a gateway has no query and no fragment")
+    return url.rstrip("/")
+
+
+def _retry_after_s(answer: HttpAnswer) -> float | None:
+    """The gateway sends seconds; a date, which a proxy might send, is not read."""
+    value = answer.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdigit() else None
