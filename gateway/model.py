@@ -77,8 +77,8 @@ class DocumentRecord(msgspec.Struct, frozen=True):
     @property
     def parts(self) -> tuple[Json, ...]:
         """All JSON values of it that are there."""
-        has_content = self.content is not ABSENT and self.content is not WITHHELD
-        return (*((cast(Json, self.content),) if has_content else ()), cast(Json, self.attributes))
+        content = () if self.content is ABSENT or self.content is WITHHELD else (self.content,)
+        return content if self.attributes is None else (*content, self.attributes)
 
     @property
     def token(self) -> str:

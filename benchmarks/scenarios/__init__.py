@@ -33,6 +33,7 @@ from benchmarks.scenarios import (
     two_hosts,
     two_workers,
     watchers,
+    workers,
 )
 
 Scenario = Callable[[Rig], Result]
@@ -42,6 +43,7 @@ SCENARIOS: dict[str, Scenario] = {
     "replica-set": replica_set.run,
     "two-workers": two_workers.run,
     "two-hosts": two_hosts.run,
+    "workers": workers.run,
     "many-documents": many_documents.run,
     "reads": reads.run,
     "request-cpu": request_cpu.run,
@@ -70,6 +72,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 ONLY_BY_NAME = frozenset(
     {
+        "workers",
         "batching",
         "sick-catalog",
         "overload",

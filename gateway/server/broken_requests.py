@@ -146,11 +146,8 @@ class CheckedBodies:
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         if isinstance(environ["wsgi.input"], RequestBody):
-            length = environ.get("CONTENT_LENGTH")
-            expected = int(length) if length and "HTTP_TRANSFER_ENCODING" not in environ else None
-            environ["wsgi.input"] = _CheckedBody(
-                environ, expected, self._under_way, self.application.holder_of
-            )
+            holder_of = self.application.holder_of
+            environ["wsgi.input"] = _CheckedBody(environ, self._under_way, holder_of)
         return self.application(environ, start_response)
 
 
@@ -164,13 +161,12 @@ class _CheckedBody:
     def __init__(
         self,
         environ: Environ,
-        expected: int | None,
         under_way: BodiesUnderWay,
         holder_of: Callable[[Environ], str | None],
     ) -> None:
         self._environ = environ
         self._body = environ["wsgi.input"]
-        self._missing = expected
+        self._missing: int | None = self._body.left
         self._under_way = under_way
         self._holder_of = holder_of
         self._deadline: float | None = None

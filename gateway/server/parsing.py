@@ -80,12 +80,11 @@ class Parser(RequestParser):
     ) -> bool:
         """False where too much of the last request's body is left, and the connection ends."""
         body = None if self.mesg is None else self.mesg.body
-        if not isinstance(body, RequestBody) or body.is_read():
+        if not isinstance(body, RequestBody) or body.left == 0:
             return True
         if body.has_much_left():
             return False
-        drained: bool = super().finish_body(deadline, max_bytes or DRAIN_BYTES_MAX)  # type: ignore[assignment]
-        return drained
+        return bool(super().finish_body(deadline, max_bytes or DRAIN_BYTES_MAX))
 
     def has_much_left(self) -> bool:
         body = None if self.mesg is None else self.mesg.body
@@ -128,29 +127,25 @@ class HeadRequest(Request):
 
     def parse_request_line(self, line_bytes: bytes) -> None:
         """As gunicorn's; a line that comes again and again is parsed once."""
-        known = _lines.get(line_bytes)
-        if known is None:
-            super().parse_request_line(line_bytes)
-            known = {name: getattr(self, name) for name in _OF_LINE}
-            if len(line_bytes) <= _LINE_BYTES_MAX:
-                if len(_lines) >= _LINES_MAX:
-                    _lines.clear()
-                _lines[line_bytes] = known
-        vars(self).update(known)
+        if known := _lines.get(line_bytes):
+            vars(self).update(known)
+            return
+        super().parse_request_line(line_bytes)
+        if len(line_bytes) <= _LINE_BYTES_MAX:
+            if len(_lines) >= _LINES_MAX:
+                _lines.clear()
+            _lines[line_bytes] = {name: getattr(self, name) for name in _OF_LINE}
 
     def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
         """As gunicorn's; lines that come again and again are parsed once."""
         lines = data.split(b"\r\n")
         if from_trailer or len(lines) > self.limit_request_fields:
-            return self._parse_each(data, from_trailer)
+            return super().parse_headers(data, from_trailer)
         headers = [_field(line) if len(line) <= _LINE_BYTES_MAX else None for line in lines]
         names = {each[0] for each in headers if each is not None}
         if len(names) < len(lines):  # an unusual one, or one that is there twice
-            return self._parse_each(data, from_trailer)
+            return super().parse_headers(data, from_trailer)
         return cast("list[tuple[str, str]]", headers)
-
-    def _parse_each(self, data: bytes, from_trailer: bool) -> list[tuple[str, str]]:
-        return super().parse_headers(data, from_trailer)
 
     def set_body_reader(self) -> None:
         super().set_body_reader()
@@ -167,6 +162,14 @@ Parser.mesg_class = HeadRequest
 class RequestBody(Body):
     """The body of a request that has one."""
 
+    reader: LengthReader | Chunks
+
+    @property
+    def left(self) -> int | None:
+        """Bytes of a body of known length that weren't read."""
+        reader = self.reader
+        return reader.length + self.buf.tell() if isinstance(reader, LengthReader) else None
+
     def has_come(self) -> bool:
         """Whether all of a body of known length was received along with the head."""
         reader = self.reader
@@ -174,14 +177,9 @@ class RequestBody(Body):
             return False
         return bool(reader.unreader.buf.tell() >= reader.length)
 
-    def is_read(self) -> bool:
-        """Whether a body of known length was read to its end."""
-        reader = self.reader
-        return isinstance(reader, LengthReader) and not (reader.length or self.buf.tell())
-
     def has_much_left(self) -> bool:
         """Whether reading the rest costs more than a new connection."""
-        reader: LengthReader | Chunks = self.reader  # type: ignore[assignment]
+        reader = self.reader
         if isinstance(reader, LengthReader):
             return reader.length > DRAIN_BYTES_MAX
         return reader.parser is not None  # of unknown length

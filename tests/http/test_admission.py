@@ -311,11 +311,13 @@ def test_to_collect_one_ends_nothing_amid_another_request() -> None:
     """Garbage is collected in the midst of any code: whoever holds a lock is interrupted, too."""
     memory = Memory(ThreadRuntime(), MemoryLimits())
     mine, forgotten, seat = memory.account(), memory.account(), _Seat()
-    cycle: list[Any] = [Held(cast(Any, seat), forgotten)]
+    held = Held(cast(Any, seat))
+    held.account = forgotten
+    cycle: list[Any] = [held]
     cycle.append(cycle)
     work_for(mine)
     try:
-        del cycle
+        del cycle, held
         gc.collect()
         assert account() is mine
         assert seat.left == 0

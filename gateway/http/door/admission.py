@@ -168,35 +168,27 @@ class Admission:
         among = self._kind(environ)
         if among is None:
             if environ["PATH_INFO"].startswith("/v1/"):
-                return self._fed(environ, start_response)
+                return self._held(environ, start_response, self._reads, _Seat(self._reads))
             return self._application(environ, start_response)
         context, seat = context_of(environ), _Seat(among)
         try:
             self._admit(context, among, seat)
         except Full as full:
             return problem_answer(_refusal(full), context)(environ, start_response)
-        held = self._held(context, among, seat)
+        return self._held(environ, start_response, among, seat)
+
+    def _held(
+        self, environ: Environ, start_response: Callable[..., Any], among: InFlight, seat: _Seat
+    ) -> Held:
+        """The answer. A feed's has no seat that was taken, and an account like any other."""
+        held = Held(seat)
+        if among is not self._bulk:  # lines in large numbers, with bounds of their own
+            held.account = context_of(environ).account = self._memory.account()
+            work_for(held.account)
         try:
             held.answer = answer = self._application(environ, start_response)
             if held.account is not None and isinstance(answer, tuple):
                 held.account.keep(sum(map(len, answer)))
-        except BaseException:
-            held.close()
-            raise
-        return held
-
-    def _held(self, context: Context, among: InFlight, seat: _Seat) -> Held:
-        if among is self._bulk:  # lines in large numbers, with bounds of their own
-            return Held(seat, None)
-        account = context.account = self._memory.account()
-        work_for(account)
-        return Held(seat, account)
-
-    def _fed(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """A feed, which has no seat here, and an account like any other."""
-        held = self._held(context_of(environ), self._reads, _Seat(self._reads))
-        try:
-            held.answer = self._application(environ, start_response)
         except BaseException:
             held.close()
             raise
@@ -282,10 +274,10 @@ class Held:
 
     __slots__ = ("_is_over", "_seat", "account", "answer")
 
-    def __init__(self, seat: _Seat, account: Account | None) -> None:
+    def __init__(self, seat: _Seat) -> None:
         self._seat = seat
         self._is_over = False
-        self.account = account
+        self.account: Account | None = None
         self.answer: Iterable[bytes] = ()
 
     def __iter__(self) -> Iterator[bytes]:
