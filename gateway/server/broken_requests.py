@@ -172,7 +172,7 @@ class _CheckedBody:
         self._deadline: float | None = None
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size == self._missing and self._body.has_come():
+        if size is not None and size == self._missing and self._body.has_come(size):
             self._missing = 0
             return bytes(self._body.reader.read(size))
         if self._deadline is None:

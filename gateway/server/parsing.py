@@ -170,12 +170,12 @@ class RequestBody(Body):
         reader = self.reader
         return reader.length + self.buf.tell() if isinstance(reader, LengthReader) else None
 
-    def has_come(self) -> bool:
-        """Whether all of a body of known length was received along with the head."""
+    def has_come(self, size: int) -> bool:
+        """Whether so many bytes are left of a body of known length, and were received already."""
         reader = self.reader
-        if not isinstance(reader, LengthReader) or self.buf.tell():
+        if not isinstance(reader, LengthReader) or self.left != size:
             return False
-        return bool(reader.unreader.buf.tell() >= reader.length)
+        return not self.buf.tell() and bool(reader.unreader.buf.tell() >= size)
 
     def has_much_left(self) -> bool:
         """Whether reading the rest costs more than a new connection."""
