@@ -62,26 +62,29 @@ def states(store: Store, catalog: str, revision: int) -> States:
 
 
 class Remembering:
-    """A worker that knows all documents of the catalog at ``revision``, and hears no news."""
+    """A worker that knows all documents of ``catalogs`` at ``revision``, and hears no news."""
 
-    def __init__(self, store: Store, catalog: str, revision: int) -> None:
+    def __init__(self, store: Store, *catalogs: str, revision: int) -> None:
         limits = ServiceLimits()
         self.store = WatchedStore(store)
         self.meters = Noted()
-        self._catalog = catalog
+        self._catalogs = catalogs
         self._cache = Cache(ThreadRuntime(), limits, self.meters)
         self._observer = HeadReader(cast(Store, self.store), self._cache, limits)
-        (commit,) = store.commits({catalog: (revision - 1, revision)})[catalog]
-        empty: Any = {"tail": (), "verdicts": ()}
-        head = Head(catalog, revision, commit.time_us, written=revision, last=commit.id, **empty)
-        self._cache.begin(head)
-        self._cache.learn(catalog, revision, states(store, catalog, revision))
+        for catalog in catalogs:
+            (commit,) = store.commits({catalog: (revision - 1, revision)})[catalog]
+            empty: Any = {"tail": (), "verdicts": ()}
+            head = Head(
+                catalog, revision, commit.time_us, written=revision, last=commit.id, **empty
+            )
+            self._cache.begin(head)
+            self._cache.learn(catalog, revision, states(store, catalog, revision))
 
     def catch_up(self) -> Seen:
-        """What it knows afterwards."""
-        standing = self._observer.observe([self._catalog])[self._catalog]
-        assert standing.revision == LAST
-        seen = self._cache.view(self._catalog, KEYS)
+        """What it knows of the last catalog afterwards."""
+        for standing in self._observer.observe(self._catalogs).values():
+            assert standing.revision == LAST
+        seen = self._cache.view(self._catalogs[-1], KEYS)
         assert seen is not None
         assert seen.revision == LAST
         return seen
@@ -134,7 +137,7 @@ def test_it_never_lays_on_what_compaction_has_left(
         for floor in range(known + 1, LAST + 1, 2):
             for kill_at in range(STEPS_MAX):
                 store = store_with_history()
-                ours = Remembering(store, "c", known)
+                ours = Remembering(store, "c", revision=known)
                 when, call = where
                 compact = compacts(store, "c", floor, kill_at, keeps_replies=keeps_replies)
                 getattr(ours.store, when)[call] = once(compact)
@@ -152,7 +155,7 @@ def test_a_floor_that_isnt_above_what_it_knows_takes_nothing_from_it(
     right = states(_made(), "c", LAST)
     for known in range(2, LAST - 1):
         store = store_with_history()
-        ours = Remembering(store, "c", known)
+        ours = Remembering(store, "c", revision=known)
         when, call = where
         compact = compacts(store, "c", known, STEPS_MAX, keeps_replies=True)
         getattr(ours.store, when)[call] = once(compact)
@@ -166,11 +169,32 @@ def test_nor_does_it_with_either_store(
 ) -> None:
     make_history(store)
     right = states(store, "c", LAST)
-    ours = Remembering(store, "c", 1)
+    ours = Remembering(store, "c", revision=1)
     when, call = where
     compact = compacts(store, "c", LAST - 1, STEPS_MAX, keeps_replies=True)
     getattr(ours.store, when)[call] = once(compact)
     found = ours.catch_up().documents
     assert found == {key: right[key] for key in found}
     assert refused == [], "it was left to the second guard"
+    assert ours.meters.refused == ours.meters.went_back == 0
+
+
+def test_all_catalogs_of_a_round_are_caught_up_with_in_one_read_of_the_log(store: Store) -> None:
+    catalogs = ("a", "b", "c")
+    for catalog in catalogs:
+        make_history(store, catalog)
+    ours = Remembering(store, *catalogs, revision=1)
+    assert ours.catch_up().documents == states(store, "c", LAST)
+    assert [ours.store.calls.count(call) for call in ("tails", "commits")] == [1, 1]
+    assert ours.store.calls.count("heads") == 2, "before, and for the floors"
+
+
+def test_a_catalog_whose_history_is_gone_is_no_hindrance_to_the_others(store: Store) -> None:
+    for catalog in ("a", "b", "c"):
+        make_history(store, catalog)
+    ours = Remembering(store, "a", "b", "c", revision=1)
+    gone = compacts(store, "b", LAST - 1, STEPS_MAX, keeps_replies=False)
+    ours.store.after["tails"] = once(gone)
+    assert ours.catch_up().documents == states(store, "c", LAST)
+    assert ours.store.calls.count("tails") == 2, "b alone is looked at again"
     assert ours.meters.refused == ours.meters.went_back == 0
