@@ -30,6 +30,9 @@ from gateway.store.embedded import EmbeddedMongod
 @click.option("--only", multiple=True, type=click.Choice(list(SCENARIOS)), help="Repeatable.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="Window of a round. Default: 3.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Default: 3.")
+@click.option(
+    "--documents", type=click.IntRange(min=1_000), help="Of the catalogs that Spark keeps in step."
+)
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Also write JSON there.")
 @click.option("--mongodb-uri", help="Use this replica set; default: start one, drop it after.")
 @click.option(
@@ -41,6 +44,7 @@ def main(
     only: tuple[str, ...],
     seconds: float | None,
     rounds: int | None,
+    documents: int | None,
     json_path: Path | None,
     mongodb_uri: str | None,
     against: str | None,
@@ -62,6 +66,7 @@ def main(
             warmup_s=window_s / 3,
             rounds=rounds or (2 if quick else 3),
             quick=quick,
+            documents=documents,
             with_gateway=not baselines_only,
             progress=progress,
             earlier=stack.enter_context(_checkout(against)) if against else None,

@@ -41,6 +41,8 @@ class Rig:
     progress: Progress
     earlier: Path | None = None
     """A checkout of the commit that this one is measured against."""
+    documents: int | None = None
+    """Of the scenarios whose figures depend on it most; None: as many as each has."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _ports: dict[str, int] = field(default_factory=dict)
     _serials: itertools.count[int] = field(default_factory=lambda: itertools.count(1))

@@ -31,6 +31,7 @@ def session() -> Iterator[SparkSession]:
         .appName("benchmarks")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")  # where large results of tasks are fetched
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", str(THREADS))

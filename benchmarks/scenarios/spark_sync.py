@@ -50,18 +50,18 @@ _MANAGED_BESIDE = {MANAGED: SYNC, MANAGED_NOTHING: NOTHING}
 
 def run(rig: Rig) -> Result:
     if not rig.with_gateway:
-        return Result(figures=_figures(None, None))
+        return Result(figures=_figures(_count(rig), None, None))
     tables, results = _measured(rig, _Compared.variants)
     ratios = {each: rounds.ratio(results[each], results[REWRITE]) for each in _TARGETS}
     idle = rounds.spread([each.per_second for each in results[NOTHING]])
-    return Result(tables, _figures(ratios, idle))
+    return Result(tables, _figures(_count(rig), ratios, idle))
 
 
 def run_managed(rig: Rig) -> Result:
     if not rig.with_gateway:
-        return Result(figures=_managed_figures(None))
+        return Result(figures=_managed_figures(_count(rig), None))
     tables, results = _measured(rig, _Compared.managed_variants)
-    return Result(tables, _managed_figures(results))
+    return Result(tables, _managed_figures(_count(rig), results))
 
 
 def run_remembered(rig: Rig) -> Result:
@@ -81,7 +81,7 @@ def run_remembered(rig: Rig) -> Result:
 def _measured(
     rig: Rig, variants_of: Callable[[_Compared], dict[str, Callable[[], Measurement]]]
 ) -> tuple[list[Table], Mapping[str, Sequence[Measurement]]]:
-    count = DOCUMENTS_QUICK if rig.quick else DOCUMENTS
+    count = _count(rig)
     with session() as spark:
         states = [datasets(spark, count), datasets(spark, count, CHANGED_EVERY)]
         variants = variants_of(_Compared(rig, states, count))
@@ -93,10 +93,16 @@ def _measured(
     return [Table(title, LOAD_COLUMNS, load_rows(THREADS, results))], results
 
 
-def _managed_figures(results: Mapping[str, Sequence[Measurement]] | None) -> list[Figure]:
+def _count(rig: Rig) -> int:
+    return rig.documents or (DOCUMENTS_QUICK if rig.quick else DOCUMENTS)
+
+
+def _managed_figures(
+    count: int, results: Mapping[str, Sequence[Measurement]] | None
+) -> list[Figure]:
     return [
         Figure(
-            f"time of {managed}, {DOCUMENTS:,} documents / of {plain}",
+            f"time of {managed}, {count:,} documents / of {plain}",
             "<=",
             _MANAGED_MAX,
             rounds.ratio(results[plain], results[managed]) if results else None,
@@ -116,14 +122,14 @@ def _remembered_figures(ratios: Mapping[str, Spread] | None, idle: Spread | None
     ]
 
 
-def _figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
-    names = {each: f"{each}, {DOCUMENTS:,} documents / all rewritten" for each in _TARGETS}
+def _figures(count: int, ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
+    names = {each: f"{each}, {count:,} documents / all rewritten" for each in _TARGETS}
     return [
         *(
             Figure(names[each], ">=", bound, ratios[each] if ratios else None)
             for each, bound in _TARGETS.items()
         ),
-        Figure(f"{NOTHING}, {DOCUMENTS:,} documents", ">=", None, idle, "documents/s"),
+        Figure(f"{NOTHING}, {count:,} documents", ">=", None, idle, "documents/s"),
     ]
 
 

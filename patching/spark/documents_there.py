@@ -118,24 +118,24 @@ def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
 
 def compared_by_hash(wanted: DataFrame, there: DataFrame, how: str, *, by_feed: bool) -> DataFrame:
     """Those rows with the ``hash`` of the text, and whether it is the ``same`` that wanted nothing
-    of the document as it is there; then the text isn't.
+    of the document as it is there; then the text isn't, and of those ``by_feed`` nothing else.
 
     ``wanted``: (key, copies, value, hash); ``there``: (there, etag, digest, had). ``by_feed``: of
     documents without a row there, nothing is known.
     """
     rows = wanted.join(there.hint("merge"), F.col("key") == F.col("there"), how)
     same = (F.col("copies") == 1) & (F.col("hash") == F.col("had")) & F.col("etag").isNotNull()
-    same = F.coalesce(same, F.lit(False))
-    return rows.select(
-        "key",
-        "copies",
-        F.when(~same, F.col("value")).alias("value"),
-        F.coalesce("there", "key").alias("there") if by_feed else "there",
-        "etag",
-        "digest",
-        "hash",
-        same.alias("same"),
-    )
+    rows = rows.withColumn("same", F.coalesce(same, F.lit(False)))
+    if by_feed:
+        rows = rows.withColumn("there", F.coalesce("there", "key"))
+    # What most rows have takes time to keep, and ``there`` has it.
+    left_out = (*COMPARED, "hash") if by_feed else ("value",)
+    differs = ~F.col("same")
+    kept = [
+        F.when(differs, F.col(name)).alias(name) if name in left_out else F.col(name)
+        for name in (*COMPARED, "hash")
+    ]
+    return rows.select(*kept, "same")
 
 
 @dataclass(frozen=True)

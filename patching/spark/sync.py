@@ -310,7 +310,7 @@ class _Work:
         sent = report.sent if self.manager is None else None
         with catalog_reads(self.reading) as reads:
             about = state.about(reads, self.run, there, report.revision, sent)
-        state.save(remembered(looked, told if differing else (), differing), about)
+        state.save(remembered(looked, there, told if differing else (), differing), about)
 
     def _finished(self, report: SyncReport) -> SyncReport:
         seconds = time.monotonic() - self.begun
@@ -369,7 +369,8 @@ class _Work:
             return _Comparison(_kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA)))
         now = state.there(self.reading, revision, self.manager)
         wanted = with_hash(self.wanted)
-        looked = compared_by_hash(wanted, now.frame, how, by_feed=now.by_feed)
+        there = state.spread(now.rows) if now.by_feed else now.rows
+        looked = compared_by_hash(wanted, there, how, by_feed=now.by_feed)
         looked = _kept(kept, looked)
         found = {row["same"]: row["count"] for row in looked.groupBy("same").count().collect()}
         rows = looked.where(~F.col("same")).select(*COMPARED)

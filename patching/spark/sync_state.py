@@ -84,11 +84,11 @@ class LastRun:
 
 @dataclass(frozen=True)
 class ThereNow:
-    """``frame``: (there, etag, digest, had), ``had`` being the hash of the text that wants nothing
+    """``rows``: (there, etag, digest, had), ``had`` being the hash of the text that wants nothing
     of the document. ``by_feed``: an ``etag`` of null, or no row, says that nothing is known.
     ``about``: of the state that was used; ``touched``: how many documents others changed since."""
 
-    frame: DataFrame
+    rows: DataFrame
     by_feed: bool = False
     about: About | None = None
 
@@ -116,16 +116,16 @@ class SyncState:
                     tokens = _touched(reads, last.about, revision, reading.prefix or "")
                     if tokens is not None:
                         return ThereNow(self._by_feed(last, tokens), True, last.about)
-        listed = self._spread(digests_there(self._spark, reading, revision, manager), "there")
+        listed = self.spread(digests_there(self._spark, reading, revision, manager))
         if last is None:
             return ThereNow(listed.withColumn("had", F.lit(None).cast("binary")))
         known = last.rows.select("key", F.col("etag").alias("known"), "hash")
-        known = self._spread(known, "key").hint("merge")
+        known = self.spread(known, "key").hint("merge")
         had = F.when(F.col("etag") == F.col("known"), F.col("hash")).alias("had")
         rows = listed.join(known, F.col("there") == F.col("key"), "left")
         return ThereNow(rows.select("there", "etag", "digest", had), about=last.about)
 
-    def _spread(self, rows: DataFrame, name: str) -> DataFrame:
+    def spread(self, rows: DataFrame, name: str = "there") -> DataFrame:
         """By key, as what is wanted is: they are joined without another shuffle."""
         return rows.repartition(self._partitions, name)
 
@@ -144,7 +144,7 @@ class SyncState:
             unknown = told.join(F.broadcast(ours), of_it, "left_anti")
             nothing = [F.lit(None).cast(kind) for kind in ("string", "string", "binary")]
             rows = known.select(*rows.columns).union(unknown.select("touched", *nothing))
-        return self._spread(rows.withColumnRenamed("hash", "had"), "there")
+        return rows.withColumnRenamed("hash", "had")
 
     def _last(self) -> LastRun | None:
         """The newest whole slot of these terms."""
@@ -221,13 +221,36 @@ def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
 
 
 def remembered(
-    looked: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | None]], differing: int
+    looked: DataFrame,
+    there: ThereNow,
+    told: Sequence[tuple[DataFrame, DataFrame | None]],
+    differing: int,
 ) -> DataFrame:
     """The rows that a run leaves: of those that it ``looked`` at, and of the plans and outcomes of
     its rounds, which tell of at most ``differing`` documents."""
     known = looked.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
+    if there.by_feed:
+        # Rows that are the same are those that were there.
+        known = known.where(F.col("key").isNotNull())
+        keys = known.select(F.col("key").alias("name"))
+        keys = F.broadcast(keys) if differing <= _BROADCAST_MAX else keys
+        kept = there.rows.where(F.col("etag").isNotNull())
+        kept = kept.join(keys, F.col("there") == F.col("name"), "left_anti")
+        same = kept.select(
+            F.col("there").alias("key"), "etag", "digest", F.col("had").alias("hash")
+        )
+        if not told:
+            return same.union(known.where(F.col("etag").isNotNull()))
+        return same.union(_told_rows(known, told, differing))
     if not told:
         return known.where(F.col("etag").isNotNull())
+    return _told_rows(known, told, differing)
+
+
+def _told_rows(
+    known: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | None]], differing: int
+) -> DataFrame:
+    """``known`` as the rounds left it."""
     after: DataFrame | None = None
     for number, (planned, outcomes) in enumerate(told):
         for each in _after(planned, outcomes, is_last=number == len(told) - 1):

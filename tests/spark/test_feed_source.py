@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from patching.spark.catalog_reads import Compacted, ReadFailed, catalog_reads
 from patching.spark.feed_source import FeedReader, PlainFeedReader
@@ -21,6 +20,14 @@ from patching.spark.source import DOCUMENTS_SCHEMA
 from tests.patience import WAIT_S
 from tests.spark.passing import Passing, process_at
 from tests.spark.written import Written
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+except ImportError:
+    ReadAllAvailable = ReadMaxRows = None  # type: ignore[misc, assignment]
+with_limits = pytest.mark.skipif(
+    ReadMaxRows is None, reason="limits of a batch came with Spark 4.2"
+)
 
 
 class Sink:
@@ -251,6 +258,7 @@ def test_a_stream_may_pass_over_what_was_compacted(
     assert sink.revisions == [2, 3, 4, 8, 9, 10]
 
 
+@with_limits
 def test_a_gap_is_named_in_the_log(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
     written.put_each((f"k{i}", i) for i in range(6))
     feed = reader(written, failOnDataLoss=False)
@@ -270,6 +278,7 @@ def test_a_stream_of_no_catalog_is_refused(written: Written) -> None:
         reader(written).initialOffset()
 
 
+@with_limits
 def test_how_far_a_batch_goes(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(10))
     bounded = reader(written, maxCommitsPerTrigger=4)
@@ -287,6 +296,7 @@ def test_how_far_a_batch_goes(written: Written) -> None:
     bounded.stop()
 
 
+@with_limits
 def test_a_batch_ends_with_the_commit_that_brings_it_to_its_bytes(written: Written) -> None:
     written.put_each((f"k{i}", "x" * 100) for i in range(9))
     for bytes_max, start, end in ((1, 0, 1), (200, 0, 2), (450, 2, 6), (10_000, 2, 9)):
@@ -317,6 +327,7 @@ def test_a_stream_tells_documents_before_and_after(
     assert seen == [("document", None, "1"), ("put", "1", "2")]
 
 
+@with_limits
 def test_a_checkpoint_of_another_catalog_or_source_is_refused(written: Written) -> None:
     written.put("a", 1)
     with pytest.raises(ReadFailed, match="is at revision 1, but the checkpoint at 5"):
