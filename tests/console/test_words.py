@@ -78,7 +78,7 @@ def test_the_preview_breaks_between_words(browser: Browser, table: Writer) -> No
     browser.wait_text(".outgoing pre", "incomprehensibility")
     broken = browser.run(
         """const found = [];
-        const walker = document.createTreeWalker(document.querySelector(".outgoing pre"), 4);
+        const walker = document.createTreeWalker(document.querySelector(".wire pre"), 4);
         for (let node = walker.nextNode(); node; node = walker.nextNode()) {
           for (const {0: word, index} of node.data.matchAll(/[a-z]+/g)) {
             const range = document.createRange();
