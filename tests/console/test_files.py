@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -149,6 +150,24 @@ def test_every_module_that_is_imported_is_there() -> None:
         if name.endswith(".js"):
             for imported in re.findall(r'from "([^"]+)"', (STATIC / name).read_text()):
                 assert (STATIC / name).parent.joinpath(imported).is_file(), f"{name}: {imported}"
+
+
+def test_the_page_names_all_modules_that_it_begins_with() -> None:
+    """So that they are asked for at once, and not one after the other as they import each other."""
+    needed: set[str] = set()
+
+    def need(name: str) -> None:
+        needed.add(name)
+        for imported in re.findall(r'from "([^"]+)"', (STATIC / name).read_text()):
+            found = os.path.normpath(f"{Path(name).parent}/{imported}")
+            if found not in needed:
+                need(found)
+
+    need("main.js")
+    page = (STATIC / "index.html").read_text()
+    named = re.findall(r'<link rel="modulepreload" href="([^"]+)">', page)
+    assert sorted(needed - {"main.js"}) == sorted(named)
+    assert BUNDLE not in named, "it is loaded where JSON is edited"
 
 
 def test_the_files_are_part_of_the_package() -> None:

@@ -61,7 +61,35 @@ def test_a_dialog_goes_with_the_page_that_it_is_of(browser: Browser, table: Writ
     browser.driver.back()
     browser.wait_text("h1", table.catalog)
     assert browser.find("dialog") is None
+    # So does one where another address is entered.
+    browser.press("New document")
+    browser.wait_text("dialog", "New document")
+    browser.run("location.hash = '#/'")
+    browser.wait_text("h1", "Catalogs")
+    assert browser.find("dialog") is None
     assert table.read(T) is not None
+
+
+def test_the_preview_breaks_between_words(browser: Browser, table: Writer) -> None:
+    """Where a line of the patch is too long: behind a comma, a colon or a slash, inside no word."""
+    browser.open(table.catalog, T, "edit")
+    words = "/".join(["incomprehensibility"] * 20)
+    browser.edit(('"comment": ""', f'"comment": "{words}"'))
+    browser.wait_text(".outgoing pre", "incomprehensibility")
+    broken = browser.run(
+        """const found = [];
+        const walker = document.createTreeWalker(document.querySelector(".wire pre"), 4);
+        for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+          for (const {0: word, index} of node.data.matchAll(/[a-z]+/g)) {
+            const range = document.createRange();
+            range.setStart(node, index);
+            range.setEnd(node, index + word.length);
+            if (range.getClientRects().length > 1) found.push(word);
+          }
+        }
+        return found"""
+    )
+    assert broken == []
 
 
 def test_what_was_done_is_told_for_a_while(browser: Browser, table: Writer) -> None:
@@ -92,11 +120,17 @@ def test_what_contains_a_text_stands_under_its_folders(browser: Browser, table: 
 
 
 def test_what_one_touches_is_large_enough(browser: Browser, table: Writer) -> None:
-    for key, tab in [(None, None), (T, None), (T, "edit"), (T, "history"), (T, "attributes")]:
+    places = [(None, None), (None, "home"), (None, "settings"), (T, None)]
+    for key, tab in [*places, (T, "edit"), (T, "history"), (T, "attributes")]:
         browser.open(table.catalog, key, tab)
         browser.wait_text("main", "anonymous")
+        browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
         small = browser.run(SMALL)
         assert small == [], "\n".join([str(tab), *small])
+    browser.open()
+    browser.press("New document")
+    browser.press("Add a member", within="dialog")
+    assert browser.run(SMALL) == []
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["390", "360"])

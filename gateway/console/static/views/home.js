@@ -119,7 +119,7 @@ export class HomeView {
     return this.#card("Most changed", found.length
       ? h("ul", { class: "ranked" }, found.slice(0, SHOWN).map(({ key, count, authors }) => h("li", {},
         h("a", { class: "mono", href: hrefOf({ catalog: this.catalog, key }) }, key),
-        h("span", { class: "muted small" }, `${count}× by ${authors.slice(0, 2).join(", ")}${authors.length > 2 ? ` and ${authors.length - 2} more` : ""}`))))
+        h("span", { class: "muted small" }, `${count}× by ${authors[0]}${authors.length > 1 ? ` and ${authors.length - 1} more` : ""}`))))
       : h("p", { class: "muted" }, "Nothing was changed yet."));
   }
 
