@@ -30,7 +30,7 @@ from patching.client.transport import HttpAnswer, Transport
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
-    from gateway.store.mongodb.diagnosis import Backups, Diagnosis
+    from gateway.store.mongodb.diagnosis import BackupAges, Diagnosis
 
 State = Literal["ok", "warn", "FAIL"]
 COLORS: Final[dict[State, str]] = {"ok": "green", "warn": "yellow", "FAIL": "red"}
@@ -231,7 +231,7 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
         yield check_backups(diagnosis.backups, datetime.now(UTC))
 
 
-def check_backups(backups: Backups, now: datetime) -> CheckFinding:
+def check_backups(backups: BackupAges, now: datetime) -> CheckFinding:
     """Whether each catalog has been saved by `gateway backup`, and not long ago if it changes."""
     help = "run gateway backup regularly, unless you back up MongoDB as a whole"
     if backups.without:

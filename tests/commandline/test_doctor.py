@@ -16,7 +16,7 @@ from gateway.cli import doctor as host_checks
 from gateway.cli import doctor as service_checks
 from gateway.cli.doctor import CheckFinding
 from gateway.store.mongodb import connect
-from gateway.store.mongodb.diagnosis import Backups, Diagnosis, diagnose
+from gateway.store.mongodb.diagnosis import BackupAges, Diagnosis, diagnose
 from tests.access.certificates import Authority
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
@@ -138,7 +138,7 @@ def test_a_backup_that_is_old_or_missing_is_told() -> None:
 
     def found(without: tuple[str, ...], days: float | None) -> tuple[str, str]:
         oldest = None if days is None else ("shop", now - timedelta(days=days))
-        told = host_checks.check_backups(Backups(5, without, oldest), now)
+        told = host_checks.check_backups(BackupAges(5, without, oldest), now)
         assert told.help or told.state == "ok"
         return told.state, told.detail
 

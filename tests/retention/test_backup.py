@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from gateway.cli.main import main
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.copies import MongoCopies
-from gateway.store.mongodb.diagnosis import Backups, diagnose
+from gateway.store.mongodb.diagnosis import BackupAges, diagnose
 from patching.client import Catalog, ClientError, Gateway
 from tests.service import RunningGateway, own_database, verify
 
@@ -131,7 +131,7 @@ def test_the_doctor_learns_of_a_backup_and_of_what_changed_since(
             assert command(uri, database, "backup", name, tmp_path / name).exit_code == 0
         gateway.catalog("gone").delete_catalog()
 
-        def found() -> Backups:
+        def found() -> BackupAges:
             backups = diagnose(uri, database, 10_000).backups
             assert backups is not None
             return backups

@@ -41,11 +41,11 @@ class Diagnosis:
     refused: str | None
     foreign: tuple[str, ...] = ()
     open_to_all: bool = False
-    backups: Backups | None = None
+    backups: BackupAges | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Backups:
+class BackupAges:
     """What `gateway backup` has saved of the ``catalogs`` that there are, as far as was looked:
     ``without`` names those that it never saved. ``oldest`` is the catalog whose backup is the
     oldest among those that have changed since, with the backup's time."""
@@ -85,7 +85,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
     )
 
 
-def _backups(database: Database[Record]) -> Backups | None:
+def _backups(database: Database[Record]) -> BackupAges | None:
     """None where none was made: MongoDB may be backed up as a whole."""
     noted = {each["_id"]: each for each in database["backups"].find().limit(_LOOKED_AT)}
     if not noted:
@@ -99,10 +99,10 @@ def _backups(database: Database[Record]) -> Backups | None:
         if each["_id"] in noted and each["head"]["revision"] > noted[each["_id"]]["revision"]
     ]
     if not aged:
-        return Backups(len(heads), without, None)
+        return BackupAges(len(heads), without, None)
     time_us, catalog = min(aged)
     oldest = datetime.fromtimestamp(time_us / 1_000_000, UTC)
-    return Backups(len(heads), without, (catalog, oldest))
+    return BackupAges(len(heads), without, (catalog, oldest))
 
 
 def _refusal(connection: Connection) -> str | None:
