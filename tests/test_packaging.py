@@ -119,7 +119,8 @@ def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
         of_spark = path in modules or path.parent.name == "spark"
         # What `pyspark[sql]` brings along.
         spark = {"pyspark", "py4j", "pyarrow", "numpy"} if of_spark else set()
-        foreign = tops - sys.stdlib_module_names - {"patching"} - spark
+        of_asyncio = {"httpx2"} if path.parent.name == "aio" else set()
+        foreign = tops - sys.stdlib_module_names - {"patching"} - spark - of_asyncio
         assert foreign <= base_names(), path
         used |= foreign
     assert base_names() <= {*used, "_re2"}, "what of the base installation is for the service?"
@@ -182,8 +183,9 @@ def test_an_installation_stays_small() -> None:
     base, server = distributions(BASE), distributions([*BASE, *EXTRAS["server"]])
     assert len(base) + 1 <= 8, sorted(base)
     assert len(server) + 1 <= 32, sorted(server)
-    others = distributions([*EXTRAS["mcp"], *EXTRAS["kafka"]]).keys() - server.keys()
-    assert {"mcp", "confluent-kafka"} <= others
+    extras = [*EXTRAS["mcp"], *EXTRAS["kafka"], *EXTRAS["asyncio"]]
+    others = distributions(extras).keys() - server.keys() - base.keys()
+    assert {"mcp", "confluent-kafka", "httpx2"} <= others
 
 
 def test_an_executor_needs_the_base_installation_and_its_spark(tmp_path: Path) -> None:

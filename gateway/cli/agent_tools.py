@@ -120,7 +120,8 @@ class AgentTools:
         query += [("prefix", prefix)] if prefix else []
         query += [("contains", contains)] if contains else [("delimiter", "/")]
         query += [("after", after)] if after else []
-        page = _answered(lambda: self._catalog(catalog)._ask("/documents", query))
+        asked = self._catalog(catalog)
+        page = _answered(lambda: asked._calls.run(asked._ask("/documents", query)))
         following = page["next"]
         return _bounded(
             {

@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from gateway.cli.verify import opened
-from gateway.retention.backup import Backup
+from gateway.errors import StoreUnavailable
+from gateway.retention.backup import Backup, Saved
 from gateway.settings import Settings
 from gateway.store.contract import BackupRefused
 
@@ -27,6 +28,7 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
                 file.flush()
                 os.fsync(file.fileno())
             part.rename(path)
+            _note(backup, saved)
         except OSError as error:
             raise click.ClickException(f"{part}: {error.strerror}") from error
         finally:
@@ -53,6 +55,14 @@ def run_restore(settings: Settings, path: Path) -> int:
             click.echo(each)
         click.echo(f"verified: {len(findings)} findings")
         return 1 if findings else 0
+
+
+def _note(backup: Backup, saved: Saved) -> None:
+    """The file is whole, whether the doctor learns of it or not."""
+    try:
+        backup.note(saved)
+    except StoreUnavailable as error:
+        click.echo(f"gateway: doctor doesn't know of this backup: {error.__cause__}", err=True)
 
 
 @contextmanager

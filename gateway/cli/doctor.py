@@ -30,7 +30,7 @@ from patching.client.transport import HttpAnswer, Transport
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
-    from gateway.store.mongodb.diagnosis import Diagnosis
+    from gateway.store.mongodb.diagnosis import BackupAges, Diagnosis
 
 State = Literal["ok", "warn", "FAIL"]
 COLORS: Final[dict[State, str]] = {"ok": "green", "warn": "yellow", "FAIL": "red"}
@@ -47,6 +47,7 @@ _MONGODB_SUPPORTED: Final = {
 }
 # What ends within it is renewed in time.
 _ENDS_SOON: Final = timedelta(days=21)
+_BACKUP_OLD: Final = timedelta(days=8)
 _ACKNOWLEDGED_SLOW_MS: Final = 200.0
 _PACKAGES: Final = ("metadata-gateway", "urllib3", "pymongo", "gunicorn")
 # The header counts whole seconds. More than that is worth a word, more than this breaks tokens.
@@ -226,6 +227,28 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
         else:
             yield ok("write concern", waited)
     yield _indexes(diagnosis.foreign)
+    if diagnosis.backups is not None:
+        yield check_backups(diagnosis.backups, datetime.now(UTC))
+
+
+def check_backups(backups: BackupAges, now: datetime) -> CheckFinding:
+    """Whether each catalog has been saved by `gateway backup`, and not long ago if it changes."""
+    help = "run gateway backup regularly, unless you back up MongoDB as a whole"
+    if backups.without:
+        shown = ", ".join(repr(each) for each in backups.without[:3])
+        more = ", …" if len(backups.without) > 3 else ""
+        said = f"{len(backups.without)} of {backups.catalogs} catalogs have none: {shown}{more}"
+        return warn("backups", said, help)
+    if backups.oldest is None:
+        return ok("backups", "no catalog has changed since its own")
+    catalog, time = backups.oldest
+    said = f"the oldest of a catalog that has changed since is {_age(now - time)} old, {catalog!r}"
+    return warn("backups", said, help) if now - time > _BACKUP_OLD else ok("backups", said)
+
+
+def _age(age: timedelta) -> str:
+    hours = max(age, timedelta()) // timedelta(hours=1)
+    return f"{hours} h" if hours < 48 else f"{hours // 24} days"
 
 
 def _indexes(foreign: Sequence[str]) -> CheckFinding:

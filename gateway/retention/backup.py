@@ -62,6 +62,12 @@ class Backup:
                 hold.end()
         return Saved(catalog, revision, copy.commits)
 
+    def note(self, saved: Saved) -> None:
+        """Keep that the catalog's copy is whole and in its place, so that the doctor can tell how
+        old it is. A record for each catalog, which earlier gateways don't know."""
+        with as_unavailable():
+            self._copies.note_copy(saved.catalog, saved.revision, self._runtime.now_us())
+
     def restore(self, file: BinaryIO) -> Saved:
         """Make the catalog that a seekable file was saved of, under its name. Nobody may write to
         it meanwhile. Raises BackupRefused."""

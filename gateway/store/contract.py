@@ -402,6 +402,9 @@ class CopyStore(Protocol):
     def copied_commits(self, file: BinaryIO) -> Iterator[StoredCommit]:
         """Of a whole file."""
 
+    def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
+        """Keep that there is a whole copy of the catalog at ``revision``, the newest one alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from urllib3.exceptions import HTTPError
 
-from patching.client._steps import Exchange, Listing, Pause, Pieces, Progress, Steps, Told
+from patching.client._steps import Listing, Pause, Pieces, PlanItem, PlanProgress, SendOnce, Steps
 from patching.client.transport import Transport, in_words
 
 _T = TypeVar("_T")
@@ -17,14 +17,14 @@ _T = TypeVar("_T")
 class Blocking(Protocol):
     """How this client carries a step out: an exchange's answer, and the passing of time."""
 
-    def exchange(self, step: Exchange) -> Any: ...
+    def exchange(self, step: SendOnce) -> Any: ...
 
     def sleep(self, seconds: float) -> object: ...
 
 
 def run(plan: Steps[_T], by: Blocking) -> _T:
     """The result of ``plan``."""
-    progress = Progress(plan)
+    progress = PlanProgress(plan)
     while not progress.is_over:
         _carry_out(progress, by)
     return progress.result
@@ -32,19 +32,19 @@ def run(plan: Steps[_T], by: Blocking) -> _T:
 
 def each(plan: Listing[_T], by: Blocking) -> Iterator[_T]:
     """What ``plan`` tells, as it is carried out."""
-    progress = Progress(plan)
+    progress = PlanProgress(plan)
     while not progress.is_over:
-        if isinstance(progress.step, Told):
+        if isinstance(progress.step, PlanItem):
             yield progress.step.value
             progress.answered(None)
         else:
             _carry_out(progress, by)
 
 
-def _carry_out(progress: Progress[Any], by: Blocking) -> None:
-    step: Exchange | Pause = progress.step
+def _carry_out(progress: PlanProgress[Any], by: Blocking) -> None:
+    step: SendOnce | Pause = progress.step
     do: Callable[[], Any]
-    do = partial(by.exchange, step) if isinstance(step, Exchange) else partial(_pause, step, by)
+    do = partial(by.exchange, step) if isinstance(step, SendOnce) else partial(_pause, step, by)
     try:
         done = do()
     except Exception as error:  # noqa: BLE001 - the plan's to judge
@@ -58,7 +58,7 @@ def _pause(step: Pause, by: Blocking) -> None:
         by.sleep(step.seconds)
 
 
-def exchanged(transport: Transport, step: Exchange, timeout_s: float | None = None) -> Any:
+def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = None) -> Any:
     """What came of ``step``, sent once. ``timeout_s``: another than its own. RequestError."""
     send = transport.request if step.takes == "whole" else transport.open
     answer: Any = send(
@@ -89,5 +89,11 @@ class Alone:
         self._transport = transport
         self.sleep = sleep
 
-    def exchange(self, step: Exchange) -> Any:
+    def exchange(self, step: SendOnce) -> Any:
         return exchanged(self._transport, step)
+
+    def run(self, plan: Steps[_T]) -> _T:
+        return run(plan, self)
+
+    def each(self, plan: Listing[_T]) -> Iterator[_T]:
+        return each(plan, self)

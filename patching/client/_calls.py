@@ -13,16 +13,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
-from patching.client._batching import Batcher
-from patching.client._blocking import each, exchanged, run
 from patching.client._retry import Retry, Tries, may_pass
-from patching.client._steps import Exchange, Listing, Pause, Query, Steps
+from patching.client._steps import Listing, Pause, Query, SendOnce, Steps
 from patching.client._wire import HttpAnswer, segment
 from patching.client.errors import Problem, RequestError
 from patching.client.terms import (
@@ -34,7 +31,6 @@ from patching.client.terms import (
     encoded,
     new_idempotency_key,
 )
-from patching.client.transport import Transport
 
 _T = TypeVar("_T")
 
@@ -88,7 +84,7 @@ class Edit:
     members: bytes = b""
 
 
-class Calls:
+class CallPolicy:
     """What both clients do with a call, as plans: what is sent, when it is sent again, and what is
     known in the end. ``timeout_s`` is the deadline of a call that brings none. ``batches``: writes
     that come with their edit may go as lines of a bulk request."""
@@ -135,7 +131,7 @@ class Calls:
         tries = self.retry.tries(self.timeout_s)
         while True:
             try:
-                return (yield Exchange("GET", path, query, takes="stream"))
+                return (yield SendOnce("GET", path, query, takes="stream"))
             except RequestError as error:
                 pause_s = tries.pause_after(error)
                 error.sends = tries.failures
@@ -248,7 +244,7 @@ class Calls:
         text = encoded(members)
         return text[:-1] + b"," + edit.members + b"}" if edit.members else text
 
-    def _exchange(self, call: Call, left_s: float, answer_s: float = math.inf) -> Exchange:
+    def _exchange(self, call: Call, left_s: float, answer_s: float = math.inf) -> SendOnce:
         headers = dict(call.headers)
         prefer = list(call.prefer)
         if call.waits:
@@ -259,7 +255,7 @@ class Calls:
             prefer.append(f"wait={wait_s if call.wait_s is None else min(wait_s, call.wait_s)}")
         if prefer:
             headers["Prefer"] = ", ".join(prefer)
-        return Exchange(
+        return SendOnce(
             call.method,
             call.path,
             query=call.query,
@@ -280,45 +276,12 @@ class Calls:
             return None
         with suppress(RequestError):
             left_s = min(tries.left_s, _OUTCOME_TIMEOUT_S)
-            yield Exchange("GET", call.outcome_path, timeout_s=left_s)
+            yield SendOnce("GET", call.outcome_path, timeout_s=left_s)
             if tries.left_s > 0:
                 left_s = min(tries.left_s, _OUTCOME_TIMEOUT_S)
                 first: HttpAnswer = yield self._exchange(call, left_s)
                 return first
         return None
-
-
-class CallSender(Calls):
-    """Carries plans out, and blocks meanwhile. Thread-safe. With a ``batcher``, writes that come
-    with their edit go where other writes do, too."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        retry: Retry,
-        timeout_s: float,
-        batcher: Batcher | None = None,
-    ) -> None:
-        super().__init__(retry, timeout_s, batches=batcher is not None)
-        self.transport = transport
-        self._batcher = batcher
-
-    def run(self, plan: Steps[_T]) -> _T:
-        return run(plan, self)
-
-    def each(self, plan: Listing[_T]) -> Iterator[_T]:
-        return each(plan, self)
-
-    def exchange(self, step: Exchange) -> Any:
-        """As `Blocking`; a line goes with others, if there are any."""
-        if self._batcher is None or step.line is None:
-            return exchanged(self.transport, step)
-        timeout_s = self.timeout_s if step.timeout_s is None else step.timeout_s
-        alone = partial(exchanged, self.transport, step)
-        return self._batcher.send(step.line, step.shared, timeout_s, alone)
-
-    def sleep(self, seconds: float) -> object:
-        return self.retry.sleep(seconds)
 
 
 def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, Unpack
 import msgspec
 
 from patching import ABSENT, DEFAULT_LIMITS, NO_LISTS, Json, Lists, apply, diff
-from patching.client._calls import Calls, Edit
+from patching.client._calls import CallPolicy, Edit
 from patching.client._retry import Tries, warn_renamed
-from patching.client._steps import Listing, Pause, Steps, Told, called, listed, plan_of
+from patching.client._steps import Listing, Pause, PlanItem, Steps, called, listed, plan_of
 from patching.client._wire import segment
 from patching.client.errors import NotFound, NotModified, PreconditionFailed, Problem, UpdateFailed
 from patching.client.results import (
@@ -65,7 +65,7 @@ class Part:
     """
 
     def __init__(
-        self, calls: Calls, catalog: str, part: Literal["documents", "attributes"]
+        self, calls: CallPolicy, catalog: str, part: Literal["documents", "attributes"]
     ) -> None:
         self._calls = calls
         self._catalog = catalog
@@ -202,17 +202,17 @@ class Part:
         TypeError where ``function`` returns None of what isn't: it has forgotten to return.
         ``idempotency_key`` is refused: an update is as many requests as it takes.
         """
-        tries = self._tries(retries_max, tries_max, terms)
+        tries, shown = self._tries(retries_max, tries_max, terms), None
         terms["show_refused"] = True
-        shown: Document | None = None
         while True:
-            timeout_s = max(tries.left_s, 0.1)
-            before = shown or (yield from self._get_or_none(key, create, timeout_s))
+            before = shown or (yield from self._get_or_none(key, create, tries))
             after = _changed(function, before.value if before else ABSENT)
             terms["timeout_s"] = max(tries.left_s, 0.1)
             try:
-                plan = self._write_changes(key, before, after, rebase, lists, terms)
-                written = yield from plan
+                written = yield from self._write_changes(key, before, after, rebase, lists, terms)
+                etag = None if (last := written or before) is None else last.etag
+                changed = bool(written and written.changed)
+                return Updated(key, after, etag, changed, tries.failures + 1, written)
             except PreconditionFailed as error:
                 if error.applied != "no" or terms.get("resource_version") is not None:
                     raise  # the catalog has left that revision for good
@@ -221,10 +221,6 @@ class Part:
                 if pause_s is None:
                     raise UpdateFailed(key, tries.failures) from error
                 yield Pause(pause_s)
-                continue
-            etag = None if (last := written or before) is None else last.etag
-            changed = bool(written and written.changed)
-            return Updated(key, after, etag, changed, tries.failures + 1, written)
 
     def _tries(self, retries_max: int, tries_max: int | None, terms: WriteTerms) -> Tries:
         if tries_max is not None:
@@ -240,9 +236,9 @@ class Part:
         timeout_s = terms.get("timeout_s")
         return retry.tries(self._calls.timeout_s if timeout_s is None else timeout_s)
 
-    def _get_or_none(self, key: str, create: bool, timeout_s: float) -> Steps[Document | None]:
+    def _get_or_none(self, key: str, create: bool, tries: Tries) -> Steps[Document | None]:
         try:
-            return (yield from plan_of(self.get)(key, timeout_s=timeout_s))
+            return (yield from plan_of(self.get)(key, timeout_s=max(tries.left_s, 0.1)))
         except NotFound as error:
             if not create or error.code not in ("document_not_found", "catalog_not_found"):
                 raise
@@ -353,7 +349,7 @@ class Owning:
     """A part of `Catalog`."""
 
     name: str
-    _calls: Calls
+    _calls: CallPolicy
     _catalog_path: str
 
     @called
@@ -479,7 +475,7 @@ class Owning:
             with expecting("page of losses"):
                 page = msgspec.convert(content["losses"], tuple[Takeover, ...])
                 more = None if content["next"] is None else list(content["next"].items())
-            yield from map(Told, page)
+            yield from map(PlanItem, page)
 
 
 def contested(error: Problem) -> tuple[ContestedLeaf, ...]:

@@ -4,25 +4,158 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from patching import Json
+from patching.client._blocking import Alone
 from patching.client._retry import Retry
+from patching.client._steps import Listing, Pause, PlanItem, Query, Steps, called, listed, plan_of
 from patching.client.errors import RequestError
 from patching.client.results import Commit, Document
 from patching.client.routes import CatalogRoutes
-from patching.client.transport import Closable, Query, Transport
+from patching.client.transport import Closable, Transport
 
 _Page = TypeVar("_Page")
 
 # An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What a feed is asked for, as the keywords of ``Catalog.changes``; ``more``: parameters."""
+
+    after: int | None
+    keys: tuple[str, ...]
+    prefix: str
+    more: Query
+    follow: bool
+    poll_s: int
+    outage_s: float | None
+
+
+def followed(
+    after: int | None = None,
+    *,
+    keys: Iterable[str] = (),
+    prefix: str = "",
+    authors: Iterable[str] = (),
+    managers: Iterable[str] = (),
+    include: Iterable[str] = (),
+    initial: bool = False,
+    follow: bool = True,
+    poll_s: int = 20,
+    outage_s: float | None = None,
+) -> Followed:
+    """See ``Catalog.changes``. ValueError."""
+    if initial == (after is not None):
+        raise ValueError("a feed begins after a revision, or with the state (initial)")
+    if not 1 <= poll_s <= 60:
+        raise ValueError("poll_s is from 1 to 60")
+    more: list[tuple[str, str | int]] = [("author", each) for each in authors]
+    more += [("manager", each) for each in managers]
+    more += [("include", each) for each in include]
+    return Followed(
+        after=after,
+        keys=tuple(keys),
+        prefix=prefix,
+        more=more,
+        follow=follow,
+        poll_s=poll_s,
+        outage_s=outage_s,
+    )
+
+
+class Following:
+    """What a feed asks for, and where it is: what `Feed` and the one of asyncio have in common.
+    ``calls`` carry its plans out."""
+
+    settings: Json = None
+    time: datetime | None = None
+
+    def __init__(self, calls: Any, routes: CatalogRoutes, retry: Retry, asked: Followed) -> None:
+        self._calls = calls
+        self._routes = routes
+        self._retry = replace(retry, retries_max=None)
+        self._asked = asked
+        self._pending: deque[Commit] = deque()
+        self._lists = asked.after is None
+        self._asked_after = asked.after or 0
+        self.is_closed = False
+        self.position = asked.after or 0
+
+    @listed
+    def documents(self) -> Listing[Document]:
+        position: str | None = None
+        while self._lists and not self.is_closed:
+            page = yield from self._ask(
+                partial(plan_of(self._routes.state), position, prefix=self._asked.prefix)
+            )
+            if page is None:
+                return
+            if page.settings is not None:
+                self.settings = page.settings
+            position, self.position = page.position, page.revision
+            yield from map(PlanItem, page.documents)
+            if page.is_last:
+                self._asked_after, self.time, self._lists = page.revision, page.time, False
+
+    @called
+    def next(self) -> Steps[Commit | None]:
+        """The next commit; None at the end."""
+        if self._lists:
+            raise ValueError("this feed begins with the state: go through its documents first")
+        while not self._pending and not self.is_closed:
+            self.position = self._asked_after
+            if not (yield from self._fill()):
+                break
+        if not self._pending or self.is_closed:
+            return None
+        commit = self._pending.popleft()
+        self.position = commit.revision
+        return commit
+
+    def _fill(self) -> Steps[bool]:
+        """Ask once, until there is an answer; False where that is all."""
+        asked = self._retry.clock()
+        page = yield from self._ask(
+            partial(
+                plan_of(self._routes.changes),
+                self._asked_after,
+                timeout_s=self._asked.poll_s if self._asked.follow else 0,
+                prefix=self._asked.prefix,
+                keys=self._asked.keys,
+                more=self._asked.more,
+            )
+        )
+        if page is None:
+            return False
+        self._pending.extend(page.commits)
+        self._asked_after = max(self._asked_after, page.revision)
+        if not page.commits and self._asked.follow and self._retry.clock() - asked < _AT_ONCE_S:
+            yield Pause(_AT_ONCE_S)
+        return self._asked.follow or bool(page.commits)
+
+    def _ask(self, page: Callable[[], Steps[_Page]]) -> Steps[_Page | None]:
+        """The page, once there is an answer; None where the feed was closed before."""
+        outage_s = self._asked.outage_s
+        tries = self._retry.tries(math.inf if outage_s is None else outage_s)
+        while not self.is_closed:
+            try:
+                return (yield from page())
+            except RequestError as error:
+                if self.is_closed:
+                    break
+                pause_s = tries.pause_after(error)
+                if pause_s is None:
+                    raise
+                yield Pause(pause_s)
+        return None
 
 
 class Feed(Closable):
@@ -37,39 +170,20 @@ class Feed(Closable):
     commit, if known; both are there once the documents are.
     """
 
-    settings: Json = None
-    time: datetime | None = None
-
-    def __init__(
-        self,
-        transport: Transport,
-        retry: Retry,
-        catalog: str,
-        after: int | None,
-        *,
-        keys: tuple[str, ...],
-        prefix: str,
-        more: Query,
-        follow: bool,
-        poll_s: int,
-        outage_s: float | None,
-    ) -> None:
-        if not 1 <= poll_s <= 60:
-            raise ValueError("poll_s is from 1 to 60")
+    def __init__(self, transport: Transport, retry: Retry, catalog: str, asked: Followed) -> None:
         self._transport = transport
-        self._routes = CatalogRoutes(transport, catalog)
         self._closed = threading.Event()
-        self._retry = replace(retry, retries_max=None, sleep=self._closed.wait)
-        self._keys = keys
-        self._prefix = prefix
-        self._more = more
-        self._follow = follow
-        self._poll_s = poll_s
-        self._outage_s = outage_s
-        self._pending: deque[Commit] = deque()
-        self._lists = after is None
-        self._asked_after = after or 0
-        self._position = after or 0
+        calls = Alone(transport, self._closed.wait)
+        routes = CatalogRoutes(transport, catalog)
+        self._following = Following(calls, routes, retry, asked)
+
+    @property
+    def settings(self) -> Json:
+        return self._following.settings
+
+    @property
+    def time(self) -> datetime | None:
+        return self._following.time
 
     @property
     def position(self) -> int:
@@ -77,7 +191,7 @@ class Feed(Closable):
         with. Moves on also past commits that are left out, and while there are none. Of the
         documents that a feed begins with, the revision; there is nothing to resume with before
         they are all there."""
-        return self._position
+        return self._following.position
 
     @property
     def documents(self) -> Iterator[Document]:
@@ -87,20 +201,11 @@ class Feed(Closable):
         Gone where that was compacted away meanwhile, which happens only where the gateway couldn't
         be reached for minutes: begin anew.
         """
-        position: str | None = None
-        while self._lists and not self._closed.is_set():
-            page = self._ask(partial(self._routes.state, position, prefix=self._prefix))
-            if page is None:
-                return
-            if page.settings is not None:
-                self.settings = page.settings
-            position, self._position = page.position, page.revision
-            yield from page.documents
-            if page.is_last:
-                self._asked_after, self.time, self._lists = page.revision, page.time, False
+        return self._following.documents()
 
     def close(self) -> None:
         """End the iteration, also one that waits in another thread."""
+        self._following.is_closed = True
         self._closed.set()
         self._transport.close()
 
@@ -108,46 +213,8 @@ class Feed(Closable):
         return self
 
     def __next__(self) -> Commit:
-        if self._lists:
-            raise ValueError("this feed begins with the state: go through its documents first")
-        while not self._pending and not self._closed.is_set():
-            self._position = self._asked_after
-            if not self._fill():
-                break
-        if not self._pending or self._closed.is_set():
+        commit = self._following.next()
+        if commit is None or self._closed.is_set():
             self.close()
             raise StopIteration
-        commit = self._pending.popleft()
-        self._position = commit.revision
         return commit
-
-    def _fill(self) -> bool:
-        """Ask once, until there is an answer; False where that is all."""
-        asked = time.monotonic()
-        page = self._ask(
-            lambda: self._routes.changes(
-                self._asked_after,
-                timeout_s=self._poll_s if self._follow else 0,
-                prefix=self._prefix,
-                keys=self._keys,
-                more=self._more,
-            )
-        )
-        if page is None:
-            return False
-        self._pending.extend(page.commits)
-        self._asked_after = max(self._asked_after, page.revision)
-        if not page.commits and self._follow and time.monotonic() - asked < _AT_ONCE_S:
-            self._closed.wait(_AT_ONCE_S)
-        return self._follow or bool(page.commits)
-
-    def _ask(self, page: Callable[[], _Page]) -> _Page | None:
-        """The page, once there is an answer; None where the feed was closed before."""
-        tries = self._retry.tries(math.inf if self._outage_s is None else self._outage_s)
-        while not self._closed.is_set():
-            try:
-                return page()
-            except RequestError as error:
-                if not self._closed.is_set() and not tries.again(error):
-                    raise
-        return None

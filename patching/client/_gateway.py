@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Unpack
 
 from patching.client._batching import Batcher
-from patching.client._calls import Call, Calls, CallSender
+from patching.client._call_sender import CallSender
+from patching.client._calls import Call, CallPolicy
 from patching.client._documents import Owning, Part
 from patching.client._follower import Follower
 from patching.client._reading import Readable
 from patching.client._retention import Pin
 from patching.client._retry import Retry
 from patching.client._reverting import Reverting
-from patching.client._steps import Exchange, Listing, Steps, Told, called, listed, plan_of
+from patching.client._steps import Listing, PlanItem, SendOnce, Steps, called, listed, plan_of
 from patching.client.bulk_writer import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
 from patching.client.errors import Problem
 from patching.client.results import (
@@ -110,7 +111,7 @@ class Gateway(Closable):
                     for shape in content["catalogs"]
                 ]
                 following = content["next"]
-            yield from map(Told, heads)
+            yield from map(PlanItem, heads)
             if following is None:
                 return
             after = following
@@ -141,13 +142,13 @@ class Gateway(Closable):
     def is_ready(self, *, timeout_s: float = 5.0) -> Steps[bool]:
         """Whether its database answers. Unreachable where the gateway itself doesn't."""
         try:
-            yield Exchange("GET", "/readyz", timeout_s=timeout_s)
+            yield SendOnce("GET", "/readyz", timeout_s=timeout_s)
         except Problem:
             return False
         return True
 
     def close(self) -> None:
-        """Calls under way in other threads end with Unreachable, and so do later ones. With
+        """CallPolicy under way in other threads end with Unreachable, and so do later ones. With
         ``batch_s``, the writes under way are sent and answered before."""
         if self._batcher is not None:
             self._batcher.close()
@@ -170,7 +171,7 @@ class Catalog(Owning, Readable, Reverting):
     a `Problem`.
     """
 
-    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: CallPolicy, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, connect, name)
         self.attributes = Part(calls, name, "attributes")
         self.settings = SettingsPart(self)

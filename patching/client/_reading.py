@@ -10,11 +10,11 @@ from urllib.parse import quote
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from patching.client._calls import Calls
+from patching.client._calls import CallPolicy
 from patching.client._documents import Part, time_query
-from patching.client._feed import Feed
+from patching.client._feed import Feed, followed
 from patching.client._retention import list_pins
-from patching.client._steps import Listing, Query, Steps, Told, called, listed
+from patching.client._steps import Listing, PlanItem, Query, Steps, called, listed
 from patching.client._wire import segment
 from patching.client.errors import NotFound, Unreachable
 from patching.client.results import (
@@ -43,7 +43,7 @@ _QUERY_BYTES_MAX: Final = 3500
 class Readable(Part):
     """The half of `Catalog` that changes nothing."""
 
-    def __init__(self, calls: Calls, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: CallPolicy, connect: Callable[[], Transport], name: str) -> None:
         super().__init__(calls, name, "documents")
         self.name = name
         self._connect = connect
@@ -72,7 +72,7 @@ class Readable(Part):
                 with expecting("page of documents"):
                     document = parse_listed(shape, told_at)
                 if document is not None:
-                    yield Told(document)
+                    yield PlanItem(document)
 
     @listed
     def keys(
@@ -93,7 +93,7 @@ class Readable(Part):
             for shape in found:
                 with expecting("page of keys"):
                     key = shape["key"]
-                yield Told(key)
+                yield PlanItem(key)
 
     @listed
     def digests(
@@ -124,7 +124,7 @@ class Readable(Part):
                     if shape["digest"] is None:
                         continue
                     digest = value_of(DocumentDigest, shape, catalog_revision=told_at)
-                yield Told(digest)
+                yield PlanItem(digest)
 
     def _page(
         self, always: Query, prefix: str, query: Query
@@ -204,7 +204,7 @@ class Readable(Part):
             with expecting("page of commits"):
                 page = [parse_commit(shape) for shape in content["commits"]]
                 position = content["next"]
-            yield from map(Told, page)
+            yield from map(PlanItem, page)
 
     @called
     def commit(self, revision: int) -> Steps[Commit]:
@@ -234,7 +234,7 @@ class Readable(Part):
             with expecting("page of differences"):
                 page = [parse_difference(shape) for shape in content["differences"]]
                 more = None if content["next"] is None else list(content["next"].items())
-            yield from map(Told, page)
+            yield from map(PlanItem, page)
 
     @called
     def outcome(self, idempotency_key: str) -> Steps[Commit | None]:
@@ -281,23 +281,19 @@ class Readable(Part):
         ``follow=False``: it ends where there is nothing more for the moment. Gone where the commits
         were compacted away. ValueError unless there is either ``after`` or ``initial``.
         """
-        if initial == (after is not None):
-            raise ValueError("a feed begins after a revision, or with the state (initial)")
-        more: list[tuple[str, str | int]] = [("author", each) for each in authors]
-        more += [("manager", each) for each in managers]
-        more += [("include", each) for each in include]
-        return Feed(
-            self._connect(),
-            self._calls.retry,
-            self.name,
+        asked = followed(
             after,
-            keys=tuple(keys),
+            keys=keys,
             prefix=prefix,
-            more=more,
+            authors=authors,
+            managers=managers,
+            include=include,
+            initial=initial,
             follow=follow,
             poll_s=poll_s,
             outage_s=outage_s,
         )
+        return Feed(self._connect(), self._calls.retry, self.name, asked)
 
     @called
     def read(self) -> Steps[CatalogState]:
@@ -337,20 +333,20 @@ class ExportStream(Closable):
 
     def __init__(self, response: urllib3.BaseHTTPResponse, revision: int) -> None:
         self.revision = revision
-        self._response = response
+        self.response = response
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         import ijson  # here, since nothing else needs it
 
         try:
-            yield from ijson.kvitems(self._response, "metadata", use_float=True)
+            yield from ijson.kvitems(self.response, "metadata", use_float=True)
         except (ijson.JSONError, HTTPError, OSError) as error:
             raise Unreachable(f"the export broke off: {in_words(error)}", applied="no") from None
         finally:
             self.close()
 
     def close(self) -> None:
-        self._response.close()
+        self.response.close()
 
 
 def _containing(text: str) -> list[tuple[str, str | int]]:

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from patching.client._blocking import run
-from patching.client._calls import Call, Calls, CallSender
-from patching.client._steps import Exchange, Pause, Steps, called, plan_of
+from patching.client._calls import Call, CallPolicy
+from patching.client._steps import Pause, SendOnce, Steps, called, plan_of
 from patching.client._wire import segment
 from patching.client.errors import NotAuthorized, NotFound, PinLost, RequestError
 from patching.client.results import PinState, expecting, value_of
@@ -40,7 +40,7 @@ class Pin:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: CallPolicy,
         catalog_path: str,
         revision: int | None,
         seconds: int,
@@ -126,10 +126,10 @@ class Pin:
         with suppress(_Left):
             run(self.renewing(), self)
 
-    def exchange(self, step: Exchange) -> Any:
+    def exchange(self, step: SendOnce) -> Any:
         """As `Blocking`: of the thread that renews it, whose pauses end where the block is left."""
-        assert isinstance(self._calls, CallSender)
-        return self._calls.exchange(step)
+        calls: Any = self._calls
+        return calls.exchange(step)
 
     def sleep(self, seconds: float) -> None:
         if self._left.wait(seconds):
@@ -186,7 +186,7 @@ class _Left(Exception):
     """The block is left: nothing is renewed any more."""
 
 
-def list_pins(calls: Calls, catalog_path: str) -> Steps[list[PinState]]:
+def list_pins(calls: CallPolicy, catalog_path: str) -> Steps[list[PinState]]:
     answer = yield from calls.get(f"{catalog_path}/pins")
     content = answer.json()
     with expecting("list of pins"):

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from patching.client._calls import Calls
+from patching.client._calls import CallPolicy
 from patching.client._steps import Steps, called
 from patching.client._wire import HttpAnswer
 from patching.client.results import (
@@ -25,7 +25,7 @@ from patching.ownership import OnConflict
 class Reverting:
     """A part of `Catalog`."""
 
-    _calls: Calls
+    _calls: CallPolicy
     _catalog_path: str
 
     @called

@@ -4,10 +4,10 @@ A *plan* is a generator. It yields what is to be done next, is sent what came of
 result of the call. It does no I/O, takes no time and knows no threads, so one plan serves the
 client that blocks (`_calls`) and the one of asyncio (`aio`)::
 
-    plan     ──►  Exchange(GET …)  ──►  client: sends it, once
+    plan     ──►  SendOnce(GET …)  ──►  client: sends it, once
              ◄──  HttpAnswer, or a RequestError is thrown in
     plan     ──►  Pause(0.2)       ──►  client: sleeps
-    plan     ──►  Told(document)   ──►  client: hands it to the caller's loop
+    plan     ──►  PlanItem(document)   ──►  client: hands it to the caller's loop
     plan     returns               ──►  client: returns it
 """
 
@@ -28,7 +28,7 @@ Query = Sequence[tuple[str, str | int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class SendOnce:
     """A request to be sent once. ``path`` is percent-encoded already.
 
     ``takes``: "whole" comes back as an `HttpAnswer`; "lines" as `Pieces`, whatever became of the
@@ -64,17 +64,17 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[_T_co]):
+class PlanItem(Generic[_T_co]):
     """Something for the caller's loop. Nothing comes back."""
 
     value: _T_co
 
 
-Steps: TypeAlias = Generator[Exchange | Pause, Any, _T]
-Listing: TypeAlias = Generator[Exchange | Pause | Told[_T], Any, None]
+Steps: TypeAlias = Generator[SendOnce | Pause, Any, _T]
+Listing: TypeAlias = Generator[SendOnce | Pause | PlanItem[_T], Any, None]
 
 
-class Progress(Generic[_T]):
+class PlanProgress(Generic[_T]):
     """A plan under way: the ``step`` that is to be carried out, until it ``is_over`` with a
     ``result``. Raises what the plan raises."""
 

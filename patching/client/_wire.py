@@ -43,7 +43,7 @@ class HttpAnswer:
             ) from error
 
 
-class Wire:
+class Outgoing:
     """What goes out to the gateways at ``url``, of which one is in use. See `Transport`."""
 
     def __init__(

@@ -20,7 +20,7 @@ import msgspec
 from patching import ABSENT
 from patching.client._blocking import Alone, run
 from patching.client._retry import Retry, may_pass, warn_renamed
-from patching.client._steps import Exchange, Pause, Pieces, Steps
+from patching.client._steps import Pause, Pieces, SendOnce, Steps
 from patching.client.errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
 from patching.client.terms import encoded, new_idempotency_key
 from patching.client.transport import Transport
@@ -43,7 +43,7 @@ class BulkWriter:
     """Not thread-safe; ``transport`` stays the caller's to close."""
 
     def __init__(self, transport: Transport, terms: BulkTerms | None = None) -> None:
-        self._windows = Windows(terms or BulkTerms())
+        self._windows = LineWindows(terms or BulkTerms())
         self._by = Alone(transport, self._windows.terms.retry.sleep)
 
     def write(self, lines: Iterable[BulkLine]) -> Iterator[BulkAnswer]:
@@ -63,7 +63,7 @@ class BulkWriter:
             yield from run(self._windows.answers(window), self._by)
 
 
-class Windows:
+class LineWindows:
     """Lines by the request, and their answers. A request has fewer of them while the gateway is
     busy."""
 
@@ -136,7 +136,7 @@ def exchange(
     sent = {**_HEADERS, **(headers or {})}
     contents: list[Mapping[str, Any]] = []
     try:
-        answer: Pieces = yield Exchange(
+        answer: Pieces = yield SendOnce(
             "POST", _PATH, body=body, headers=sent, timeout_s=timeout_s, takes="lines"
         )
     except RequestError as error:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from patching import ABSENT, Json
+from patching.client._wire import HttpAnswer
 from patching.client.errors import Moment, UnexpectedAnswer
-from patching.client.transport import HttpAnswer
 from patching.values import Absent
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from patching.client._blocking import Alone
+from patching.client._steps import Query, SendOnce, Steps, called
+from patching.client._wire import HttpAnswer, segment
 from patching.client.results import (
     CatalogState,
     Commit,
@@ -19,7 +23,8 @@ from patching.client.results import (
     parse_transaction,
     value_of,
 )
-from patching.client.transport import Query, Transport, segment
+from patching.client.terms import encoded
+from patching.client.transport import Transport
 
 # The time that an answer to a long poll may take beyond the requested wait.
 _POLL_GRACE_S: Final = 15.0
@@ -68,17 +73,20 @@ class CommitPage:
 
 
 class CatalogRoutes:
-    """Every method raises RequestError; ``transport`` stays the caller's to close."""
+    """Every method raises RequestError; ``transport`` stays the caller's to close. Without one, it
+    has plans alone, for others to carry out."""
 
-    def __init__(self, transport: Transport, catalog: str) -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport | None, catalog: str) -> None:
+        self._calls = None if transport is None else Alone(transport, time.sleep)
         self._path = f"/v1/catalogs/{segment(catalog)}"
 
-    def read(self) -> CatalogState:
+    @called
+    def read(self) -> Steps[CatalogState]:
         """NotFound where it was never written or is deleted."""
-        return parse_state(self._get(""))
+        return parse_state((yield from self._get("")))
 
-    def export(self, *, revision: int | None = None, prefix: str = "") -> Export:
+    @called
+    def export(self, *, revision: int | None = None, prefix: str = "") -> Steps[Export]:
         """All documents whose keys begin with ``prefix``, as ``revision`` (None: the head) had
         them. NotFound where the catalog was never written; Gone below the history's floor."""
         query: list[tuple[str, str | int]] = []
@@ -86,23 +94,23 @@ class CatalogRoutes:
             query.append(("revision", revision))
         if prefix:
             query.append(("prefix", prefix))
-        content = self._get("/export", query)
+        content = yield from self._get("/export", query)
         with expecting("export"):
             return value_of(
                 Export, {}, revision=content["resource_version"], documents=content["metadata"]
             )
 
-    def state(self, position: str | None, *, prefix: str = "", limit: int = 1000) -> StatePage:
+    @called
+    def state(
+        self, position: str | None, *, prefix: str = "", limit: int = 1000
+    ) -> Steps[StatePage]:
         """A page of the documents that a feed begins with: the first one, of the present (None), or
         what is behind a page's ``position``. Gone where its revision was compacted away."""
         query: list[tuple[str, str | int]] = [("initial", "true"), ("limit", limit)]
         if prefix:
             query.append(("prefix", prefix))
         headers = {} if position is None else {"Last-Event-ID": position}
-        answer = self._transport.request(
-            "GET", f"{self._path}/changes", query=query, headers=headers
-        )
-        content = answer.json()
+        content = yield from self._get("/changes", query, headers=headers)
         with expecting("page of documents"):
             revision, synced = content["revision"], content.get("synced")
             told = content["documents"]
@@ -119,6 +127,7 @@ class CatalogRoutes:
                 time=synced and synced["time"],
             )
 
+    @called
     def changes(
         self,
         after: int,
@@ -128,7 +137,7 @@ class CatalogRoutes:
         keys: Sequence[str] = (),
         limit: int | None = None,
         more: Query = (),
-    ) -> FeedPage:
+    ) -> Steps[FeedPage]:
         """The commits above ``after``: at once if there are any, else within ``timeout_s``
         (whole seconds; the gateway has a maximum). With a prefix or keys: only commits that change
         such a document, whole. ``more`` are further parameters. Gone where ``after`` is below the
@@ -139,20 +148,22 @@ class CatalogRoutes:
             query.append(("prefix", prefix))
         if limit is not None:
             query.append(("limit", limit))
-        content = self._get("/changes", query, read_timeout_s=timeout_s + _POLL_GRACE_S)
+        content = yield from self._get("/changes", query, timeout_s=timeout_s + _POLL_GRACE_S)
         with expecting("page of changes"):
             commits = tuple(parse_commit(commit) for commit in content["commits"])
             return value_of(FeedPage, content, commits=commits)
 
-    def commits(self, after: int, *, limit: int = 100) -> CommitPage:
+    @called
+    def commits(self, after: int, *, limit: int = 100) -> Steps[CommitPage]:
         """Commits above ``after``, at most ``limit``. Gone below the history's floor."""
-        query = [("after", after), ("limit", limit)]
-        answer = self._transport.request("GET", f"{self._path}/commits", query=query)
+        query: Query = [("after", after), ("limit", limit)]
+        answer: HttpAnswer = yield SendOnce("GET", f"{self._path}/commits", query)
         content = answer.json()
         with expecting("page of commits"):
             commits = tuple(parse_commit(commit) for commit in content["commits"])
             return CommitPage(commits, content["next"], int(answer.headers["Catalog-Revision"]))
 
+    @called
     def transact(
         self,
         compare: Sequence[Mapping[str, Any]],
@@ -161,22 +172,31 @@ class CatalogRoutes:
         message: str | None = None,
         idempotency_key: str | None = None,
         read_timeout_s: float | None = None,
-    ) -> TransactionResult:
+    ) -> Steps[TransactionResult]:
         """All of ``then`` as one commit if every compare is true; PreconditionFailed otherwise."""
         body: dict[str, Any] = {"compare": list(compare), "then": list(then)}
         if message is not None:
             body["message"] = message
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        answer = self._transport.request(
+        answer: HttpAnswer = yield SendOnce(
             "POST",
             f"{self._path}/transactions",
-            json=body,
-            headers=headers,
-            read_timeout_s=read_timeout_s,
+            body=encoded(body),
+            headers={"Content-Type": "application/json", **headers},
+            timeout_s=read_timeout_s,
         )
         return parse_transaction(answer)
 
-    def _get(self, rest: str, query: Query = (), *, read_timeout_s: float | None = None) -> Any:
-        return self._transport.request(
-            "GET", self._path + rest, query=query, read_timeout_s=read_timeout_s
-        ).json()
+    def _get(
+        self,
+        rest: str,
+        query: Query = (),
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Steps[Any]:
+        path = self._path + rest
+        answer: HttpAnswer = yield SendOnce(
+            "GET", path, query, headers=headers or {}, timeout_s=timeout_s
+        )
+        return answer.json()

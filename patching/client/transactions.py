@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 
 from patching import ABSENT, Json
-from patching.client._calls import Calls
+from patching.client._calls import CallPolicy
 from patching.client._steps import Steps
 from patching.client.results import TransactionResult, parse_transaction
 from patching.client.terms import Operations, Token, Tokens, WriteTerms, encoded, token_texts
@@ -202,7 +202,24 @@ class Branch:
         return self.nothing()
 
 
-class Transaction(Condition):
+class TransactionDraft(Condition):
+    """What a transaction is to do: conditions, and the actions of both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then = Branch()
+        self.otherwise = Branch()
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The transaction as the JSON of the contract."""
+        body: dict[str, Any] = {"compare": self.compares, "then": self.then.actions or []}
+        if self.otherwise.actions is not None:
+            body["else"] = self.otherwise.actions
+        return body
+
+
+class Transaction(TransactionDraft):
     """If every compare is true, ``then`` is done, as one commit; else ``otherwise``::
 
         transaction = catalog.transaction()
@@ -217,16 +234,6 @@ class Transaction(Condition):
     def __init__(self, transact: Callable[..., TransactionResult]) -> None:
         super().__init__()
         self._transact = transact
-        self.then = Branch()
-        self.otherwise = Branch()
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The transaction as the JSON of the contract."""
-        body: dict[str, Any] = {"compare": self.compares, "then": self.then.actions or []}
-        if self.otherwise.actions is not None:
-            body["else"] = self.otherwise.actions
-        return body
 
     def run(
         self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
@@ -236,7 +243,7 @@ class Transaction(Condition):
 
 
 def run_transaction(
-    calls: Calls,
+    calls: CallPolicy,
     catalog_path: str,
     body: Mapping[str, Any],
     if_match: Tokens | None,

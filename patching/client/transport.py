@@ -18,7 +18,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from patching.client._steps import Query
-from patching.client._wire import HttpAnswer, Wire, is_success, refusal, segment, unreachable
+from patching.client._wire import HttpAnswer, Outgoing, is_success, refusal, segment, unreachable
 from patching.client.errors import RequestError, Unreachable
 from patching.client.terms import encoded
 
@@ -70,12 +70,12 @@ class Transport(Closable):
         certificate_file: str | None = None,
         key_file: str | None = None,
     ) -> None:
-        self._wire = Wire(url, token, headers)
+        self._outgoing = Outgoing(url, token, headers)
         self._connect_timeout_s = connect_timeout_s
         self._read_timeout_s = read_timeout_s
         self._connections = ConnectionPools(
             pool_size,
-            hosts=self._wire.hosts,
+            hosts=self._outgoing.hosts,
             ca_file=ca_file,
             certificate_file=certificate_file,
             key_file=key_file,
@@ -142,13 +142,13 @@ class Transport(Closable):
         *,
         whole: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        sent = self._wire.headers(headers)
+        sent = self._outgoing.headers(headers)
         deadline = None if read_timeout_s is None else time.monotonic() + read_timeout_s
-        left = self._wire.hosts
+        left = self._outgoing.hosts
         while True:
-            place, left = self._wire.place, left - 1
+            place, left = self._outgoing.place, left - 1
             timeout = self._timeout(deadline)
-            url = self._wire.url(place, path, query)
+            url = self._outgoing.url(place, path, query)
             try:
                 return self._connections.pool.request(
                     method,
@@ -161,7 +161,7 @@ class Transport(Closable):
                     preload_content=whole,
                 )
             except (HTTPError, OSError) as error:
-                self._wire.failed(place)
+                self._outgoing.failed(place)
                 if not left or not isinstance(error, _UNSENT):
                     raise _unreachable(method, url, error) from None
 

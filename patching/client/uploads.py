@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, Literal, Self, TypeAlias
 
-from patching.client._calls import Call, Calls
+from patching.client._calls import Call, CallPolicy
 from patching.client._steps import Steps, called, plan_of
 from patching.client._wire import segment
 from patching.client.errors import RequestError
@@ -27,7 +27,7 @@ class Upload:
     """An open upload: put its parts, then ``commit``. As a context manager it is dropped where it
     is left without having been committed."""
 
-    def __init__(self, calls: Calls, path: str, state: UploadState) -> None:
+    def __init__(self, calls: CallPolicy, path: str, state: UploadState) -> None:
         self._calls = calls
         self._path = path
         self._is_committed = False
@@ -99,7 +99,7 @@ class Upload:
 class CatalogUploads:
     """The uploads of a catalog, as ``Catalog.uploads``."""
 
-    def __init__(self, calls: Calls, catalog_path: str) -> None:
+    def __init__(self, calls: CallPolicy, catalog_path: str) -> None:
         self._calls = calls
         self._path = f"{catalog_path}/uploads"
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from patching.client import Catalog, Follower, Gateway, Retry
-from tests.client.fake_documents import FakeDocuments, retry
+from tests.client.fake_documents import FakeDocuments, Opens, retry
 from tests.client.fake_gateway import FakeGateway
+from tests.client.on_a_loop import Loop
 from tests.patience import WAIT_S
 from tests.service import RunningGateway, own_database
 
@@ -40,17 +41,30 @@ def gateway(eventually: Callable[..., Any]) -> Iterator[Followed]:
             follower.stop()
 
 
+@pytest.fixture(scope="session")
+def loop() -> Iterator[Loop]:
+    running = Loop()
+    yield running
+    running.close()
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def opens(request: pytest.FixtureRequest, loop: Loop) -> Opens:
+    """Makes a `Gateway`: the one that blocks, and the one of asyncio behind an adapter."""
+    return Gateway if request.param == "blocking" else loop.gateway
+
+
 @pytest.fixture
-def fake() -> Iterator[FakeDocuments]:
-    with FakeDocuments() as running:
+def fake(opens: Opens) -> Iterator[FakeDocuments]:
+    with FakeDocuments(opens) as running:
         running.put(k={"n": 1})
         yield running
 
 
 @pytest.fixture
-def faked(fake: FakeDocuments) -> Iterator[Catalog]:
+def faked(fake: FakeDocuments, opens: Opens) -> Iterator[Catalog]:
     """Its catalog, by a client that doesn't wait."""
-    with Gateway(fake.url, retry=retry(fake)) as gateway:
+    with opens(fake.url, retry=retry(fake)) as gateway:
         yield gateway.catalog("c")
 
 
@@ -65,8 +79,8 @@ def service(mongodb_uri: str) -> Iterator[RunningGateway]:
 
 
 @pytest.fixture
-def connected(service: RunningGateway) -> Iterator[Gateway]:
-    with Gateway(service.url, timeout_s=WAIT_S) as opened:
+def connected(service: RunningGateway, opens: Opens) -> Iterator[Gateway]:
+    with opens(service.url, timeout_s=WAIT_S) as opened:
         yield opened
 
 

@@ -13,6 +13,7 @@ from patching.client import Catalog, Gateway, Retry
 from tests.client.fake_gateway import FakeGateway, Refused, Reply
 
 Mishap = Callable[[], object]
+Opens = Callable[..., Gateway]
 
 
 def lose() -> None:
@@ -38,10 +39,12 @@ UNKNOWN = refuse(504, "outcome_unknown", applied="unknown")
 
 class FakeDocuments(FakeGateway):
     """``unsent`` happens, one for each request, before anything is done; ``lost`` after it was done
-    and before it is answered. Requests on ``outcomes`` take none of them."""
+    and before it is answered. Requests on ``outcomes`` take none of them. ``opens``: makes the
+    client."""
 
-    def __init__(self) -> None:
+    def __init__(self, opens: Opens = Gateway) -> None:
         super().__init__()
+        self.opens = opens
         self.unsent: deque[Mishap] = deque()
         self.lost: deque[Mishap] = deque()
         self.sent: list[tuple[str, dict[str, str]]] = []  # method and headers
@@ -138,7 +141,7 @@ def retry(fake: FakeDocuments, **options: Any) -> Retry:
 
 
 def with_retry(fake: FakeDocuments, **options: Any) -> Catalog:
-    return Gateway(fake.url, retry=retry(fake, **options)).catalog("c")
+    return fake.opens(fake.url, retry=retry(fake, **options)).catalog("c")
 
 
 def writes(fake: FakeDocuments) -> list[dict[str, str]]:

@@ -24,7 +24,7 @@ from patching.client import (
     _batching,
 )
 from patching.client._batching import Batcher
-from patching.client._calls import CallSender
+from patching.client._call_sender import CallSender
 from patching.client.bulk_writer import exchange
 from patching.client.transport import HttpAnswer, Transport
 from tests.client.fake_bulk import BUSY, FALSE, Scripted, by_key, problem

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 from gateway.cli.main import main
 from patching.client import Catalog, Gateway, NotAuthorized, Retry, Unreachable
 from tests.access.certificates import Authority
+from tests.client.fake_documents import Opens
 from tests.service import RunningGateway, own_database
 
 _PER_S = 20
@@ -18,22 +21,28 @@ _PER_S = 20
 Connect = Callable[..., Gateway]
 
 
-@pytest.fixture(scope="module")
-def connect(mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+@pytest.fixture
+def connect(secured: Connect, opens: Opens) -> Connect:
     """`connect(name, *grants, **options)` is a client with a token of its own."""
+    return partial(secured, opens)
+
+
+@pytest.fixture(scope="module")
+def secured(mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
+    """As `connect`, which also says how the client is made."""
     authority = Authority(tmp_path_factory.mktemp("tls"), "authority")
     server, client = authority.sign("server"), authority.sign("client")
     opened: list[Gateway] = []
     own = {"certificate_file": str(client.certificate), "key_file": str(client.key)}
 
-    def open_one(name: str, *grants: str, **options: Any) -> Gateway:
+    def open_one(opens: Opens, name: str, *grants: str, **options: Any) -> Gateway:
         given = [part for grant in grants for part in ("--grant", grant)]
         where = {"GATEWAY_MONGODB_URI": mongodb_uri, "GATEWAY_DATABASE": database}
         made = CliRunner().invoke(main, ["token", "create", "--name", name, *given], env=where)
         assert made.exit_code == 0, made.output
         url = f"https://127.0.0.1:{running.port}"
         usual = {"token": made.stdout.strip, "ca_file": str(authority.certificate), **own}
-        opened.append(Gateway(url, **{**usual, **options}))
+        opened.append(opens(url, **{**usual, **options}))
         return opened[-1]
 
     settings: dict[str, Any] = {
@@ -54,13 +63,21 @@ def connect(mongodb_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
             each.close()
 
 
+@pytest.fixture
+def one() -> str:
+    """The name of a catalog that there isn't yet."""
+    return uuid.uuid4().hex
+
+
 def authors(catalog: Catalog) -> list[str]:
     return [commit.author for commit in catalog.commits()]
 
 
-def test_commits_are_the_principals_and_an_admin_may_name_another(connect: Connect) -> None:
-    ann = connect("ann", "write:one").catalog("one")
-    root = connect("root", "admin:one").catalog("one")
+def test_commits_are_the_principals_and_an_admin_may_name_another(
+    connect: Connect, one: str
+) -> None:
+    ann = connect("ann", f"write:{one}").catalog(one)
+    root = connect("root", f"admin:{one}").catalog(one)
     ann.put("k", 1)
     with pytest.raises(NotAuthorized, match="403 forbidden") as raised:
         ann.put("k", 2, author="root")
@@ -87,9 +104,9 @@ def test_what_is_not_allowed_is_refused_once(connect: Connect) -> None:
         assert token not in f"{raised.value!r} {vars(raised.value)}"
 
 
-def test_rates_are_kept_to_by_waiting(connect: Connect) -> None:
+def test_rates_are_kept_to_by_waiting(connect: Connect, one: str) -> None:
     """Twice as many as may be asked at once: some are refused, and none fails."""
-    catalog = connect("cat", "write:three").catalog("three")
+    catalog = connect("cat", f"write:{one}").catalog(one)
     for number in range(2 * _PER_S):
         catalog.put("k", number)
     assert catalog.get("k").catalog_revision == 2 * _PER_S

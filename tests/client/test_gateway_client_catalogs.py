@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
 
 import pytest
 
 from patching import digest
 from patching.client import Catalog, Document, Gateway, Gone, NotFound, PreconditionFailed
+from patching.client._steps import Query, Steps
 from patching.client.errors import PreconditionRequired
-from patching.client.transport import HttpAnswer, Transport
+from patching.client.transport import HttpAnswer
+from tests.service import RunningGateway
 
 
 def test_a_listing_is_all_from_one_revision(catalog: Catalog) -> None:
@@ -51,22 +52,23 @@ def test_several_documents_share_a_token(catalog: Catalog) -> None:
 
 
 def test_several_that_take_several_requests_are_from_one_revision(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+    service: RunningGateway, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [f"{'x' * 900}{number}" for number in range(12)]
     for key in keys:
         catalog.put(key, "old")
-    ask = Transport.request
+    get = catalog._calls.get
 
-    def ask_and_change(transport: Transport, method: str, path: str, **more: Any) -> HttpAnswer:
-        answer = ask(transport, method, path, **more)
-        for key in keys:
-            ask(transport, "PUT", f"{path}/{key}", json="new")
+    def get_and_change(path: str, query: Query) -> Steps[HttpAnswer]:
+        answer = yield from get(path, query)
+        with Gateway(service.url) as others:
+            for key in keys:
+                others.catalog(catalog.name).put(key, "new")
         asked.append(path)
         return answer
 
     asked: list[str] = []
-    monkeypatch.setattr(Transport, "request", ask_and_change)
+    monkeypatch.setattr(catalog._calls, "get", get_and_change)
     several = catalog.several(keys)
     assert len(asked) > 2
     assert several.revision == 12
@@ -86,8 +88,8 @@ def test_an_export_is_streamed_at_one_revision(catalog: Catalog) -> None:
         assert dict(export) == {**contents, "z": 2**63 - 1}
     with catalog.export(prefix="k1", revision=1) as export:
         assert sorted(key for key, _ in export) == sorted(key for key in contents if "k1" in key)
-    with pytest.raises(NotFound):
-        catalog.export(revision=9)
+    with pytest.raises(NotFound), catalog.export(revision=9):
+        pass
 
 
 def test_settings_are_a_document_of_their_own(catalog: Catalog) -> None:

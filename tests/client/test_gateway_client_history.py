@@ -106,9 +106,9 @@ def test_a_pin_that_is_lost_says_so(
         eventually(is_lost)
 
 
-def test_a_follower_has_the_gateways_connections(connected: Gateway, catalog: Catalog) -> None:
+def test_a_follower_has_the_gateways_connections(service: RunningGateway, catalog: Catalog) -> None:
     catalog.put("k", 1)
-    with connected.follower(catalog.name, poll_s=1) as follower:
+    with Gateway(service.url) as gateway, gateway.follower(catalog.name) as follower:
         written = catalog.put("k", 2)
         follower.wait_for(written.catalog_revision, WAIT_S)
         assert dict(follower.current().documents) == {"k": 2}

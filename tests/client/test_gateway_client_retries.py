@@ -16,7 +16,6 @@ from patching.client import (
     Catalog,
     Conflict,
     Follower,
-    Gateway,
     NotAuthorized,
     NotFound,
     OutcomeUnknown,
@@ -26,7 +25,7 @@ from patching.client import (
     RetryDetails,
     Unreachable,
 )
-from patching.client._calls import CallSender
+from patching.client._call_sender import CallSender
 from patching.client.errors import BadRequest, Unavailable
 from patching.client.terms import WriteTerms
 from patching.client.transport import HttpAnswer, Transport
@@ -288,7 +287,7 @@ def test_a_slow_gateway_is_given_time_at_the_first_try() -> None:
 
 def test_a_swallowed_answer_costs_one_try(fake: FakeDocuments) -> None:
     release = threading.Event()
-    with Gateway(fake.url, timeout_s=WAIT_S, retry=Retry(answer_s=0.2)) as gateway:
+    with fake.opens(fake.url, timeout_s=WAIT_S, retry=Retry(answer_s=0.2)) as gateway:
         catalog = gateway.catalog("c")
         fake.unsent.append(lambda: release.wait(WAIT_S))
         assert catalog.get("k").value is not None
@@ -323,7 +322,7 @@ def test_a_failed_connection_is_one_traceback(fake: FakeDocuments) -> None:
 
 def test_an_answer_that_does_not_come_ends_at_the_deadline(fake: FakeDocuments) -> None:
     release = threading.Event()
-    with Gateway(fake.url, timeout_s=0.2) as gateway:
+    with fake.opens(fake.url, timeout_s=0.2) as gateway:
         fake.unsent.append(lambda: release.wait(WAIT_S))
         with pytest.raises(Unreachable):
             gateway.catalog("c").get("k")

@@ -19,7 +19,7 @@ def test_redirects_are_not_followed_and_the_token_goes_nowhere_else(
 ) -> None:
     location = {"Location": f"{other_url}/v1/catalogs/c/documents/k"}
     fake.answer = lambda *_: Reply(307, {}, location)  # type: ignore[method-assign]
-    with Gateway(fake.url, token="gwt_secret", retry=retry(fake)) as gateway:
+    with fake.opens(fake.url, token="gwt_secret", retry=retry(fake)) as gateway:
         catalog = gateway.catalog("c")
         for ask in (lambda: catalog.get("k"), lambda: catalog.put("k", 1)):
             with pytest.raises(UnexpectedAnswer):
@@ -32,7 +32,7 @@ def test_the_token_is_in_no_repr_and_no_error(
 ) -> None:
     caplog.set_level("DEBUG")
     token = "gwt_abc_verysecret"
-    with Gateway(fake.url, token=token, retry=retry(fake, retries_max=1)) as gateway:
+    with fake.opens(fake.url, token=token, retry=retry(fake, retries_max=1)) as gateway:
         catalog = gateway.catalog("c")
         shown = [repr(gateway), repr(catalog), repr(catalog.put("k", 2))]
         fake.unsent.extend([lose, lose, refuse(401, "unauthenticated")])
@@ -41,7 +41,7 @@ def test_the_token_is_in_no_repr_and_no_error(
                 catalog.get("k")
             shown += [repr(raised.value), str(raised.value), repr(vars(raised.value))]
     assert fake.sent[0][1]["Authorization"] == f"Bearer {token}"
-    with Gateway(fake.url, token=f"{token}\nX: y") as gateway:
+    with fake.opens(fake.url, token=f"{token}\nX: y") as gateway:
         with pytest.raises(ValueError, match="token") as refused:
             gateway.catalog("c").get("k")
         shown.append(str(refused.value))

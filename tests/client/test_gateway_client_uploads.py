@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from patching.client import Catalog, Conflict, Gateway, NotFound, PreconditionFailed, Upload
+from patching.client import Catalog, Conflict, Gateway, NotFound, PreconditionFailed
+from patching.client._calls import Call
+from patching.client._steps import Steps
+from patching.client.transport import HttpAnswer
 
 
 def sources(folder: Path, raw: bytes) -> list[Any]:
@@ -24,13 +27,14 @@ def test_an_upload_replaces_from_whatever_has_bytes(
     value = {"items": [{"n": number} for number in range(500)]}
     raw = json.dumps(value).encode()
     staged: list[int] = []
-    put_part = Upload.put_part
+    send = catalog._calls.send
 
-    def put_part_and_tell(upload: Upload, number: int, part: bytes) -> None:
-        staged.append(len(part))
-        put_part(upload, number, part)
+    def send_and_tell(call: Call, timeout_s: float | None = None) -> Steps[HttpAnswer]:
+        if call.method == "PUT" and "/parts/" in call.path:
+            staged.append(len(call.body or b""))
+        return send(call, timeout_s)
 
-    monkeypatch.setattr(Upload, "put_part", put_part_and_tell)
+    monkeypatch.setattr(catalog._calls, "send", send_and_tell)
     for number, source in enumerate(sources(tmp_path, raw)):
         key = f"k{number}"
         written = catalog.uploads.replace(key, source, if_absent=True, part_bytes=2000, message="m")

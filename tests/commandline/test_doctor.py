@@ -16,7 +16,7 @@ from gateway.cli import doctor as host_checks
 from gateway.cli import doctor as service_checks
 from gateway.cli.doctor import CheckFinding
 from gateway.store.mongodb import connect
-from gateway.store.mongodb.diagnosis import Diagnosis, diagnose
+from gateway.store.mongodb.diagnosis import BackupAges, Diagnosis, diagnose
 from tests.access.certificates import Authority
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
@@ -131,6 +131,23 @@ def test_a_mongodb_out_of_support_or_without_passwords_is_told(
         "7.0.1, replica set rs of 3, out of support since 2027-08-31",
     )
     assert diagnose(mongodb_uri, database_name, 10_000).open_to_all
+
+
+def test_a_backup_that_is_old_or_missing_is_told() -> None:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+
+    def found(without: tuple[str, ...], days: float | None) -> tuple[str, str]:
+        oldest = None if days is None else ("shop", now - timedelta(days=days))
+        told = host_checks.check_backups(BackupAges(5, without, oldest), now)
+        assert told.help or told.state == "ok"
+        return told.state, told.detail
+
+    assert found((), None) == ("ok", "no catalog has changed since its own")
+    assert found((), 0.5)[0] == "ok"
+    state, detail = found((), 9)
+    assert (state, "9 days old, 'shop'" in detail) == ("warn", True)
+    state, detail = found(("a", "b"), 0.5)
+    assert (state, detail) == ("warn", "2 of 5 catalogs have none: 'a', 'b'")
 
 
 def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:

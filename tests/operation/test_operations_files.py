@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from gateway.http.wire.codes import KINDS
 from gateway.metrics.definitions import METRICS
 from gateway.settings import SETTINGS
 from gateway.settings.table import PREFIX
+from tests.patience import RUN_S
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FILES = DOCS / "operations"
@@ -33,9 +37,30 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+@cache
 def kubernetes() -> dict[str, Any]:
-    text = (FILES / "kubernetes.yaml").read_text()
-    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+    """What the example puts together, by kind: as `kubectl` does it, or where that isn't there, the
+    resources as they are written."""
+    example = FILES / "kubernetes" / "example"
+    if (kubectl := shutil.which("kubectl")) is None:
+        texts = "---\n".join(path.read_text() for path in _resources(example))
+    else:
+        rendered = subprocess.run(
+            (kubectl, "kustomize", str(example)), capture_output=True, text=True, timeout=RUN_S
+        )
+        assert rendered.returncode == 0, rendered.stderr
+        texts = rendered.stdout
+    return {each["kind"]: each for each in yaml.safe_load_all(texts)}
+
+
+def _resources(folder: Path) -> Iterator[Path]:
+    """The manifests that a kustomization is made of."""
+    made_of = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    for name in (*made_of.get("resources", ()), *made_of.get("components", ())):
+        if (folder / name).is_dir():
+            yield from _resources(folder / name)
+        else:
+            yield folder / name
 
 
 def container() -> Any:
@@ -166,6 +191,44 @@ def test_the_manifest_runs_without_privileges() -> None:
     }
     assert writable == {"/tmp", "/dev/shm"}
     assert container()["resources"].keys() == {"requests", "limits"}
+
+
+def test_the_ingress_and_the_monitor_lead_to_the_service() -> None:
+    found = kubernetes()
+    service, (rule,) = found["Service"], found["Ingress"]["spec"]["rules"]
+    (port,) = service["spec"]["ports"]
+    (path,) = rule["http"]["paths"]
+    led = path["backend"]["service"]
+    assert (led["name"], led["port"]["name"]) == (service["metadata"]["name"], port["name"])
+    assert [rule["host"]] == found["Ingress"]["spec"]["tls"][0]["hosts"]
+    monitor = found["ServiceMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["endpoints"]
+    assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
+    secret = endpoint["authorization"]["credentials"]
+    guide = (DOCS / "operations.md").read_text()
+    assert f"secret generic {secret['name']} --from-literal={secret['key']}=" in guide
+
+
+def test_a_proxy_in_front_waits_longer_than_the_gateway_is_silent() -> None:
+    """A feed says something every `watch_bookmark_s`, a write is decided within `deadline_ms`."""
+    annotations = kubernetes()["Ingress"]["metadata"]["annotations"]
+    silent_s = int(annotations["nginx.ingress.kubernetes.io/proxy-read-timeout"])
+    bookmark, deadline = DEFAULTS["GATEWAY_WATCH_BOOKMARK_S"], DEFAULTS["GATEWAY_DEADLINE_MS"]
+    assert silent_s >= 2 * max(bookmark.make_default(), deadline.make_default() / 1000)
+    assert annotations["nginx.ingress.kubernetes.io/proxy-next-upstream"] == "off"
+    assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+
+
+def test_every_folder_of_manifests_is_used_and_described() -> None:
+    """By the example, so that the tests above are about all of them."""
+    folder = FILES / "kubernetes"
+    used = {path.resolve() for path in _resources(folder / "example")}
+    there = {path for path in folder.rglob("*.yaml") if path.name != "kustomization.yaml"}
+    assert used == there
+    guide = (DOCS / "operations.md").read_text()
+    for each in folder.iterdir():
+        assert f"| `{each.name}` |" in guide
 
 
 def test_the_manifest_selects_its_own_pods() -> None:

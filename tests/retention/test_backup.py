@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from click.testing import CliRunner, Result
 from gateway.cli.main import main
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.copies import MongoCopies
+from gateway.store.mongodb.diagnosis import BackupAges, diagnose
 from patching.client import Catalog, ClientError, Gateway
 from tests.service import RunningGateway, own_database, verify
 
@@ -116,6 +119,51 @@ def test_what_is_restored_is_what_was_saved_at_one_revision(
         assert again.get("a").value["columns"] == [{"name": "id", "type": "int"}], "nightly's"
         assert again.put("c", 1).catalog_revision == revision + 1, "it goes on"
     verify(uri, target)
+
+
+def test_the_doctor_learns_of_a_backup_and_of_what_changed_since(
+    source: tuple[str, str, RunningGateway], tmp_path: Path
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        for name in ("told", "gone"):
+            gateway.catalog(name).put("k", 1)
+            assert command(uri, database, "backup", name, tmp_path / name).exit_code == 0
+        gateway.catalog("gone").delete_catalog()
+
+        def found() -> BackupAges:
+            backups = diagnose(uri, database, 10_000).backups
+            assert backups is not None
+            return backups
+
+        assert "told" not in found().without
+        oldest = found().oldest
+        assert oldest is None or oldest[0] not in ("told", "gone")
+        for catalog in [each.name for each in gateway.catalogs()]:
+            path = tmp_path / f"again-{uuid.uuid4().hex}"
+            assert command(uri, database, "backup", catalog, path).exit_code == 0
+        assert (found().without, found().oldest) == ((), None)
+        gateway.catalog("told").put("k", 2)
+        oldest = found().oldest
+        assert oldest is not None
+        assert (oldest[0], datetime.now(UTC) - oldest[1] < timedelta(hours=1)) == ("told", True)
+
+
+def test_a_backup_that_the_database_is_not_told_of_is_whole(
+    source: tuple[str, str, RunningGateway], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        gateway.catalog("untold").put("k", 1)
+
+    def away(*_: object) -> None:
+        raise StoreUnreachable("read-only")
+
+    monkeypatch.setattr(MongoCopies, "note_copy", away)
+    saved = command(uri, database, "backup", "untold", tmp_path / "untold")
+    assert saved.exit_code == 0
+    assert "doctor doesn't know of this backup: read-only" in saved.stderr
+    assert (tmp_path / "untold").exists()
 
 
 def test_a_damaged_file_is_refused_before_anything_is_written(

@@ -30,6 +30,7 @@ from patching.client import (
     TransactionResult,
     Updated,
     Written,
+    aio,
     append,
 )
 from patching.client._feed import Feed
@@ -181,6 +182,27 @@ with Gateway(
     assert_type(gateway.bulk([{"catalog": "c", "op": "touch"}]), Iterator[BulkAnswer])
     assert_type(gateway.follower("c", poll_s=3), Follower)
     assert_type(gateway.is_ready(), bool)
+
+
+async def awaits(shop: aio.Catalog, whole: aio.Gateway) -> None:
+    """As the same calls of the client that blocks, arguments and all."""
+    assert_type(await shop.get("k", revision=3), Document)
+    assert_type(await shop.put("k", 1, if_absent=True, message="m"), Written)
+    assert_type(await shop.attributes.patch("k", [], if_match="*", rebase=True), Written)
+    assert_type(await shop.update("k", lambda now: now, create=True), Updated)
+    assert_type([each async for each in shop.documents(prefix="a")], list[Document])
+    assert_type([each async for each in whole.bulk([{"op": "touch"}])], list[BulkAnswer])
+    assert_type(await shop.revert(to=3), Reverted)
+    assert_type(await shop.transaction().run(if_match="@1"), TransactionResult)
+    assert_type(await shop.uploads.open("k", if_absent=True), aio.Upload)
+    assert_type(await shop.settings.get(), CatalogState)
+    async with shop.pin(4) as pin, shop.export(prefix="a") as export:
+        assert_type((pin.revision, export.revision), tuple[int, int])
+    async with shop.changes(after=3, follow=False) as feed:
+        async for commit in feed:
+            assert_type(commit, Commit)
+    await shop.get("k", nonsense=1)  # type: ignore[call-arg]
+    await shop.put("k")  # type: ignore[call-arg]
 
 
 def helps(error: Problem) -> None:

@@ -141,6 +141,13 @@ class MongoCopies(StorePart):
                 return False
         return True
 
+    def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
+        noted = {"revision": revision, "time_us": time_us}
+        with self._on.writing() as session:
+            self._on.database["backups"].update_one(
+                {"_id": catalog}, {"$set": noted}, upsert=True, session=session
+            )
+
 
 def _page(cursor: Iterable[RawBSONDocument]) -> tuple[list[bytes], str]:
     """As many as take some megabytes, and the name of the last one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from bson.objectid import ObjectId
@@ -20,6 +21,7 @@ from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
 
+_LOOKED_AT: Final = 10_000
 _OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
 
 
@@ -29,6 +31,7 @@ class Diagnosis:
     it. ``refused`` is the reason why a journaled majority write isn't acknowledged; None: it is,
     after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that can
     refuse its writes or delete its data. ``open_to_all``: it asks nobody who they are.
+    ``backups``: those of `gateway backup`, None where none was made.
     """
 
     version: str
@@ -38,6 +41,18 @@ class Diagnosis:
     refused: str | None
     foreign: tuple[str, ...] = ()
     open_to_all: bool = False
+    backups: BackupAges | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackupAges:
+    """What `gateway backup` has saved of the ``catalogs`` that there are, as far as was looked:
+    ``without`` names those that it never saved. ``oldest`` is the catalog whose backup is the
+    oldest among those that have changed since, with the backup's time."""
+
+    catalogs: int
+    without: tuple[str, ...]
+    oldest: tuple[str, datetime] | None
 
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
@@ -59,12 +74,35 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         waited_ms = (time.monotonic() - begun) * 1000
         with connection.as_unreachable():
             foreign = tuple(_foreign(connection.database))
+            backups = _backups(connection.database)
     finally:
         connection.client.close()
     replicated = topology != "a single server"
     # What was asked of it takes rights, where it gives any.
     open_to_all = not users and refused is None
-    return Diagnosis(version, topology, replicated, waited_ms, refused, foreign, open_to_all)
+    return Diagnosis(
+        version, topology, replicated, waited_ms, refused, foreign, open_to_all, backups
+    )
+
+
+def _backups(database: Database[Record]) -> BackupAges | None:
+    """None where none was made: MongoDB may be backed up as a whole."""
+    noted = {each["_id"]: each for each in database["backups"].find().limit(_LOOKED_AT)}
+    if not noted:
+        return None
+    shown = {"head.revision": 1}
+    heads = list(database["catalogs"].find({"deleted": False}, shown).limit(_LOOKED_AT))
+    without = tuple(sorted(each["_id"] for each in heads if each["_id"] not in noted))
+    aged = [
+        (noted[each["_id"]]["time_us"], each["_id"])
+        for each in heads
+        if each["_id"] in noted and each["head"]["revision"] > noted[each["_id"]]["revision"]
+    ]
+    if not aged:
+        return BackupAges(len(heads), without, None)
+    time_us, catalog = min(aged)
+    oldest = datetime.fromtimestamp(time_us / 1_000_000, UTC)
+    return BackupAges(len(heads), without, (catalog, oldest))
 
 
 def _refusal(connection: Connection) -> str | None:

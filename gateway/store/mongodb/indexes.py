@@ -25,8 +25,8 @@ unique index stays unique, and a catalog stays in one place as long as it fits i
 by another index have the catalog's range of ``_id`` beside it, so that they ask the shards that
 have the catalog alone; they name their index, since that range would have the planner choose
 between two.
-Nothing relies on where a record is. ``leases`` and ``subscriptions`` are a handful of records, and
-not sharded.
+Nothing relies on where a record is. ``leases``, ``subscriptions`` and ``backups`` are a handful of
+records, and not sharded.
 
 Filters on ``_id``: a few values, a span of commits, the names that begin with a prefix.
 
@@ -50,8 +50,8 @@ from gateway.store.mongodb.records import Record
 # The gateway's collections; no foreign index on them may refuse a write.
 COLLECTIONS: Final = frozenset(
     (
-        *("catalogs", "commits", "documents", "leases", "subscriptions", "tokens", "upload_parts"),
-        *("uploads", "verdicts"),
+        *("backups", "catalogs", "commits", "documents", "leases", "subscriptions", "tokens"),
+        *("upload_parts", "uploads", "verdicts"),
     )
 )
 BY_KEY: Final = "catalog_1_keys_1_revision_1"
