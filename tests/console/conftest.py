@@ -93,7 +93,8 @@ def writer(service: RunningGateway) -> Writer:
 
 @pytest.fixture(scope="session")
 def screenshot() -> Callable[[Browser, str], None]:
-    """`screenshot(browser, name)` keeps what it shows under `build/screenshots`."""
+    """`screenshot(browser, name)` keeps what it shows in `build/screenshots`, if there is that
+    folder."""
 
     def keep(browser: Browser, name: str) -> None:
         browser.screenshot(SCREENSHOTS / f"{name}.png")
