@@ -36,7 +36,7 @@ from gateway.store.mongodb import connect
 from gateway.tokens.issued import ServedTokens, Tokens
 
 if TYPE_CHECKING:
-    from gateway.tokens.openid import OpenIdSignIn
+    from gateway.tokens.openid_sign_in import OpenIdSignIn
     from gateway.tokens.web import WebTokens
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def sign_in(settings: Settings, trusted: WebTokens | None) -> OpenIdSignIn | Non
     """How people get a token of the JWT issuer, where it knows the console."""
     if settings.oidc_client_id is None or trusted is None:
         return None
-    from gateway.tokens.openid import OpenIdClient, OpenIdSignIn
+    from gateway.tokens.openid_sign_in import OpenIdClient, OpenIdSignIn
 
     client = OpenIdClient(
         settings.oidc_client_id, settings.oidc_client_secret, settings.oidc_scopes

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from gateway import cpu
 from gateway.conflict import Required, StateConflict
 from gateway.decide.conditions import ANY, NO_CONDITIONS
+from gateway.decide.declaring_lists import BROKEN_MAX, broken
 from gateway.decide.edits import Delete, KeyEdit, Put
 from gateway.decide.guards import require_revision
-from gateway.decide.lists import BROKEN_MAX, broken
 from gateway.decide.ranges import RangeDeletion
 from gateway.decide.request import Outcome, Refused, Request, WriteOutcome
 from gateway.decide.settings import CatalogSettings, parse_settings, schema_fault

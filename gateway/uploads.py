@@ -33,9 +33,9 @@ from gateway.decide.conditions import (
 )
 from gateway.decide.draft import checked_attributes
 from gateway.decide.edits import Delete, Edit, Get, Put
+from gateway.decide.idempotency_keys import replayed
 from gateway.decide.ranges import RangeUnchanged
 from gateway.decide.request import Applied, Refused, RequestTerms, Unchanged, Unknown, WriteOutcome
-from gateway.decide.verdicts import replayed
 from gateway.errors import (
     AboveLimit,
     CommitError,

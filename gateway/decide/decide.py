@@ -16,6 +16,7 @@ from itertools import islice, repeat
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
+from gateway.decide.declaring_lists import is_pinned, require_held
 from gateway.decide.draft import Draft, Items
 from gateway.decide.edits import KeyEdit, kind_of
 from gateway.decide.guards import (
@@ -23,7 +24,7 @@ from gateway.decide.guards import (
     refuse_forbidden,
     require_guards,
 )
-from gateway.decide.lists import is_pinned, require_held
+from gateway.decide.idempotency_keys import earlier_outcome, is_remembered, stands, verdict_of
 from gateway.decide.performing import RequestDrafts, perform_all
 from gateway.decide.ranges import Count, RangeAbsent, RangeEdit, RangeState
 from gateway.decide.recording import (
@@ -44,7 +45,6 @@ from gateway.decide.request import (
     replaced_keys,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.decide.verdicts import earlier_outcome, is_remembered, stands, verdict_of
 from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNotFound
 from gateway.model import (
     APPLICATIONS_KEY,

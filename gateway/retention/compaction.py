@@ -35,7 +35,7 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import SETTINGS_KEY, DocumentRecord, Head, PinRecord
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
-from gateway.state.sweep import Sweeper
+from gateway.state.history_sweep import Sweeper
 from gateway.store.contract import Store, StoreUnreachable
 
 _TRIES = 20

@@ -20,7 +20,7 @@ from gateway.model import PinRecord, Retention
 from gateway.retention.compaction import CatalogCompaction, CompactionResult, Compactor, SettingsOf
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
-from gateway.state.sweep import Sweeper
+from gateway.state.history_sweep import Sweeper
 from gateway.store.contract import Store
 
 _TRIES = 20

@@ -24,10 +24,10 @@ from typing import Any, ClassVar, Final
 from patching.errors import ListViolation
 from patching.ownership import OnConflict
 from patching.part_digests import part_text
-from patching.spark.job_version import Version, VersionRefused, applications, step
 from patching.spark.json_values import NoJson
 from patching.spark.options import Options
 from patching.spark.plan import APPLY, LET_GO, Planned, Planner, There, Wanted
+from patching.spark.version_steps import Version, VersionRefused, applications, step
 
 DEFAULT_CONFLICT: Final[OnConflict] = "refuse"
 _SHOWN_MAX: Final = 100

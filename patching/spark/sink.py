@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from patching.spark.columns import Columns
 from patching.spark.idempotency import are_apart_for_certain, require_apart
-from patching.spark.job_version import Version, finish, give_up, is_there
 from patching.spark.options import OptionRefused, Options
 from patching.spark.outcomes import (
     OutcomeCounts,
@@ -32,6 +31,7 @@ from patching.spark.outcomes import (
     total,
 )
 from patching.spark.task_write import Attempt, write_rows
+from patching.spark.version_steps import Version, finish, give_up, is_there
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -45,13 +45,13 @@ from patching.spark.documents_there import (
     digests_there,
 )
 from patching.spark.held_revision import held_revision
-from patching.spark.job_version import Version, give_up
 from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, next_run
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
 from patching.spark.remote import parallelism
 from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
 from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembered
+from patching.spark.version_steps import Version, give_up
 
 Progress = Callable[[str], None]
 # The options of the data source that are for all that this package does beside it.

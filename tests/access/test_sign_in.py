@@ -15,7 +15,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-import gateway.tokens.openid
+import gateway.tokens.openid_sign_in
 from gateway.assembly import authenticate, sign_in, web_tokens
 from gateway.errors import KeysUnavailable, Unauthenticated
 from gateway.http import create_app
@@ -24,7 +24,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.settings import Settings
 from gateway.settings.lookup import SettingError, resolve
-from gateway.tokens.openid import AT_ONCE_MAX, OpenIdClient, OpenIdSignIn
+from gateway.tokens.openid_sign_in import AT_ONCE_MAX, OpenIdClient, OpenIdSignIn
 from gateway.tokens.web import FRESH_S, PAUSE_S, USABLE_S
 from tests.access.provider import Provider
 from tests.http.conftest import problem
@@ -243,7 +243,7 @@ class _Issuer:
         tokens = web_tokens(settings)
         client = OpenIdClient("c", None, "openid")
         self.signing_in = OpenIdSignIn(provider.url, client, tokens, str, lambda: self.now_s)
-        monkeypatch.setattr(gateway.tokens.openid, "body_of", self._body_of)
+        monkeypatch.setattr(gateway.tokens.openid_sign_in, "body_of", self._body_of)
         self._url = provider.url
 
     def _body_of(self, url: str, *_: Any) -> bytes:

@@ -20,8 +20,8 @@ from gateway.runtime import Runtime, ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler
+from gateway.state.history_sweep import Sweeper
 from gateway.state.replay import advance_all
-from gateway.state.sweep import Sweeper
 from gateway.store.contract import Store
 from tests.patience import WAIT_S
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli.main import main
 from gateway.store.contract import StoreUnreachable
-from gateway.store.mongodb.copies import MongoCopies
+from gateway.store.mongodb.backup_copies import MongoCopies
 from gateway.store.mongodb.diagnosis import BackupAges, diagnose
 from patching.client import Catalog, ClientError, Gateway
 from tests.service import RunningGateway, own_database, verify

@@ -24,7 +24,7 @@ from gateway.model import DocumentRecord, PinRecord
 from gateway.read import listing
 from gateway.retention import compaction
 from gateway.state import heads, tail
-from gateway.state import sweep as sweeper
+from gateway.state import history_sweep as sweeper
 from gateway.store.contract import Store, Swept
 from tests.memory_store import MemoryRetention
 

@@ -20,9 +20,9 @@ from gateway.read import current, listing
 from gateway.read import history as gateway_history
 from gateway.retention import compaction
 from gateway.state import heads, tail, write_out
+from gateway.state import history_sweep as sweeper
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
-from gateway.state import sweep as sweeper
 from gateway.state.cache import Cache
 from tests.memory_store import MemoryStore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gateway.decide.idempotency_keys import outcome_of
 from gateway.decide.request import Refused, Unchanged
-from gateway.decide.verdicts import outcome_of
 from gateway.errors import IdempotencyMismatch, RefusedBefore
 from gateway.model import Verdict
 

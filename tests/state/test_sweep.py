@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.model import ChangeRecord, CommitRecord, Idempotency
-from gateway.state.sweep import (
+from gateway.state.history_sweep import (
     Keeping,
     chain,
     found_under,

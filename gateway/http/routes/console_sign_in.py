@@ -38,7 +38,7 @@ _ANSWER: Final = strict(
 
 
 class PeopleSignIn(Protocol):
-    """Raises Unauthenticated and KeysUnavailable. See ``gateway.tokens.openid.OpenIdSignIn``."""
+    """Raises Unauthenticated and KeysUnavailable. See ``tokens.openid_sign_in.OpenIdSignIn``."""
 
     def offer(self) -> Mapping[str, str | None]: ...
 

@@ -6,9 +6,9 @@ import pymongo
 from pymongo.read_preferences import ReadPreference
 
 from gateway.store.mongodb import records
+from gateway.store.mongodb.backup_copies import MongoCopies
 from gateway.store.mongodb.commit_loop import LoopPart
 from gateway.store.mongodb.connection import Connection, has_primary
-from gateway.store.mongodb.copies import MongoCopies
 from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
 from gateway.store.mongodb.signals import SignalsPart

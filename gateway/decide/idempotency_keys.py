@@ -1,4 +1,6 @@
-"""An outcome without a commit as the JSON that a verdict keeps, and back.
+"""What a request sent again is answered: the outcome that its key decided.
+
+Without a commit, the outcome is JSON that a verdict keeps. This makes that JSON, and reads it back.
 
 A document is told by what its token is made of: its content isn't kept. A refusal is told as the
 caller of the gateway told it (``Rules.told``).
