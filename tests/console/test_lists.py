@@ -40,6 +40,8 @@ def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
     browser.wait_text(".rows", "anonymous, just now", "ann, just now")
     assert violations(browser) == []
     screenshot(browser, "list-changed-light")
+    folders = "return document.querySelector('.tools input[type=checkbox]').disabled"
+    assert browser.run(folders), "changes are in no order of folders, and it isn't ignored"
 
     # What comes is told, and read where one wants it.
     writer.put("views/c", {}, author="bob")
@@ -139,4 +141,26 @@ return (async () => {
   } while (start);
   return pages;
 })();
+"""
+
+
+def test_who_may_not_read_a_document_is_told_of_the_others(browser: Browser) -> None:
+    """The gateway refuses to tell of several where one of them may not be read."""
+    keys = [f"{'k' * 900}{number}" for number in range(20)]
+    found, asked = browser.logic(_FORBIDDEN, keys, [keys[3], keys[11]])
+    assert found == [key for key in keys if key not in (keys[3], keys[11])]
+    assert max(asked) <= 6, "an address has a length"
+
+
+_FORBIDDEN = """
+const [keys, secret] = a;
+const asked = [];
+const api = new m.Api({ token: { get: () => null }, root: location.href });
+api.request = async (url, { query: { key } }) => {
+  asked.push(key.length);
+  if (key.some((each) => secret.includes(each))) throw new m.Problem(403, {});
+  const documents = key.map((each) => ({ key: each, etag: "1" }));
+  return { text: async () => JSON.stringify({ documents }) };
+};
+return api.several("c", keys).then((found) => [[...found.keys()], asked]);
 """

@@ -109,11 +109,11 @@ export class CatalogView {
       this.#search(search.value);
     } });
     return h("div", { class: "tools" }, h("div", { class: "pair" }, tool, field("Members to show", columns)), h("fieldset", { class: "choice" }, h("legend", {}, "Find by"),
-      choice("begin with"), choice("contain"), h("label", { class: "check" }, folders, "as folders")), this.#filters(search));
+      choice("begin with"), choice("contain"), h("label", { class: "check" }, folders, "as folders")), this.#filters(search, folders));
   }
 
   /** By whom, since when, whose, and in which order. */
-  #filters(search) {
+  #filters(search, folders) {
     const again = () => this.#search(search.value);
     const sort = h("select", { onchange: () => {
       this.sort = sort.value;
@@ -136,7 +136,10 @@ export class CatalogView {
     const active = () => [this.sort === "changed" && "latest change first", this.filter.since && `since ${this.filter.since}`,
       this.filter.author && `by ${this.filter.author}`, this.filter.owner && `owned by ${this.filter.owner}`].filter(Boolean);
     const summary = h("summary", {});
-    this.tellFilters = () => fill(summary, ["Order and filter", ...active()].join(" · "));
+    this.tellFilters = () => {
+      fill(summary, ["Order and filter", ...active()].join(" · "));
+      folders.disabled = this.#byChange; // it has the order of its changes
+    };
     this.tellFilters();
     return h("details", { class: "filters", open: active().length > 0 }, summary, h("div", { class: "quad" },
       field("Order", sort), field("Changed since", since), [field("Changed by", author), authors].flat(), [field("Owned by", owner), owners].flat()));

@@ -12,7 +12,12 @@ import { MemberRows } from "./member_rows.js";
 
 /** `key` is how the new document's begins. */
 export async function createDocument(api, { catalog, key = "" }) {
-  const made = await openDialog("New document", (close) => new NewDocument(api, catalog, key, close).element, { wide: true });
+  let form = null;
+  const made = await openDialog("New document", (close) => {
+    form = new NewDocument(api, catalog, key, close);
+    return form.element;
+  }, { wide: true });
+  form.text?.close();
   if (!made) return;
   say(`Created ${made.key}.`);
   location.hash = hrefOf(made);
@@ -37,7 +42,9 @@ class NewDocument {
     this.#look();
     this.#draw();
     const kinds = h("fieldset", { class: "choice" }, h("legend", {}, "Content"), this.#choice("fields", "member by member"), this.#choice("json", "as JSON"));
-    this.element = h("form", { onsubmit: (event) => this.#submit(event), oninput: () => fill(this.trouble) },
+    this.element = h("form", { onsubmit: (event) => this.#submit(event), oninput: () => fill(this.trouble), onkeydown: (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.element.requestSubmit();
+    } },
       h("div", { class: "pair" }, field("Catalog", this.catalog), field("Key", this.key)),
       this.trouble, kinds, this.content, field("Message", this.message, "For the history; optional."),
       h("div", { class: "actions" }, button("Cancel", () => close(null)),

@@ -60,6 +60,7 @@ export class DocumentView {
       unheard();
       this.panel.close();
       this.model.close();
+      for (const { editor: each } of this.parts) each.close();
     };
     this.facts = h("div", { class: "facts" });
     this.tabs = h("nav", { class: "tabs", "aria-label": "Views of the document" });

@@ -71,6 +71,10 @@ export class EditorView {
     this.text.value = textOf(this.parsed);
   }
 
+  close() {
+    this.text?.close();
+  }
+
   /** Draw it again, as it is. */
   show() {
     this.#draw();

@@ -3,7 +3,7 @@
 import { mayAdminister, mayWrite } from "../access.js";
 import { between, byWhom, daysUntil, mostChanged, pipelinesIn } from "../activity.js";
 import { Problem } from "../api.js";
-import { button, fill, h, plural, problemNote, settled, time } from "../page.js";
+import { button, fill, h, plural, problemNote, time } from "../page.js";
 import { tokensOf } from "../pointers.js";
 import { hrefOf } from "../routes.js";
 import { catalogTabs } from "./catalog_tabs.js";
@@ -17,6 +17,7 @@ const DAYS = 14;
 const SHOWN = 6;
 const PIPELINES = 5;
 const LOSSES = 5;
+const AGAIN_MS = 3_000;
 const STATES = { active: "new", retrying: "changed", failing: "removed", paused: "muted" };
 
 const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
@@ -31,10 +32,12 @@ export class HomeView {
     const principal = await this.who();
     this.principal = principal;
     this.panel = new LivePanel(this.live);
-    const again = settled(() => this.#read(), 1_000);
-    const ended = this.live.listen((commits) => commits.length && again());
+    const ended = this.live.listen((commits) => {
+      if (commits.length) this.timer ??= setTimeout(() => this.#again(), AGAIN_MS);
+    });
     this.close = () => {
       ended();
+      clearTimeout(this.timer);
       this.panel.close();
     };
     this.body = h("div", { class: "body" });
@@ -45,6 +48,16 @@ export class HomeView {
           mayWrite(principal, this.catalog) && button("New document", () => this.#create(), { class: "primary" })),
         catalogTabs(this.catalog, "home", principal), this.body),
       this.panel.element);
+  }
+
+  /** A busy catalog is looked at again, once in a while. */
+  async #again() {
+    this.timer = null;
+    try {
+      await this.#read();
+    } catch (error) {
+      fill(this.body, problemNote(error));
+    }
   }
 
   #create() {
@@ -78,7 +91,12 @@ export class HomeView {
   async #days(now) {
     const moments = daysUntil(now, DAYS);
     const head = this.live.recent.at(-1)?.revision;
-    const past = await Promise.all(moments.slice(0, -1).map((moment) => this.api.revisionAt(this.catalog, moment)));
+    const today = moments.at(-2).getTime();
+    if (this.past?.today !== today) {
+      const revisions = await Promise.all(moments.slice(0, -1).map((moment) => this.api.revisionAt(this.catalog, moment)));
+      this.past = { today, revisions };
+    }
+    const past = this.past.revisions;
     const last = Math.max(head ?? 0, (await this.api.catalog(this.catalog))?.revision ?? 0);
     return between([...past, last]).map((count, at) => ({ date: moments[at], count }));
   }

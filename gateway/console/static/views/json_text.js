@@ -39,7 +39,7 @@ export class JsonText {
 
   async #upgrade() {
     const parts = await codeMirror();
-    if (!parts) return;
+    if (!parts || this.isClosed) return;
     const { value, selection, hasFocus } = this.#surface;
     const surface = new CodeText(this, parts, value);
     this.#surface = surface;
@@ -49,6 +49,12 @@ export class JsonText {
       surface.focus();
     }
     this.mark(this.error);
+  }
+
+  /** It isn't shown any more. */
+  close() {
+    this.isClosed = true;
+    this.#surface.close();
   }
 
   get value() {
@@ -119,6 +125,8 @@ export class JsonText {
 }
 
 class PlainText {
+  close() {}
+
   constructor(owner, rows) {
     this.element = h("textarea", { class: "mono", spellcheck: "false", autocapitalize: "off", rows, ...owner.names });
     this.owner = owner;
@@ -219,6 +227,10 @@ class CodeText {
 
   get hasFocus() {
     return this.view.hasFocus;
+  }
+
+  close() {
+    this.view.destroy();
   }
 
   focus() {

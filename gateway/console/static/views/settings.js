@@ -18,7 +18,7 @@ const SETTINGS = {
   whole: "all settings",
   unsent: "Nothing: {} unsets all settings.",
   patches: false,
-  rows: 22,
+  rows: 14,
   guards: {
     put: { unchanged: "nobody changed them since I opened them", catalog: "nobody changed anything in the catalog" },
     create: { unchanged: "nobody set them since I looked" },
@@ -47,6 +47,7 @@ export class SettingsView {
       ended();
       this.panel.close();
       this.model.close();
+      this.editor.close();
     };
     if (this.mayAdminister) {
       this.form = new SettingsForm(this.model, this.editor);
