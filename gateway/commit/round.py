@@ -41,8 +41,8 @@ from gateway.model import CommitRecord, HeadMove, Reply, Verdict
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import HeadReader, Standing
-from gateway.state.tail import moment
-from gateway.state.write_out import WriteOut
+from gateway.state.write_out import moment
+from gateway.state.write_out_schedule import WriteOut
 from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)

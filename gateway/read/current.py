@@ -11,7 +11,7 @@ from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
 from gateway.state.sharing import SharedLooks
-from gateway.state.tail import elapsed_s, moment
+from gateway.state.write_out import elapsed_s, moment
 from gateway.store.contract import Store
 
 

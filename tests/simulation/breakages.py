@@ -13,7 +13,7 @@ from gateway.decide.request import Outcome, Request, Unknown
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
-from gateway.state import tail, write_out
+from gateway.state import write_out, write_out_schedule
 from gateway.state.cache import Cache
 from gateway.store.contract import Moved, MoveResult, Store
 from tests.memory_store import MemoryStore
@@ -73,16 +73,16 @@ def no_replies_in(tail: object) -> dict[Any, Any]:  # noqa: ARG001
     return {}
 
 
-_add = write_out.WriteOut.add
+_add = write_out_schedule.WriteOut.add
 
 
 def own_commits_alone(
-    self: write_out.WriteOut,
+    self: write_out_schedule.WriteOut,
     since: Any,
     move: HeadMove,
     carried: Sequence[CommitRecord] = (),  # noqa: ARG001
     judged: Sequence[Verdict] = (),
-    documents: Mapping[str, DocumentRecord] = write_out.NOTHING,
+    documents: Mapping[str, DocumentRecord] = write_out_schedule.NOTHING,
 ) -> None:
     if move.commits:
         _add(self, since, replace(move, written=move.base), (), judged, documents)
@@ -151,7 +151,7 @@ class _Turned:
         self._turn(self._store, self._documents, commits)
 
 
-_write_out = tail.write_out
+_write_out = write_out.write_out
 
 
 def commits_first(store: Any, *given: Any) -> None:
@@ -172,9 +172,11 @@ def last_commit_first(store: Any, *given: Any) -> None:
 
 def read_once(store: Any, runtime: Any, tails: Any, late_s: float) -> Any:
     """The second of two looks leaves out what the documents were read without."""
-    unknown = {catalog: keys for catalog, of in tails.items() if (keys := tail.unknown_keys(of))}
+    unknown = {
+        catalog: keys for catalog, of in tails.items() if (keys := write_out.unknown_keys(of))
+    }
     stored = store.documents(unknown) if unknown else {}
-    tail.refresh(store, runtime, tails, late_s)
+    write_out.refresh(store, runtime, tails, late_s)
     return stored
 
 

@@ -23,7 +23,7 @@ from gateway.feed import hub as watch_hub
 from gateway.model import DocumentRecord, PinRecord
 from gateway.read import listing
 from gateway.retention import compaction
-from gateway.state import heads, tail
+from gateway.state import heads, write_out
 from gateway.state import history_sweep as sweeper
 from gateway.store.contract import Store, Swept
 from tests.memory_store import MemoryRetention
@@ -75,7 +75,7 @@ def nothing_overlaps(*_: object) -> list[str]:
     return []
 
 
-_states = tail.states
+_states = write_out.states
 
 
 def first_state_alone(*given: Any) -> list[DocumentRecord]:

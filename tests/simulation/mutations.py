@@ -19,7 +19,7 @@ from gateway.feed import hub as watch_hub
 from gateway.read import current, listing
 from gateway.read import history as gateway_history
 from gateway.retention import compaction
-from gateway.state import heads, tail, write_out
+from gateway.state import heads, write_out, write_out_schedule
 from gateway.state import history_sweep as sweeper
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
@@ -72,7 +72,7 @@ def broken(name: str) -> Iterator[Mutation]:
 
 
 def _write_out(run: object) -> tuple[Patch, ...]:
-    return ((write_out, "write_out", run), (heads, "write_out", run))
+    return ((write_out_schedule, "write_out", run), (heads, "write_out", run))
 
 
 MUTATIONS: Mapping[str, Mutation] = {
@@ -89,7 +89,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "whole-tail-in-order": mutation(
         "who writes a commit out has written out all below it",
         "history documents read untrue-commit snapshot defect twice",
-        (write_out.WriteOut, "add", breakages.own_commits_alone),
+        (write_out_schedule.WriteOut, "add", breakages.own_commits_alone),
     ),
     "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
@@ -182,7 +182,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "look-again": mutation(
         "what a late look leaves out is read anew",
         "defect",
-        (tail, "read_stored", breakages.read_once),
+        (write_out, "read_stored", breakages.read_once),
         adjust=tardy,
     ),
     "commits-in-order": mutation(
@@ -273,7 +273,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "whole-batches": mutation(
         "who writes a tail out writes all of its documents",
         "documents read untrue-commit snapshot",
-        (tail, "states", history.first_state_alone),
+        (write_out, "states", history.first_state_alone),
     ),
     "bulk-order": mutation(
         "writes that come together are done in the order given, catalog by catalog",
@@ -348,7 +348,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "late-guard": mutation(
         "who writes out late looks whether history was compacted meanwhile",
         "documents history snapshot read",
-        (tail, "refresh", history.never_late),
+        (write_out, "refresh", history.never_late),
         adjust=sleeping,
     ),
     "signals-are-hints": mutation(

@@ -107,7 +107,7 @@ def repeating(chosen: Plan) -> Plan:
 
 
 def retaining(chosen: Plan, rng: random.Random) -> Plan:
-    """With pins and compaction; only what the gateway can bear (``gateway.state.tail``).
+    """With pins and compaction; only what the gateway can bear (``gateway.state.write_out``).
 
     Writes that arrive after their call failed, unseen by anybody, are more than that. So is a
     worker that dies, or that finds no way to the store, right after it slept for long.

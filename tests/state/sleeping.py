@@ -14,7 +14,7 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import tail
+from gateway.state import write_out
 from gateway.store.contract import Store, StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, put
 from tests.memory_store import MemoryStore
@@ -314,9 +314,13 @@ class SleeperAmidParts:
             )
             watched.write_commits = lambda _: None  # type: ignore[method-assign]
         head = self._world.store.tails(["c"])["c"]
-        theirs = tail.Tail(tail.moment(self._world.clock), head.written, list(head.tail or ()))
+        theirs = write_out.Tail(
+            write_out.moment(self._world.clock), head.written, list(head.tail or ())
+        )
         theirs.leave(through + 1)
-        tail.write_out(cast(Store, watched), self._world.clock, {"c": theirs}, LATE_S, int(DAY_S))
+        write_out.write_out(
+            cast(Store, watched), self._world.clock, {"c": theirs}, LATE_S, int(DAY_S)
+        )
 
     def _compact(self) -> None:
         self._compaction.finish("c", lambda: None)

@@ -13,7 +13,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import replay, tail
+from gateway.state import replay, write_out
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, bare_after
 from gateway.store.contract import Store, StoreUnreachable
 from patching import ABSENT
@@ -93,7 +93,7 @@ def test_a_write_out_whose_look_finds_a_part_written_out_reads_anew(world: World
     applied(theirs.write("c", "k", add("/b2", 1)).outcome)  # 4
     # What is to be written out now, by who takes it over: 3 and 4, read with k as 2 left it.
     head = world.store.tails(["c"])["c"]
-    mine = tail.Tail(tail.moment(world.clock), head.written, list(head.tail or ()))
+    mine = write_out.Tail(write_out.moment(world.clock), head.written, list(head.tail or ()))
 
     def a_part_is_written_out() -> None:
         world.pass_time(1.0)
@@ -106,7 +106,7 @@ def test_a_write_out_whose_look_finds_a_part_written_out_reads_anew(world: World
     world.pass_time(LATE_S - 0.5)
     store: Any = watched
     noticed = Noted()
-    tail.write_out(store, world.clock, {"c": mine}, LATE_S, 60, noticed)
+    write_out.write_out(store, world.clock, {"c": mine}, LATE_S, 60, noticed)
     assert watched.calls.count("documents") == 2
     assert noticed.refused == 0, "it was left to the second guard"
     assert content_of(gateway_on(world.store)) == {"n": 0, "b1": 1, "b2": 1}

@@ -16,7 +16,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import tail
+from gateway.state import write_out
 from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, wait_until
 from tests.memory_store import MemoryStore
@@ -214,12 +214,12 @@ def test_an_old_reading_of_the_head_does_no_harm(store: MemoryStore) -> None:
 def test_commits_say_how_long_ago_they_were_seen_in_the_head() -> None:
     """A catalog that is written without a pause has no need to look at its head all the time."""
     clock = SetClock()
-    early, late = tail.moment(clock), tail.moment(clock)
-    held = tail.Tail(early)
+    early, late = write_out.moment(clock), write_out.moment(clock)
+    held = write_out.Tail(early)
     commits = [commit(number) for number in range(1, 4)]
     held.join(early, commits[:1])
     clock.passed_s += DAY_S
-    late = tail.moment(clock)
+    late = write_out.moment(clock)
     held.join(late, commits[1:])
     assert held.since == early
     held.drop(1)

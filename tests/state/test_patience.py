@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.limits import ServiceLimits
-from gateway.state.tail import Patience
+from gateway.state.write_out import Patience
 from tests.asking import SetClock
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.model import Verdict
 from gateway.runtime import ThreadRuntime
-from gateway.state.tail import Tail, moment, write_out
+from gateway.state.write_out import Tail, moment, write_out
 from tests.memory_store import MemoryStore
 from tests.store.contract_suite import commit, move
 from tests.store.verdicts_suite import judging, verdict
