@@ -138,7 +138,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             self.turnstile.go_through(urgent=True)
             return
         self.turnstile.go_through()
-        if self._has_too_much_for(start):
+        if self._is_full(start):
             self._waiting_room.wait()
 
     def _make_room(self) -> None:
@@ -148,10 +148,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             return
         self.unsent.cut_stalled()
 
-    def _is_full(self) -> bool:
-        return self._has_too_much_for(b"PUT")
-
-    def _has_too_much_for(self, start: bytes) -> bool:
+    def _is_full(self, start: bytes = b"PUT") -> bool:
+        """Whether there is too much under way for a request with these first bytes."""
         wsgi = self.wsgi
         return isinstance(wsgi, CheckedBodies) and not wsgi.application.has_room_for(start)
 
