@@ -282,12 +282,22 @@ def test_an_issuer_that_is_away_is_asked_about_itself_once_in_a_while(issuer: _I
 
 def test_others_do_not_ask_while_one_does(issuer: _Issuer) -> None:
     """They wait for what it finds, no more than some at a time."""
-    assert issuer.signing_in._discovering.acquire(blocking=False)
-    for _ in range(AT_ONCE_MAX):
-        assert issuer.signing_in._waiting.acquire(blocking=False)
-    with pytest.raises(KeysUnavailable, match="it is being asked"):
-        issuer.signing_in.offer()
+    waited: list[float] = []
+
+    class Taken:
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            if blocking:
+                waited.append(timeout)
+            return False
+
+    vars(issuer.signing_in)["_discovering"] = Taken()
+    for held in range(AT_ONCE_MAX + 1):
+        with pytest.raises(KeysUnavailable, match="it is being asked"):
+            issuer.signing_in.offer()
+        assert len(waited) == min(held + 1, AT_ONCE_MAX)
+        issuer.signing_in._waiting.acquire(blocking=False)
     assert issuer.asked == []
+    assert min(waited) > 0
 
 
 def test_strangers_occupy_nothing_while_an_issuer_does_not_answer(issuer: _Issuer) -> None:

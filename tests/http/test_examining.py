@@ -46,6 +46,12 @@ def test_documents_that_schemas_would_refuse_are_named_with_the_place(filled: Ca
     assert filled.client.get(filled.path).get_json()["settings"] is None, "nothing was set"
 
 
+def test_whatever_a_schema_is_for_is_looked_at_and_nothing_else(filled: Catalog) -> None:
+    for patterns, count in {"t/x* t/y*": 2, "*y t/x": 2, "a t/1": 2, "z*": 0}.items():
+        found = examine(filled, 100, {"schemas": dict.fromkeys(patterns.split(), False)})
+        assert (found["documents"], len(found["broken"]), found["complete"]) == (count, count, True)
+
+
 def test_no_more_are_looked_at_than_was_asked(filled: Catalog) -> None:
     found = examine(filled, 2)
     assert (found["documents"], found["complete"], len(found["broken"])) == (2, False, 1)
