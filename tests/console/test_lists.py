@@ -84,6 +84,8 @@ def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
         browser.wait(lambda found=found: _names(browser) == found)
         browser.wait_text(".filters summary", f"since {day}")
     assert "since=2020-01-01" in browser.driver.current_url
+    order = "const {value, disabled} = document.querySelector('.filters select')"
+    assert browser.run(f"{order}; return [value, disabled]") == ["changed", True]
     browser.wait_text(".rows", "bronze")
     browser.prefer(color_scheme="dark")
     assert contrast_violations(browser) == []

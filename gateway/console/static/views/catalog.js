@@ -139,6 +139,8 @@ export class CatalogView {
     this.tellFilters = () => {
       fill(summary, ["Order and filter", ...active()].join(" · "));
       folders.disabled = this.#byChange; // it has the order of its changes
+      sort.value = this.#byChange ? "changed" : "key";
+      sort.disabled = Boolean(this.filter.since || this.filter.author);
     };
     this.tellFilters();
     return h("details", { class: "filters", open: active().length > 0 }, summary, h("div", { class: "quad" },
