@@ -310,7 +310,11 @@ def _history(gateway: Gateway, result: Result) -> list[str]:
 def show(console: Console, result: Result, head_writes: int, findings: Sequence[str]) -> None:
     """Print what was measured and whether anything was lost."""
     ordered = sorted(result.latencies_s)
-    table = Table(title="Racing clients, two gateway workers, one MongoDB")
+    table = Table(
+        title="Racing clients, two gateway workers, one MongoDB",
+        caption="One conditional write commits all patches that waited for their catalog meanwhile:"
+        " the more clients share a catalog, the more patches share a write.",
+    )
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_row("patches acknowledged", f"{result.applied:,}")

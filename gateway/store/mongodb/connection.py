@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, Self
@@ -67,6 +67,8 @@ _STATE_CODES: Final = (10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436)
 _TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
 # A MongoDB that never has sessions must not get a new client for every call.
 _REPLACED_AFTER_S: Final = 1.0
+# For so long a read waits for a primary once a call has waited for one in vain.
+_AWAY_WAIT_S: Final = 0.9
 _CLOSING_S: Final = 1.0
 
 
@@ -82,6 +84,7 @@ class Connection:
         self._database_name = database
         self._has_indexes = False
         self._lock = Lock()
+        self._is_away = False  # a call waited for a primary in vain, and none has worked since
         self._seen_until: Timestamp | None = None
         # The election of the primary whose last write all reads wait for; "" before the first.
         self._election: ObjectId | str | None = ""
@@ -152,18 +155,31 @@ class Connection:
 
         A new primary may for a moment answer from before its election; told the time of its last
         write, it waits until a majority has that write. Raises StoreUnreachable, also where another
-        primary was elected meanwhile: it may have answered without that time.
+        primary was elected meanwhile: it may have answered without that time. Once it is known that
+        MongoDB is away, that takes less than a second, until there is a primary again.
         """
         let_others()
-        self.ensure_indexes()
+        with self._no_longer_than_it_is_worth():
+            self.ensure_indexes()
+            with self._reading() as session:
+                yield session
+
+    @contextmanager
+    def _reading(self) -> Iterator[ClientSession]:
         with self.as_unreachable(), self.client.start_session(causal_consistency=True) as session:
             election = self._meet_primary()
             if self._seen_until is not None:
                 session.advance_operation_time(self._seen_until)
             yield session
             self._saw(session)
+            self._is_away = False
             if known_election(self.client) != election:
                 raise StoreUnreachable("the primary changed during a read")
+
+    def _no_longer_than_it_is_worth(self) -> AbstractContextManager[object]:
+        if self._is_away and not self.client.topology_description.has_writable_server():
+            return pymongo.timeout(_AWAY_WAIT_S)
+        return nullcontext()
 
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
@@ -187,6 +203,7 @@ class Connection:
             self._replace(client)
             raise Unsent(str(error)[:500]) from error
         except (ServerSelectionTimeoutError, WaitQueueTimeoutError) as error:
+            self._is_away = self._is_away or isinstance(error, ServerSelectionTimeoutError)
             raise Unsent(explained(client, error)[:500]) from error
         except PyMongoError as error:
             if _refuses_time(error):
