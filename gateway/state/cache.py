@@ -25,7 +25,16 @@ from typing import NamedTuple
 from gateway.limits import ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
 from gateway.meters import NO_METERS, CacheReadings, Meters
-from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, HeadPosition, Reply, Verdict
+from gateway.model import (
+    ChangeRecord,
+    CommitRecord,
+    DocumentRecord,
+    Head,
+    HeadMove,
+    HeadPosition,
+    Reply,
+    Verdict,
+)
 from gateway.runtime import Runtime
 from gateway.state.recent import Recent
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
@@ -40,7 +49,7 @@ _ENTRIES_BYTES = 4 * 1024 * 1024
 _MEMORY_PER_JSON_BYTE = 6
 MEMORY_PER_ENTRY = 1_000
 # To weigh a smaller document costs less than to look whether it has to be.
-_WEIGHED_BYTES = 16 * 1024
+_WEIGHED_BYTES = 1024
 
 
 class Weight(NamedTuple):
@@ -56,18 +65,19 @@ NO_WEIGHT = Weight(0, 0, 0)
 
 
 def weight_of(
-    document: DocumentRecord | None, before: Weight = NO_WEIGHT, by: Sequence[CommitRecord] = ()
+    document: DocumentRecord | None, before: Weight = NO_WEIGHT, by: Sequence[ChangeRecord] = ()
 ) -> Weight:
-    """The weight of a document which ``by`` has made of one that weighed ``before``, if that is
-    known. A large one is looked at only when it may have become much heavier."""
+    """The weight of a document which ``by`` have made of one that weighed ``before``, if that is
+    known. It is looked at only when it may have become much heavier, but for a small one."""
     if document is None:
         return Weight(MEMORY_PER_ENTRY, 0, 0)
     owners_bytes = 0 if document.owners is None else document.owners.size_bytes()
     size_bytes = document.size_bytes + owners_bytes
-    if size_bytes > _WEIGHED_BYTES and before.weighed_bytes and by:
-        brought_bytes = sum(commit.size_bytes or size_bytes for commit in by)
-        grown_bytes = max(0, size_bytes - before.size_bytes)
-        memory_bytes = before.memory_bytes + PARSED * (brought_bytes + grown_bytes)
+    is_replaced = not by or any(each.action in ("put", "delete") for each in by)
+    if size_bytes > _WEIGHED_BYTES and before.weighed_bytes and not is_replaced:
+        brought = [each for change in by for each in (change.patch, change.attributes) if each]
+        grown_bytes = max(0, size_bytes - before.size_bytes)  # by copies, among others
+        memory_bytes = before.memory_bytes + parsed_bytes(*brought) + PARSED * grown_bytes
         if memory_bytes <= before.weighed_bytes * 5 // 4:
             return Weight(memory_bytes, before.weighed_bytes, size_bytes)
     memory_bytes = MEMORY_PER_ENTRY + parsed_bytes(*document.parts)
@@ -402,7 +412,7 @@ class Cache:
             if change.key in entry.documents:
                 after = advance(entry.documents[change.key], commit, change)
                 before = entry.weights.get(change.key, NO_WEIGHT)
-                weight = weight_of(after, before, (commit,))
+                weight = weight_of(after, before, (change,))
                 self._put(commit.catalog, entry, change.key, after, weight)
         entry.revision, entry.time_us, entry.last = commit.revision, commit.time_us, commit.id
         entry.deleted = commit.deletes_catalog
@@ -428,8 +438,12 @@ class Cache:
         entry = self._entries.get(catalog)
         if entry is None or entry.revision != revision:
             return {}
+        changes: dict[str, list[ChangeRecord]] = {}
+        for commit in by:
+            for change in commit.changes:
+                changes.setdefault(change.key, []).append(change)
         return {
-            key: weight_of(document, entry.weights.get(key, NO_WEIGHT), by)
+            key: weight_of(document, entry.weights.get(key, NO_WEIGHT), changes.get(key, ()))
             for key, document in documents.items()
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.json import decode, encode
@@ -11,6 +11,7 @@ from msgspec.json import decode, encode
 from gateway.limits import ServiceLimits
 from gateway.memory import parsed_bytes
 from gateway.model import (
+    Action,
     ChangeRecord,
     CommitRecord,
     DocumentRecord,
@@ -88,22 +89,54 @@ def test_documents_count_with_what_they_take_as_objects() -> None:
     assert cache.readings().bytes <= 8 * MIB
 
 
-def test_a_large_document_is_weighed_anew_before_it_has_grown_by_much() -> None:
+@pytest.mark.parametrize("member", ["patch", "attributes"])
+@pytest.mark.parametrize("first_bytes", [2_000, 100_000])
+def test_a_document_is_weighed_anew_before_it_has_grown_by_much(
+    first_bytes: int, member: str
+) -> None:
     cache = cache_of(64 * MIB)
     cache.begin(head("c", commits=0))
-    content: list[Json] = ["x" * 100_000]
+    content: list[Json] = ["x" * first_bytes]
+    attributes: dict[str, Json] = {}
     for revision in range(1, 200):
         more = decode(encode(nested(90, 10)))
-        content = [*content, more]
+        if member == "patch":
+            content = [*content, more]
+            made: Any = {"patch": [{"op": "add", "path": "/-", "value": more}]}
+        else:
+            made = {"attributes": (attributes := {**attributes, f"{revision}": more})}
         size_bytes = len(encode(content))
-        last = "" if revision == 1 else ID
-        move = HeadMove(
-            "c", revision - 1, (commit("c", revision, len(encode(more))),), 0, last=last
+        change = ChangeRecord("k", cast(Action, member), 1, size_bytes=size_bytes, **made)
+        made_by = CommitRecord("c", revision, revision, ID, "a", None, None, 1, (change,))
+        move = HeadMove("c", revision - 1, (made_by,), 0, last="" if revision == 1 else ID)
+        document = DocumentRecord(
+            *("k", content, revision, 1, ID, 1, 0, size_bytes), attributes=attributes
         )
-        cache.replace(move, {"k": DocumentRecord("k", content, revision, 1, ID, 1, 0, size_bytes)})
+        cache.replace(move, {"k": document})
         cache.wrote("c", revision)
-        exact = parsed_bytes(content)
+        exact = parsed_bytes(content, attributes)
         assert exact <= cache.readings().bytes <= 1.25 * exact + 10_000
+
+
+def test_a_small_patch_of_a_document_is_weighed_in_its_stead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weighed: list[Json] = []
+
+    def noted(*values: Json) -> int:
+        weighed.extend(values)
+        return parsed_bytes(*values)
+
+    monkeypatch.setattr("gateway.state.cache.parsed_bytes", noted)
+    content: Json = {f"{n}": n for n in range(300)}
+    patch: list[dict[str, Json]] = [{"op": "replace", "path": "/1", "value": 7}]
+    document = DocumentRecord("k", content, 1, 1, ID, 1, size_bytes=len(encode(content)))
+    before = weight_of(document)
+    after = weight_of(document, before, (ChangeRecord("k", "patch", 1, patch=patch),))
+    assert weighed == [content, patch]
+    assert after.weighed_bytes == before.weighed_bytes < after.memory_bytes
+    weight_of(document, before, (ChangeRecord("k", "put", 1, value=content),))
+    assert weighed == [content, patch, content]
 
 
 def test_bare_entries_are_counted_too() -> None:
