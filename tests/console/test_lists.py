@@ -66,6 +66,7 @@ def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
     browser.wait(lambda: _names(browser) == ["tables/b"])
     browser.select("Order", "by key")
     browser.wait_text(".filters summary", "owned by nightly")
+    browser.driver.refresh()
     browser.wait(lambda: _names(browser) == ["tables/b"])
     browser.labelled("Members to show").send_keys("tier", Keys.ENTER)
     browser.wait_text(".rows", "silver")
