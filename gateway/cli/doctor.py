@@ -366,7 +366,8 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
         return
     shown = ", ".join(each["catalog"] for each in listed[:5]) or "none so far"
     more = ", …" if len(listed) > 5 else ""
-    yield ok("token", f"{given} is accepted; catalogs that it may read: {shown}{more}")
+    said = "a token is accepted" if session.token is not None else "none is asked for"
+    yield ok("token", f"{said}; catalogs to read: {shown}{more}")
     yield from _tokens(transport)
     if catalog is not None:
         yield _may(session.gateway.catalog(catalog), transport)

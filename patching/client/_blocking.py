@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from urllib3.exceptions import HTTPError
@@ -43,19 +42,16 @@ def each(plan: Listing[_T], by: Blocking) -> Iterator[_T]:
 
 def _carry_out(progress: PlanProgress[Any], by: Blocking) -> None:
     step: SendOnce | Pause = progress.step
-    do: Callable[[], Any]
-    do = partial(by.exchange, step) if isinstance(step, SendOnce) else partial(_pause, step, by)
     try:
-        done = do()
+        done: Any = None
+        if isinstance(step, SendOnce):
+            done = by.exchange(step)
+        elif step.seconds:
+            by.sleep(step.seconds)
     except Exception as error:  # noqa: BLE001 - the plan's to judge
         progress.failed(error)
     else:
         progress.answered(done)
-
-
-def _pause(step: Pause, by: Blocking) -> None:
-    if step.seconds:
-        by.sleep(step.seconds)
 
 
 def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = None) -> Any:

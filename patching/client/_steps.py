@@ -88,15 +88,15 @@ class PlanProgress(Generic[_T]):
 
     def answered(self, value: Any) -> None:
         """The step was carried out, and this came of it."""
-        self._advance(functools.partial(self._plan.send, value))
+        try:
+            self.step = self._plan.send(value)
+        except StopIteration as end:
+            self.is_over, self.result = True, end.value
 
     def failed(self, error: Exception) -> None:
         """The step could not be carried out."""
-        self._advance(functools.partial(self._plan.throw, error))
-
-    def _advance(self, go_on: Callable[[], Any]) -> None:
         try:
-            self.step = go_on()
+            self.step = self._plan.throw(error)
         except StopIteration as end:
             self.is_over, self.result = True, end.value
 

@@ -9,7 +9,7 @@ import pytest
 
 from patching.client import Catalog, Problem, Unreachable
 from patching.client.errors import Unavailable
-from tests.client.fake_documents import AWAY, FakeDocuments, fine, lose, refuse
+from tests.client.fake_documents import AWAY, BUSY, FakeDocuments, fine, lose, refuse
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
 
@@ -40,6 +40,16 @@ def _broken_off(body: bytes, length: str) -> Any:
         raise Broken
 
     return raise_it
+
+
+def test_an_export_that_is_refused_for_now_is_asked_for_again_after_a_pause(
+    fake: FakeDocuments, faked: Catalog
+) -> None:
+    fake.unsent.extend([BUSY, lose])
+    with faked.export() as export:
+        assert dict(export) == {"k": {"n": 1}}
+    assert len(fake.pauses) == 2
+    assert all(fake.pauses)
 
 
 def test_a_feed_begins_with_the_state_and_goes_on_within_it(
