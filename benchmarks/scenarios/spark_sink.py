@@ -36,7 +36,7 @@ def run(rig: Rig) -> Result:
     compared = {
         f"Spark sink, local[{THREADS}] / one PATCH a row": (30, SINK, SINGLE),
         f"Spark sink, local[{THREADS}] / pymongo bulk_write": (0.3, SINK, PYMONGO),
-        "the same, rows of whole documents": (0.45, SINK_WHOLE, PYMONGO_WHOLE),
+        "the same, rows of whole documents": (0.35, SINK_WHOLE, PYMONGO_WHOLE),
     }
     if not rig.with_gateway:
         return Result(figures=[Figure(n, ">=", each[0], None) for n, each in compared.items()])

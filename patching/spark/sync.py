@@ -305,7 +305,7 @@ class _Work:
         if state is None or looked is None or there is None:
             return
         differing = comparison.differing or 0
-        if not needs_saving(there, report.revision, differing):
+        if not needs_saving(there, report.revision + report.sent, differing):
             return
         sent = report.sent if self.manager is None else None
         with catalog_reads(self.reading) as reads:

@@ -54,7 +54,9 @@ _ROWS_A_COMMIT: Final = 20
 _TOUCHED_MAX: Final = 20_000
 # So many rows of some 150 bytes every task may have.
 _BROADCAST_MAX: Final = 50_000
-# A state that nothing was found to be wrong with is renewed after so many commits of others.
+# A state is renewed after a commit for so many of its rows; one that nothing was found to be wrong
+# with not before there were so many.
+_ROWS_A_CHANGE: Final = 40
 _RENEWED_AFTER: Final = 500
 _GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
 
@@ -214,10 +216,14 @@ class SyncState:
 
 
 def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
-    """Whether the run found anything that the state doesn't say."""
-    if there.about is None or not there.by_feed or differing:
+    """Whether the next run, at ``revision`` or later, is spared more than it takes to write all
+    rows again. It looks at documents that were changed since the state, and at ``differing`` ones.
+    """
+    if there.about is None or not there.by_feed:
         return True
-    return revision - there.about.revision > _RENEWED_AFTER
+    behind = revision - there.about.revision
+    few = there.about.rows // _ROWS_A_CHANGE
+    return differing > few or behind > max(few, 0 if differing else _RENEWED_AFTER)
 
 
 def remembered(

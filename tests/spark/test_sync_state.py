@@ -112,6 +112,25 @@ def test_rows_with_the_same_text_reach_no_python_and_digests_are_not_listed(job:
     assert (job(wanted, delete=True).unchanged, job.planned, job.listed) == (6, [], False)
 
 
+def test_few_changes_are_looked_at_again_rather_than_all_rows_written(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_state, "_ROWS_A_CHANGE", 2)
+    wanted = documents()
+    job(wanted, delete=True)
+    before = [path.read_text() for path in job.about()]
+    wanted |= {"k1": "changed", "new": 1}
+    del wanted["k5"]
+    report = job(wanted, delete=True)
+    assert (report.sent, job.planned) == (3, ["k1", "k5", "new"])
+    assert [path.read_text() for path in job.about()] == before
+    assert (job(wanted, delete=True).sent, job.planned) == (0, ["k1", "k5", "new"])
+    wanted["k2"] = "changed"
+    assert (job(wanted, delete=True).sent, job.planned) == (1, ["k1", "k2", "k5", "new"])
+    assert (job(wanted, delete=True).sent, job.planned, job.listed) == (0, [], False)
+    assert job.written.routes.export().documents == wanted
+
+
 def test_a_key_that_is_there_twice_is_refused_whatever_the_state_says(job: Job) -> None:
     job(documents(1))
     text = json.dumps(documents(1)["k0"])
