@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import uuid
@@ -68,7 +69,9 @@ def frame(spark: Any) -> Callable[..., Any]:
 
     def make(rows: Sequence[tuple[Any, ...]], schema: str) -> Any:
         kind = StructType.fromDDL(schema)
-        arrow = to_arrow_schema(kind, timezone="UTC")
+        # Before Spark 4.2 it is UTC, and can't be named.
+        named = "timezone" in inspect.signature(to_arrow_schema).parameters
+        arrow = to_arrow_schema(kind, **({"timezone": "UTC"} if named else {}))
         names = kind.fieldNames()
         members = [dict(zip(names, row, strict=True)) for row in rows]
         return spark.createDataFrame(pa.Table.from_pylist(members, schema=arrow), kind)

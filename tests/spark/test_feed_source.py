@@ -88,6 +88,7 @@ def _reader(kind: Any, written: Written, options: dict[str, Any]) -> Any:
     return kind(COMMITS_SCHEMA, Options.parse(given, READ_STREAM))
 
 
+@with_limits
 def test_each_commit_once_and_in_order_through_restarts(
     spark: Any, written: Written, sink: Sink
 ) -> None:
@@ -244,6 +245,7 @@ def test_a_stream_begins_at_a_time(spark: Any, written: Written) -> None:
     assert going_on.initialOffset() == {"revision": 3}
 
 
+@with_limits
 def test_a_stream_may_pass_over_what_was_compacted(
     spark: Any, written: Written, sink: Sink
 ) -> None:
