@@ -21,6 +21,8 @@ from tests.test_layers import ROOT, imports
 _T = TypeVar("_T")
 # A copy in memory has a thread of its own, and batches are of threads.
 _OF_THREADS = {"follower"}
+# For how long the gateway holds a request that waits for commits, at most.
+POLL_S = 60
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
@@ -104,12 +106,12 @@ def test_a_loop_that_waits_for_commits_ends_by_close_and_by_cancellation(
         async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
             catalog = gateway.catalog("watched")
             await catalog.put("k", 1)
-            async with catalog.changes(after=0, poll_s=60) as feed:
+            async with catalog.changes(after=0, poll_s=POLL_S) as feed:
                 seen = asyncio.create_task(revisions(feed))
                 while feed.position < 1:
                     await asyncio.sleep(0.01)
                 await feed.close()
-                assert await asyncio.wait_for(seen, 45) == [1]  # not once the answer comes
+                assert await asyncio.wait_for(seen, POLL_S / 2) == [1]  # not once the answer comes
             async with catalog.changes(after=0) as feed:
                 waiting = asyncio.create_task(revisions(feed))
                 while feed.position < 1:

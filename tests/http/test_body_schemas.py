@@ -70,7 +70,7 @@ def places() -> Iterator[Place]:
         yield place
         for name, field in place.schema.fields.items():
             if isinstance(field, fields.Nested):
-                part = place.declared["properties"][name]
+                part = resolve(DOCUMENT, place.declared["properties"][name])
                 waiting.append(Place(place.body, (*place.way, name), part, field.schema))
 
 
