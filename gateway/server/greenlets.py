@@ -325,8 +325,9 @@ class _Visit:
             while left > 0 and (thrown_away := self._client.recv(64 * 1024)):
                 left -= len(thrown_away)
                 self.let_go_on()
-        if await_delivery(self._client, LINGER_S):
-            drop_queued(self._client)
+            # Not where it only takes long to read its answer: then the time is over before.
+            if await_delivery(self._client, LINGER_S):
+                drop_queued(self._client)
 
 
 class _Waiting:

@@ -48,7 +48,7 @@ def _carry_out(progress: PlanProgress[Any], by: Blocking) -> None:
             done = by.exchange(step)
         elif step.seconds:
             by.sleep(step.seconds)
-    except Exception as error:  # noqa: BLE001 - the plan's to judge
+    except BaseException as error:  # noqa: BLE001 - the plan's to judge, Ctrl+C too
         progress.failed(error)
     else:
         progress.answered(done)

@@ -93,7 +93,7 @@ class PlanProgress(Generic[_T]):
         except StopIteration as end:
             self.is_over, self.result = True, end.value
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """The step could not be carried out."""
         try:
             self.step = self._plan.throw(error)

@@ -173,7 +173,9 @@ class CatalogUploads:
                 yield from plan_of(upload.put_part)(number, part)
             commit = plan_of(upload.commit)(message=message, author=author, wait_s=wait_s)
             return (yield from commit)
-        except Exception:
+        except GeneratorExit:  # nobody carries the plan out any more
+            raise
+        except BaseException:  # Ctrl+C and a cancelled task, too
             yield from upload.end()
             raise
 

@@ -13,6 +13,7 @@ import pytest
 
 import patching.client
 from patching.client import PreconditionFailed, Retry, aio
+from patching.client._steps import SendOnce
 from tests.client.fake_documents import FakeDocuments, lose, retry
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
@@ -99,6 +100,28 @@ def test_a_write_that_is_cancelled_leaves_the_client_as_it_was(service: RunningG
     assert run(work()) == (True, 2)
 
 
+def test_an_upload_that_is_cancelled_is_dropped(
+    service: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
+            exchange, sent = gateway._transport.exchange, []
+
+            async def cancelled_amid_it(step: SendOnce) -> Any:
+                sent.append(step.method)
+                task = asyncio.current_task()
+                if "/parts/" in step.path and task is not None:
+                    task.cancel()
+                return await exchange(step)
+
+            monkeypatch.setattr(gateway._transport, "exchange", cancelled_amid_it)
+            with pytest.raises(asyncio.CancelledError):
+                await gateway.catalog("dropped").uploads.replace("k", b"[1]")
+            assert sent == ["POST", "PUT", "DELETE"]
+
+    run(work())
+
+
 def test_a_loop_that_waits_for_commits_ends_by_close_and_by_cancellation(
     service: RunningGateway,
 ) -> None:
@@ -117,6 +140,14 @@ def test_a_loop_that_waits_for_commits_ends_by_close_and_by_cancellation(
                 while feed.position < 1:
                     await asyncio.sleep(0.01)
                 waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            async with catalog.changes(after=0) as feed:
+                waiting = asyncio.create_task(revisions(feed))
+                while feed.position < 1:
+                    await asyncio.sleep(0.01)
+                await feed.close()
+                waiting.cancel()  # before it has heard of the other
                 with pytest.raises(asyncio.CancelledError):
                     await waiting
 

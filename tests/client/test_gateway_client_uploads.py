@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,30 @@ def test_an_upload_replaces_from_whatever_has_bytes(
     assert catalog.commit(1).message == "m"
     with pytest.raises(PreconditionFailed):
         catalog.uploads.replace("k0", b"1", if_absent=True)
+
+
+class Interrupted(BaseException):
+    """As Ctrl+C."""
+
+
+def test_an_upload_that_is_interrupted_is_dropped(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    send = catalog._calls.send
+
+    def send_and_tell(call: Call, timeout_s: float | None = None) -> Steps[HttpAnswer]:
+        sent.append(call.method)
+        return send(call, timeout_s)
+
+    def interrupted() -> Iterator[bytes]:
+        yield b"[1,"
+        raise Interrupted
+
+    monkeypatch.setattr(catalog._calls, "send", send_and_tell)
+    with pytest.raises(Interrupted):
+        catalog.uploads.replace("k", interrupted(), part_bytes=3)
+    assert sent == ["POST", "PUT", "DELETE"]
 
 
 def test_an_upload_says_what_becomes_of_attributes(catalog: Catalog) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from gateway.decide.request import Refused, Unknown, WriteOutcome
 from gateway.errors import DeadlineExceeded
+from gateway.http.routes import bulk
 from gateway.http.wire.problems import remembered
+from gateway.http.write.bulk_lines import LineTerms
 from gateway.limits import ServiceLimits
 from gateway.service import GatewayService
 from tests.access.service import Caller, Service, catalog_path, document_path
@@ -191,3 +194,31 @@ def test_a_begin_is_in_the_catalog_that_the_line_may_write(ann: Caller) -> None:
     (answer,) = ann.bulk(put("a", begin=SEVEN, catalog="d"))
     assert answer["problem"]["code"] == "forbidden"
     assert "pointer" not in answer["problem"]
+
+
+def test_what_is_kept_of_begins_is_small_and_bounded(
+    ann: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A begin may be as long as a line, and a request may have any number of them."""
+    made: list[LineTerms] = []
+
+    class Seen(LineTerms):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            made.append(self)
+
+    monkeypatch.setattr(bulk, "LineTerms", Seen)
+    monkeypatch.setattr(bulk, "_BEGINS_MAX", 2)
+    lines = [
+        json.dumps(put(f"k{n}", begin=SEVEN | {"version": n})).replace("{", "{" + " " * 100_000)
+        for n in range(5)
+    ]
+    body = "\n".join([*lines, *lines[-1:]]).encode()
+    answer = ann.send("POST", "/v1/bulk", body, Content_Type="application/x-ndjson")
+    answers = [json.loads(line) for line in answer.text.splitlines()]
+    assert [each["status"] for each in answers] == [201] * 6
+    assert answers[5]["replayed"]
+    assert len({each["fence"] for each in answers}) == 5
+    (terms,) = made
+    assert 1 <= len(terms.begun) <= 2
+    assert all(len(digest) < 100 for _, digest in terms.begun)

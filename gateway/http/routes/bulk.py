@@ -339,9 +339,13 @@ class _Run:
                     raise refusal
                 request = line_request(self._gateway, line, self._terms)
                 if isinstance(request, BeginNeeded):
-                    if request.step.catalog in read.catalogs():
+                    is_full = len(self._terms.begun) >= _BEGINS_MAX
+                    if is_full or request.step.catalog in read.catalogs():
                         self._decide(first, read, answers)
                         read = _Read()
+                    if is_full:
+                        self._terms.begun.clear()
+                        self._begun.clear()
                     self._begin(request)
                     request = line_request(self._gateway, line, self._terms)
                     assert isinstance(request, Request)
@@ -397,8 +401,6 @@ class _Run:
             # Lines of any of its documents may have been meant to come after those under it.
             self._held_back.add((request.catalog, None))
         found = begun_fence(needed.step, written)
-        if len(self._terms.begun) >= _BEGINS_MAX:
-            self._terms.begun.clear()
         self._terms.begun[needed.place] = found
         if isinstance(found, Fence):
             self._begun.add(found)

@@ -76,7 +76,8 @@ class BeginRefused(Exception):
 
 
 class BeginNeeded(NamedTuple):
-    """A line can't be read before ``step`` is taken: ``place`` is its catalog and its begin."""
+    """A line can't be read before ``step`` is taken: ``place`` is its catalog, and the digest of
+    its begin."""
 
     step: ApplicationStep
     place: tuple[str, bytes]

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -133,7 +134,7 @@ class LineTerms:
     writable: set[str] = field(default_factory=set)
     """Catalogs that ``by`` may write, of those that lines named last."""
     begun: dict[tuple[str, bytes], Fence | BeginRefused] = field(default_factory=dict)
-    """By catalog and ``begin``, what became of the steps that lines asked for."""
+    """By catalog and digest of the ``begin``, what became of the steps that lines asked for."""
 
     def writable_catalog(self, name: str) -> str:
         """``name``, of a catalog that the sender may write. Raises RequestRefused and Forbidden."""
@@ -218,7 +219,8 @@ def _begun(
         refuse_member(BEGIN, "a line has a fence, or begins what has one")
     if member(members, "dry_run", SWITCH) or terms.dry_run:
         refuse_member(BEGIN, "nothing is begun in a dry run")
-    place = (catalog, raw)
+    # Of what was sent, which may be as long as a line, only the digest is kept.
+    place = (catalog, blake2b(raw, digest_size=16).digest())
     found = terms.begun.get(place)
     if isinstance(found, BeginRefused):
         raise BeginRefused(found.error)

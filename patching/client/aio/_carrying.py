@@ -65,7 +65,7 @@ class AsyncTransport:
             try:
                 async with asyncio.timeout(None if step.takes == "stream" else _left_s(deadline)):
                     return await self._sent(step, url, sent, self._timeout(deadline))
-            except (httpx2.TransportError, OSError) as error:
+            except (httpx2.RequestError, OSError) as error:
                 self._outgoing.failed(place)
                 is_unsent = isinstance(error, _UNSENT)
                 if not left or not is_unsent:
@@ -116,7 +116,7 @@ async def _pieces(response: httpx2.Response) -> Pieces:
     try:
         async for piece in response.aiter_raw():
             pieces.append(piece)
-    except (httpx2.TransportError, OSError) as error:
+    except (httpx2.RequestError, OSError) as error:
         return Pieces(pieces, _in_words(error))
     return Pieces(pieces, None)
 
@@ -158,7 +158,9 @@ class AsyncCalls(CallPolicy):
                 done = await self._transport.exchange(step)
             elif step.seconds:
                 await self._pause(step.seconds)
-        except Exception as error:  # noqa: BLE001 - the plan's to judge
+        except GeneratorExit:  # nothing more can be awaited
+            raise
+        except BaseException as error:  # noqa: BLE001 - the plan's to judge, cancellation too
             progress.failed(error)
         else:
             progress.answered(done)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, Self, Unpack
 
@@ -157,7 +156,7 @@ class ExportStream:
             pairs = ijson.kvitems_async(_Body(self._response), "metadata", use_float=True)
             async for key, content in pairs:
                 yield key, content
-        except (ijson.JSONError, httpx2.TransportError, OSError) as error:
+        except (ijson.JSONError, httpx2.RequestError, OSError) as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"the export broke off: {why}", applied="no") from None
 
@@ -219,10 +218,11 @@ class Feed:
         try:
             commit = await self._asking
         except asyncio.CancelledError:
-            if not self._following.is_closed:
+            task = asyncio.current_task()
+            if not self._following.is_closed or (task is not None and task.cancelling()):
                 self._asking.cancel()
                 raise
-            commit = None
+            commit = None  # it is `close` that ended the wait, not somebody the task
         finally:
             self._asking = None
         if commit is None:
@@ -397,8 +397,7 @@ class Pin:
     async def __aexit__(self, *_: object) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._renewal
+            await asyncio.wait({self._renewal})  # whose own end isn't this task's
         await self._calls.run(self._same.end())
 
 
