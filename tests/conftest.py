@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from gevent._hub_local import get_hub_if_exists
 from psutil import pid_exists, virtual_memory
 
 from gateway.store.embedded import EmbeddedMongod
@@ -159,6 +160,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.mongod)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """Bring gevent's clock up to date, which stands still while its loop does.
+
+    A wait that begins on a loop that nobody used for minutes would be over at once.
+    """
+    if (hub := get_hub_if_exists()) is not None:
+        hub.loop.update_now()
 
 
 # Memory that a file system holds, and how much must be free of it and of all memory to be used.

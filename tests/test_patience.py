@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import gevent
 import pytest
 
 TESTS = Path(__file__).parent
@@ -79,3 +81,18 @@ def test_however_patient_no_setting_of_a_gateway_is_above_its_bound() -> None:
 )
 def test_a_fixed_limit_is_found(line: str, is_fixed: bool) -> None:
     assert bool(list(fixed_limits(line))) is is_fixed
+
+
+@pytest.fixture
+def begun() -> float:
+    """When gevent's loop turned for the last time: an instant ago."""
+    gevent.sleep(0)
+    loop = gevent.get_hub().loop
+    loop.update_now()
+    begun: float = loop.now()
+    time.sleep(0.2)
+    return begun
+
+
+def test_a_wait_of_gevent_begins_when_the_test_does(begun: float) -> None:
+    assert gevent.get_hub().loop.now() >= begun + 0.1
