@@ -194,6 +194,8 @@ class Memory:
 
     def take(self, account: Account, size: int) -> None:
         """See ``Account.take``."""
+        if not size:
+            return  # nobody waits for nothing
         with self._lock:
             self.require_within_part(account, size)
             if (not self._waiting and self._fits(account, size)) or self._goes_first(account):
@@ -304,7 +306,8 @@ class Memory:
             self._unsent -= account.held
         self._held.take(account.holder, size)
         account.held += size
-        self._building[account] = None
+        if account.held:  # else nothing would ever take it out again
+            self._building[account] = None
 
     def _let_go(self, account: Account, size: int) -> None:
         self._held.give_back(account.holder, size)

@@ -131,6 +131,35 @@ def test_the_longest_goes_on_though_all_wait_for_each_other() -> None:
     assert held(memory) == 0
 
 
+def test_who_needs_nothing_more_waits_for_nobody(eventually: Eventually) -> None:
+    """All that is held could be given back: nobody who holds some may wait for those who don't."""
+    memory = memory_of(10, 10)
+    first, second = memory.account(), memory.account()
+    first.take(6 * MIB)
+    second.take(4 * MIB)
+    waiting = Taking(memory.account(), 6)
+    eventually(lambda: memory.readings().waiting == 1)
+    with second.holding():
+        assert memory.readings().waiting == 1
+    first.close()
+    waiting.wait()
+
+
+def test_who_held_nothing_is_never_the_longest() -> None:
+    """Such an account would stay the first for ever, and nobody else would be let on."""
+    memory = memory_of(10, 8)
+    for nothing in memory.account(), memory.own_account():
+        with nothing.holding():
+            pass
+    accounts = [memory.account() for _ in range(5)]
+    for each in accounts:
+        each.take(2 * MIB)
+    waiting = [Taking(each, 6) for each in reversed(accounts)][::-1]
+    for taking in waiting:
+        taking.wait()
+        taking.account.close()
+
+
 def test_a_principal_leaves_room_to_others(eventually: Eventually) -> None:
     memory = memory_of(16, 16)
     anns = [owned(memory, "ann") for _ in range(3)]
