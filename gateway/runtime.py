@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -48,6 +49,24 @@ class Runtime(Protocol):
 
     def spawn(self, run: Callable[[], None], name: str) -> None:
         """Run in the background until the process ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment on both clocks: the monotonic one may stand still while a machine sleeps, the wall
+    clock may be set back."""
+
+    monotonic: float
+    wall_us: int
+
+
+def moment(runtime: Runtime) -> Moment:
+    return Moment(runtime.monotonic(), runtime.now_us())
+
+
+def elapsed_s(since: Moment, now: Moment) -> float:
+    """The longer of the times that the two clocks show."""
+    return max(now.monotonic - since.monotonic, (now.wall_us - since.wall_us) / 1_000_000)
 
 
 class ThreadRuntime:

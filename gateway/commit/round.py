@@ -38,10 +38,9 @@ from gateway.errors import StoreUnavailable
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes
 from gateway.model import CommitRecord, HeadMove, Reply, Verdict
-from gateway.runtime import Runtime
+from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import HeadReader, Standing
-from gateway.state.write_out import moment
 from gateway.state.write_out_schedule import WriteOut
 from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
 

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from gateway import memory
 from gateway.model import DocumentRecord
-from gateway.runtime import Runtime
+from gateway.runtime import Runtime, elapsed_s, moment
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
 from gateway.state.sharing import SharedLooks
-from gateway.state.write_out import elapsed_s, moment
 from gateway.store.contract import Store
 
 

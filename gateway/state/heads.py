@@ -21,10 +21,10 @@ from gateway import cpu, memory
 from gateway.errors import StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.model import Claim, CommitRecord, Head, HeadPosition, Verdict
-from gateway.runtime import Runtime
+from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase
-from gateway.state.write_out import Patience, Tail, WentBack, moment, write_out
+from gateway.state.write_out import Patience, Tail, WentBack, write_out
 from gateway.store.contract import Store, StoreUnreachable
 
 _HINTS_MAX = 10_000

@@ -35,23 +35,20 @@ _IN_A_ROW: Final = 8
 _CATALOGS_MAX: Final = 10_000
 
 
-class Suspects:
-    """Thread-safe; no method waits, and all are quick while there are none."""
+class Suspects(dict[str, float]):
+    """By suspect, since when a call for it alone that works clears it.
+
+    Thread-safe; no method waits, and all are quick while there are none.
+    """
 
     def __init__(self, runtime: Runtime, what: str) -> None:
         """``what`` is called for, for the log."""
+        super().__init__()
         self._runtime = runtime
         self._what = what
         self._lock = runtime.lock()
-        self._until: dict[str, float] = {}  # since when a call alone that works clears it
         self._bad_in_a_row = 0
         self._worked_at: float | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._until)
-
-    def __contains__(self, catalog: str) -> bool:
-        return catalog in self._until
 
     def failed(self, catalogs: Collection[str]) -> None:
         """One call for these failed."""
@@ -70,30 +67,31 @@ class Suspects:
             return
         self._worked_at = now
         self._bad_in_a_row = 0
-        if self._until:
+        if self:
             with self._lock:
                 for catalog in catalogs:
-                    if self._until.get(catalog, now) <= now:
-                        self._until.pop(catalog, None)
+                    if self.get(catalog, now) <= now:
+                        self.pop(catalog, None)
 
     def _suspect(self, catalogs: Collection[str], now: float) -> None:
-        if len(self._until) + len(catalogs) > _CATALOGS_MAX:
-            self._until.clear()
+        if len(self) + len(catalogs) > _CATALOGS_MAX:
+            self.clear()
         for catalog in catalogs:
-            self._until.setdefault(catalog, now)
+            self.setdefault(catalog, now)
 
     def _failed_alone(self, catalogs: Collection[str], now: float) -> None:
         self._bad_in_a_row += 1
         if self._bad_in_a_row >= _IN_A_ROW:
-            self._until = {c: until for c, until in self._until.items() if until > now}
+            for catalog in [catalog for catalog, until in self.items() if until <= now]:
+                del self[catalog]
             return
         others_work = self._worked_at is not None and now - self._worked_at < _PROOF_S
         if not others_work:
             self._suspect(catalogs, now)
             return
         for catalog in catalogs:
-            if self._until.get(catalog, 0.0) <= now:
+            if self.get(catalog, 0.0) <= now:
                 about = {"catalog": catalog}
                 text = "%s of %r fails or takes long while others work: it is done apart"
                 _log.warning(text, self._what, catalog, extra=about)
-            self._until[catalog] = now + _HELD_S
+            self[catalog] = now + _HELD_S

@@ -20,25 +20,16 @@ tail is given up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import CommitRecord, DocumentRecord, Head, Reply, Verdict
-from gateway.runtime import Runtime
+from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
+from gateway.runtime import Moment, Runtime, elapsed_s, moment
 from gateway.state.replay import laid_over
 from gateway.store.contract import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A moment on both clocks."""
-
-    monotonic: float
-    wall_us: int
-
 
 # Of what may not be in the head any more, for all that is known.
 LONG_AGO = Moment(float("-inf"), -(2**62))
@@ -50,15 +41,6 @@ class WentBack(Exception):
     def __init__(self, catalog: str, reply_id: str, head: Head) -> None:
         super().__init__(f"{reply_id}, to be written out, isn't in the head at {head.place}")
         self.catalog = catalog
-
-
-def moment(runtime: Runtime) -> Moment:
-    return Moment(runtime.monotonic(), runtime.now_us())
-
-
-def elapsed_s(since: Moment, now: Moment) -> float:
-    """The longer of the times that the two clocks show."""
-    return max(now.monotonic - since.monotonic, (now.wall_us - since.wall_us) / 1_000_000)
 
 
 @dataclass(slots=True)
@@ -79,6 +61,27 @@ class Tail:
     documents: dict[str, DocumentRecord] = field(default_factory=dict)
     foreign: list[tuple[int, int]] = field(default_factory=list)
     later: list[tuple[int, Moment]] = field(default_factory=list)
+
+    def follow(
+        self,
+        since: Moment,
+        move: HeadMove,
+        carried: Sequence[CommitRecord],
+        judged: Sequence[Verdict],
+        documents: Mapping[str, DocumentRecord],
+    ) -> None:
+        """The head has moved on, over a tail that it ``carried`` along, and verdicts, ``judged``:
+        they were in it after ``since``. What isn't known of it was made by others."""
+        self.drop(move.written)
+        self.drop_verdicts(move.judged_written)
+        known, known_verdict = self.reached
+        foreign = [commit for commit in carried if commit.revision > known]
+        if foreign:
+            self.foreign.append((foreign[0].revision, foreign[-1].revision))
+        self.join(since, (*foreign, *move.commits))
+        self.verdicts += [each for each in judged if each.number > known_verdict]
+        self.verdicts += move.verdicts
+        self.documents.update(documents)
 
     def join(self, since: Moment, commits: Iterable[CommitRecord]) -> None:
         """Add the next commits, which were in the head after ``since``."""
@@ -121,6 +124,17 @@ class Tail:
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in chain[Reply](self.commits, self.verdicts))
 
+    def copied(self) -> Tail:
+        return Tail(
+            self.since,
+            self.written,
+            list(self.commits),
+            list(self.verdicts),
+            dict(self.documents),
+            list(self.foreign),
+            list(self.later),
+        )
+
     def leave(self, first: int) -> None:
         """Leave out the commits from ``first`` on."""
         self.commits = [commit for commit in self.commits if commit.revision < first]
@@ -140,12 +154,14 @@ def write_out(
     """
     has_commits = any(tail.commits for tail in tails.values())
     refresh(store, runtime, tails, late_s)
-    kept_since_us = runtime.now_us() - kept_s * 1_000_000
     verdicts = [each for tail in tails.values() for each in tail.verdicts]
-    # One that is over would be told beside what its key has decided since.
-    verdicts = [each for each in verdicts if each.time_us > kept_since_us]
+    if verdicts:
+        # One that is over would be told beside what its key has decided since.
+        kept_since_us = runtime.now_us() - kept_s * 1_000_000
+        verdicts = [each for each in verdicts if each.time_us > kept_since_us]
     if verdicts:
         store.write_verdicts(verdicts, kept_s)
+        refresh(store, runtime, tails, late_s)  # that may have taken long
     if not has_commits:
         return
     stored = read_stored(store, runtime, tails, late_s)
@@ -162,7 +178,9 @@ def read_stored(
     """The stored documents that replay begins with. Each has at least what isn't in its tail."""
     while True:
         unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
-        stored = store.documents(unknown) if unknown else {}
+        if not unknown:
+            return {}
+        stored = store.documents(unknown)
         if not refresh(store, runtime, tails, late_s):
             return stored
 
@@ -244,18 +262,6 @@ def states(
             if document is not None and document is not before[key]:
                 left[key] = document
     return list(left.values())
-
-
-def copied(tail: Tail) -> Tail:
-    return Tail(
-        tail.since,
-        tail.written,
-        list(tail.commits),
-        list(tail.verdicts),
-        dict(tail.documents),
-        list(tail.foreign),
-        list(tail.later),
-    )
 
 
 # What a worker may take for each commit of its tail, on a busy machine.

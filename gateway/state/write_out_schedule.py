@@ -25,18 +25,15 @@ from typing import Final
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord, HeadMove, Verdict
-from gateway.runtime import Event, Runtime
+from gateway.runtime import Event, Moment, Runtime, moment
 from gateway.state.cache import Cache
 from gateway.state.suspects import Suspects
 from gateway.state.write_out import (
     LONG_AGO,
-    Moment,
     Patience,
     Tail,
     WentBack,
-    copied,
     leave_out_foreign,
-    moment,
     write_out,
 )
 from gateway.store.contract import Store, StoreUnreachable, Unsent
@@ -185,19 +182,9 @@ class WriteOut:
             held = self._outstanding.get(move.catalog)
             if held is None:
                 held = self._outstanding[move.catalog] = _Outstanding(Tail(since, move.written))
-            tail = held.tail
-            tail.drop(move.written)
-            tail.drop_verdicts(move.judged_written)
-            known, known_verdict = tail.reached
-            foreign = [commit for commit in carried if commit.revision > known]
-            if foreign:
-                tail.foreign.append((foreign[0].revision, foreign[-1].revision))
-            tail.join(since, (*foreign, *move.commits))
-            tail.verdicts += [each for each in judged if each.number > known_verdict]
-            tail.verdicts += move.verdicts
-            tail.documents.update(documents)
+            held.tail.follow(since, move, carried, judged, documents)
+            held.size_bytes = held.tail.size_bytes
             held.moved.append((move.reached, self._runtime.monotonic()))
-            held.size_bytes = tail.size_bytes
             self._look_at(move.catalog, held)
 
     def forget(self, catalog: str) -> None:
@@ -296,13 +283,11 @@ class WriteOut:
         return tails
 
     def _write(self, tails: Mapping[str, Tail]) -> None:
-        ours = {catalog: copied(tail) for catalog, tail in tails.items()}
         through = {catalog: tail.reached for catalog, tail in tails.items()}
         began = self._runtime.monotonic()
         try:
-            leave_out_foreign(self._store, ours)
-            left = self._leave_to_others(ours)
-            write_out(self._store, self._runtime, ours, self._late_s, self._kept_s, self._meters)
+            left = self._leave_to_others(tails)
+            write_out(self._store, self._runtime, tails, self._late_s, self._kept_s, self._meters)
         except Unsent as error:  # that is everybody's trouble
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
@@ -336,6 +321,9 @@ class WriteOut:
 
         Returns up to where that is written out then which was not left to them.
         """
+        if not any(tail.foreign for tail in tails.values()):
+            return {}
+        leave_out_foreign(self._store, tails)
         left = {}
         with self._lock:
             for catalog, tail in tails.items():
@@ -405,7 +393,7 @@ class WriteOut:
 
 def _share(held: _Outstanding) -> Tail:
     """What is written out of it in one go: after each failure in a row half as many commits."""
-    tail = copied(held.tail)
+    tail = held.tail.copied()
     count = len(tail.commits) >> held.failures
     if held.failures and len(tail.commits) > 1:
         tail.leave(tail.commits[max(count, 1)].revision)

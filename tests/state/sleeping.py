@@ -12,7 +12,7 @@ from gateway.decide.edits import Delete, KeyEdit
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord
-from gateway.runtime import ThreadRuntime
+from gateway.runtime import ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import Store, StoreUnreachable
@@ -314,9 +314,7 @@ class SleeperAmidParts:
             )
             watched.write_commits = lambda _: None  # type: ignore[method-assign]
         head = self._world.store.tails(["c"])["c"]
-        theirs = write_out.Tail(
-            write_out.moment(self._world.clock), head.written, list(head.tail or ())
-        )
+        theirs = write_out.Tail(moment(self._world.clock), head.written, list(head.tail or ()))
         theirs.leave(through + 1)
         write_out.write_out(
             cast(Store, watched), self._world.clock, {"c": theirs}, LATE_S, int(DAY_S)

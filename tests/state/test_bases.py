@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway.limits import ServiceLimits
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
-from gateway.runtime import ThreadRuntime
+from gateway.runtime import ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import replay, write_out
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, bare_after
@@ -93,7 +93,7 @@ def test_a_write_out_whose_look_finds_a_part_written_out_reads_anew(world: World
     applied(theirs.write("c", "k", add("/b2", 1)).outcome)  # 4
     # What is to be written out now, by who takes it over: 3 and 4, read with k as 2 left it.
     head = world.store.tails(["c"])["c"]
-    mine = write_out.Tail(write_out.moment(world.clock), head.written, list(head.tail or ()))
+    mine = write_out.Tail(moment(world.clock), head.written, list(head.tail or ()))
 
     def a_part_is_written_out() -> None:
         world.pass_time(1.0)

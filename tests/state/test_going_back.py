@@ -14,7 +14,7 @@ import pytest
 from gateway.decide.request import Applied, Unchanged
 from gateway.limits import ServiceLimits
 from gateway.model import Idempotency
-from gateway.runtime import ThreadRuntime
+from gateway.runtime import ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import StoreUnreachable
@@ -214,12 +214,12 @@ def test_an_old_reading_of_the_head_does_no_harm(store: MemoryStore) -> None:
 def test_commits_say_how_long_ago_they_were_seen_in_the_head() -> None:
     """A catalog that is written without a pause has no need to look at its head all the time."""
     clock = SetClock()
-    early, late = write_out.moment(clock), write_out.moment(clock)
+    early, late = moment(clock), moment(clock)
     held = write_out.Tail(early)
     commits = [commit(number) for number in range(1, 4)]
     held.join(early, commits[:1])
     clock.passed_s += DAY_S
-    late = write_out.moment(clock)
+    late = moment(clock)
     held.join(late, commits[1:])
     assert held.since == early
     held.drop(1)

@@ -15,6 +15,7 @@ from pymongo import MongoClient
 from gateway.decide.edits import Delete, KeyEdit
 from gateway.decide.request import Unknown
 from gateway.model import CommitRecord, Head
+from gateway.runtime import Moment, elapsed_s, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import Store, StoreUnreachable
@@ -341,12 +342,12 @@ def test_a_look_that_finds_nothing_wrong_lets_the_write_out_go_on(world: World) 
 
 def test_both_clocks_count() -> None:
     clock = SetClock()
-    since = write_out.moment(clock)
-    assert write_out.elapsed_s(since, write_out.moment(clock)) < 60
-    asleep = write_out.Moment(since.monotonic, since.wall_us - 3_600_000_000)
-    assert write_out.elapsed_s(asleep, write_out.moment(clock)) >= 3600
-    set_back = write_out.Moment(since.monotonic - 3600, since.wall_us + 3_600_000_000)
-    assert write_out.elapsed_s(set_back, write_out.moment(clock)) >= 3600
+    since = moment(clock)
+    assert elapsed_s(since, moment(clock)) < 60
+    asleep = Moment(since.monotonic, since.wall_us - 3_600_000_000)
+    assert elapsed_s(asleep, moment(clock)) >= 3600
+    set_back = Moment(since.monotonic - 3600, since.wall_us + 3_600_000_000)
+    assert elapsed_s(set_back, moment(clock)) >= 3600
 
 
 def test_whose_a_compacted_revision_was_is_unknown(store: Store) -> None:
@@ -401,7 +402,7 @@ def test_a_writer_that_slept_while_it_looked_looks_again() -> None:
             clock.passed_s += 2 * DAY_S if len(heads) == 2 else 0
             return {"c": heads.pop(0)}
 
-    late = write_out.Tail(write_out.moment(clock), 0, [mine])
+    late = write_out.Tail(moment(clock), 0, [mine])
     clock.passed_s += 2 * LATE_S
     write_out.refresh(cast(Store, Answers()), clock, {"c": late}, LATE_S)
     assert (late.commits, heads) == ([], [])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.model import Verdict
-from gateway.runtime import ThreadRuntime
-from gateway.state.write_out import Tail, moment, write_out
+from gateway.runtime import ThreadRuntime, moment
+from gateway.state.write_out import Tail, write_out
 from tests.memory_store import MemoryStore
 from tests.store.contract_suite import commit, move
 from tests.store.verdicts_suite import judging, verdict

@@ -9,10 +9,9 @@ from gateway.decide.edits import KeyEdit
 from gateway.limits import ServiceLimits
 from gateway.meters import Meters
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
-from gateway.runtime import ThreadRuntime
+from gateway.runtime import ThreadRuntime, moment
 from gateway.state import write_out_schedule
 from gateway.state.cache import Cache
-from gateway.state.write_out import moment
 from gateway.state.write_out_schedule import WriteOut
 from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock, applied, put
