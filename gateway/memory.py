@@ -408,7 +408,7 @@ class Account:
             self._memory.keep(self, size if size > _SMALL_BYTES else 0)
 
     def claim(self, holder: str | None) -> None:
-        """The principal is known: see ``access.limits.holder_of``."""
+        """The principal is known: see ``Principal.holder``."""
         if self.held:
             self._memory.claim(self, holder)
         else:

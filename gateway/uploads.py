@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
-from gateway.access.token_buckets import holder_of, may_hold
+from gateway.access.token_buckets import may_hold
 from gateway.decide.conditions import (
     NO_CONDITIONS,
     CatalogTag,
@@ -319,7 +319,7 @@ def _require_room(
 ) -> None:
     if held + more > maximum:
         raise TooManyUploads(setting, maximum)
-    holder = holder_of(by)
+    holder = by.holder
     if holder is not None and not may_hold(own, more, held, maximum):
         raise TooManyUploads(setting, maximum, holder)
 

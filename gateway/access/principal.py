@@ -39,6 +39,12 @@ class Principal:
     name: str
     grants: tuple[Grant, ...]
 
+    @property
+    def holder(self) -> str | None:
+        """Whose share it has of what there is only so much of; None where access control is off,
+        and all are one."""
+        return None if self is ANONYMOUS else self.name
+
     def may(self, role: Role, catalog: str) -> bool:
         """Whether one of the grants gives ``role``, or more, in ``catalog``."""
         return any(grant.role >= role and matches(grant.pattern, catalog) for grant in self.grants)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway.access.principal import ANONYMOUS, Principal
-
 # Filling up adds fractions; a bucket that lacks less than this counts as full enough.
 _ROUNDING: Final = 1e-6
 
@@ -184,8 +182,3 @@ class Shares:
 def may_hold(held: int, more: int, held_by_all: int, maximum: int) -> bool:
     """Whether a holder of ``held`` may have ``more`` of ``maximum``; see ``Shares``."""
     return held + more <= maximum - held_by_all
-
-
-def holder_of(principal: Principal) -> str | None:
-    """The holder of the share; None where access control is off and all principals are one."""
-    return None if principal is ANONYMOUS else principal.name

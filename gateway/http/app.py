@@ -15,11 +15,11 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway import cpu
 from gateway.access.token_buckets import PrincipalLimits
 from gateway.errors import untraced
-from gateway.http.context import Context, Environ, context_of, this_request
-from gateway.http.door import audit
+from gateway.http.context import KEY, Asker, Environ, Observed, OpenContext, this_request
+from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
-from gateway.http.door.authorization import Authenticate, Authorization
-from gateway.http.door.observation import Observation, Observer, note_route, template
+from gateway.http.door.authorization import Authenticate, Authorization, open_to_everybody
+from gateway.http.door.observation import Observation, Observer, route_taken, template
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes import Routes
 from gateway.http.routes.applications import ApplicationRoutes
@@ -84,26 +84,31 @@ class _Doors:
         self, authorization: Authorization, limits: PrincipalLimits | None, request_cpu_s: float
     ) -> None:
         self._authorization = authorization
-        self._rate_limits = None if limits is None else RateLimits(limits)
+        self._rates = None if limits is None else RateLimits(limits)
         self._request_cpu_s = request_cpu_s
 
-    def let_in(self, context: Context) -> None:
-        """In this order. Its route was noted."""
+    def let_in(self, observed: Observed) -> OpenContext | None:
+        """What its view is called with; None where there is none. In this order: who is refused
+        again and again pays for that, too."""
         cpu.begin(self._request_cpu_s)
-        self._authorization.identify(context)
-        claim_share(context)
-        if self._rate_limits is not None:  # who is refused again and again pays for that, too
-            self._rate_limits.admit(context)
-        self._authorization.admit(context)
+        principal = self._authorization.identify(observed)
+        if principal is None:
+            return open_to_everybody(observed)
+        spending = None if self._rates is None else self._rates.spending_of(principal)
+        asker = observed.asker = Asker(principal, principal.holder, spending)
+        claim_share(observed.counted, asker.holder)
+        if spending is not None:
+            rate_limits.admit(observed, spending)
+        return self._authorization.admit(observed, asker)
 
-    def let_out(self, context: Context, answer: Response) -> Response:
+    def let_out(self, observed: Observed, answer: Response) -> Response:
         """What is to be sent, and told of, instead of ``answer`` or as it is."""
-        if context.is_provisional and answer.status_code in _OF_THE_TIME:
+        if observed.is_provisional and answer.status_code in _OF_THE_TIME:
             answer.headers["Time-Provisional"] = "true"
-        answer = self._authorization.withhold(context, answer)
+        answer = self._authorization.withhold(observed, answer)
         if audit.log.isEnabledFor(logging.INFO):
-            audit.tell(context, answer.status_code)
-        context.decided = None  # its documents are no part of what waits to be sent
+            audit.tell(observed, answer.status_code)
+        observed.decided = None  # its documents are no part of what waits to be sent
         return answer
 
 
@@ -128,26 +133,37 @@ class GatewayFlask(Flask):
             _, _, _, catalog, kind, name = parts
             found = self.direct_routes.get((kind, environ["REQUEST_METHOD"]))
             if found is not None and catalog and name:
-                answer = self._answer(found, catalog, name)
+                answer = self._answer(environ[KEY], found, catalog, name)
                 return answer(environ, start_response)
         return super().wsgi_app(environ, start_response)
 
-    def _answer(self, found: DirectRoute, catalog: str, name: str) -> Response:
-        context = this_request()
+    def _answer(self, observed: Observed, found: DirectRoute, catalog: str, name: str) -> Response:
         names = {"catalog": catalog, found.variable: name}
         try:
-            note_route(context, found.endpoint, found.route, names)
-            self.doors.let_in(context)
-            answer = found.view(**names)
+            observed.route = route_taken(found.endpoint, found.route, names)
+            answer = found.view(self.doors.let_in(observed), **names)
         except Exception as error:  # noqa: BLE001 - as Flask does
             answer = _answer_error(error)
         try:
-            return self.doors.let_out(context, answer)
+            return self.doors.let_out(observed, answer)
         except Exception as error:  # noqa: BLE001 - a defect, of which the client is told
             return _answer_error(error)
 
+    def dispatch_request(self) -> Response:
+        """The same where Werkzeug has found the route, or found none."""
+        request, observed = flask.request, this_request()
+        rule, names = request.url_rule, request.view_args or {}
+        if rule is not None:
+            observed.route = route_taken(rule.endpoint, template(rule.rule), names)
+        context = self.doors.let_in(observed)
+        if rule is None:
+            self.raise_routing_exception(request)
+        view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
+        return view(context, **names)
+
     def holder_of(self, environ: Environ) -> str | None:
-        return context_of(environ).holder
+        observed: Observed = environ[KEY]
+        return None if observed.asker is None else observed.asker.holder
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Nothing here is a coroutine; to find that out for each call takes longer than most."""
@@ -200,14 +216,6 @@ def create_app(
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
     request_cpu_s = gateway.limits.request_cpu_ms / 1000
     app.doors = _Doors(Authorization(authenticate, limits), principal_limits, request_cpu_s)
-
-    @app.before_request
-    def let_in() -> None:
-        request = flask.request
-        context = this_request()
-        if (rule := request.url_rule) is not None:
-            note_route(context, rule.endpoint, template(rule.rule), request.view_args or {})
-        app.doors.let_in(context)
 
     @app.after_request
     def let_out(answer: Response) -> Response:

@@ -1,7 +1,14 @@
-"""The context of a request: one object with all facts about it, from its first byte to its last.
+"""The stages of a request, and the type of each, which says what is known by then.
 
-The outermost middleware (``door.observation``) makes it, and the WSGI environment carries it. The
-module that a part is named after fills that part in.
+    Observed      it has come: what it says of itself, and what becomes of it. ``door.observation``
+                  makes it, the WSGI environment carries it, and observers are told of it.
+    Counted       it was admitted: its place among those under way, its memory (``door.admission``)
+    RouteTaken    its route was found (``app``)
+    Asker         it is known whom it is from (``door.authorization``)
+    Context       it was let in: what a view is called with; ``OpenContext`` where the route is
+                  open to everybody, whoever asks
+
+``Observed`` keeps all but the last as they come, for it is told of a request however far that came.
 """
 
 from __future__ import annotations
@@ -21,8 +28,7 @@ HeaderList = list[tuple[str, str]]
 WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 Recheck = Callable[[], None]
 
-KEY: Final = "gateway.context"
-NO_ROUTE: Final = "(none)"
+KEY: Final = "gateway.observed"
 
 
 class Seat(Protocol):
@@ -45,6 +51,33 @@ class RateSpending(Protocol):
     def fields(self) -> HeaderList: ...
 
 
+class Counted(NamedTuple):
+    """``seat``: None of what is counted elsewhere, or not at all. ``account`` is what the request
+    holds of the process's memory, None where that has bounds of its own."""
+
+    seat: Seat | None
+    account: Account | None
+
+
+class RouteTaken(NamedTuple):
+    """``endpoint`` is the route's name, ``template`` its path; None and "(none)" where there is no
+    route. ``names`` are those in the path, as they were sent, ``catalog`` the decoded one."""
+
+    endpoint: str | None
+    template: str
+    names: Mapping[str, str]
+    catalog: str | None
+
+
+class Asker(NamedTuple):
+    """``holder`` names whose share of what there is only so much of counts
+    (``gateway.access.token_buckets``), if anybody's. ``spending``: None without rates."""
+
+    principal: Principal
+    holder: str | None
+    spending: RateSpending | None
+
+
 class Decided(NamedTuple):
     """A write that was decided; ``author``: whom its commit names."""
 
@@ -53,35 +86,32 @@ class Decided(NamedTuple):
     written: WriteOutcome
 
 
-class Context:
-    """A request and what was answered, as far as that has come.
+NOT_COUNTED: Final = Counted(None, None)
+NO_ROUTE: Final = RouteTaken(None, "(none)", MappingProxyType({}), None)
 
-    ``endpoint`` is its route's name, None where there is none; ``names`` are those in its path, as
-    they were sent. ``route`` is the template of its path, ``catalog`` the one in it, ``status`` 0
+
+class Observed:
+    """A request, and what became of it so far.
+
+    ``asker`` is None before it is known, and on routes that are open to everybody. ``status`` is 0
     before the answer began. ``trace_id`` is that of ``traceparent``, or of the span that was begun
-    for the request.
-    ``problem`` is the code of the problem that was answered, and ``helps`` what was found for it
-    beside what its error says. ``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.token_buckets``), if anybody's. ``is_provisional``: a commit may yet change
-    what was read. ``account`` is what it holds of the process's memory.
+    for the request. ``problem`` is the code of the problem that was answered, and ``helps`` what
+    was found for it beside what its error says. ``audited`` is what only the audit log tells
+    further. ``is_provisional``: a commit may yet change what was read. ``require_still_let_in`` is
+    that of its context, None where it wasn't let in.
     """
 
-    endpoint: str | None = None
-    names: Mapping[str, str] = MappingProxyType({})
+    counted = NOT_COUNTED
     route = NO_ROUTE
+    asker: Asker | None = None
+    require_still_let_in: Recheck | None = None
     status = 0
     sent_bytes = 0
-    catalog: str | None = None
-    principal: Principal | None = None
-    holder: str | None = None
-    recheck: Recheck | None = None
-    seat: Seat | None = None
-    account: Account | None = None
-    spending: RateSpending | None = None
     decided: Decided | None = None
-    helps: dict[str, Any] | None = None
+    helps: Mapping[str, Any] = MappingProxyType({})
     problem: str | None = None
     commit_id: str | None = None
+    audited: Mapping[str, str] = MappingProxyType({})
     is_provisional = False
     span: Any = None
 
@@ -97,26 +127,9 @@ class Context:
         return time.perf_counter() - self.begun
 
     @property
-    def by(self) -> Principal:
-        """The principal that was authenticated. LookupError, a defect, where nobody asked who."""
-        if self.principal is None:
-            raise LookupError("nobody has looked whom the request is from")
-        return self.principal
-
-    @property
     def principal_name(self) -> str | None:
         """None where it is not known, as on routes that are open to everybody."""
-        return None if self.principal is None else self.principal.name
-
-    def require_still_let_in(self) -> None:
-        """After whatever may have taken long, and before it leads to anything.
-
-        Raises AccessError where the request would no longer be let in, and StoreUnavailable. Costs
-        nothing where it was called a moment ago.
-        """
-        if self.recheck is None:
-            raise LookupError("nobody has said what lets this request in")
-        self.recheck()
+        return None if self.asker is None else self.asker.principal.name
 
     def log_fields(self) -> dict[str, str]:
         """See ``gateway.logs.RequestContext``."""
@@ -125,19 +138,48 @@ class Context:
             "principal": self.principal_name,
             "trace_id": self.trace_id,
             "commit_id": self.commit_id,
-            "catalog": self.catalog,
+            "catalog": self.route.catalog,
         }
         return {name: value for name, value in fields.items() if value is not None}
 
 
-def this_request() -> Context:
+class OpenContext:
+    """A request that was let in, on a route that is open to everybody.
+
+    ``require_still_let_in`` is called after whatever may have taken long, and before it leads to
+    anything. It raises AccessError where the request would no longer be let in, and
+    StoreUnavailable; it costs nothing where it was called a moment ago.
+    """
+
+    __slots__ = ("counted", "environ", "observed", "require_still_let_in", "spending")
+
+    def __init__(
+        self,
+        observed: Observed,
+        require_still_let_in: Recheck,
+        spending: RateSpending | None = None,
+    ) -> None:
+        self.observed = observed
+        self.environ = observed.environ
+        self.counted = observed.counted
+        self.spending = spending
+        observed.require_still_let_in = self.require_still_let_in = require_still_let_in
+
+
+class Context(OpenContext):
+    """A request of ``by``, who may do what its route needs; ``holder``: see ``Asker``."""
+
+    __slots__ = ("by", "holder")
+
+    def __init__(self, observed: Observed, asker: Asker, require_still_let_in: Recheck) -> None:
+        super().__init__(observed, require_still_let_in, asker.spending)
+        self.by = asker.principal
+        self.holder = asker.holder
+
+
+def this_request() -> Observed:
     """The one that is being answered."""
-    return cast("Context", current_request.get())
-
-
-def context_of(environ: Environ) -> Context:
-    context: Context = environ[KEY]
-    return context
+    return cast("Observed", current_request.get())
 
 
 def declared_bytes(environ: Environ) -> int | None:

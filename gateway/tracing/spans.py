@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.http.context import NO_ROUTE, Context
+from gateway.http.context import NO_ROUTE, Observed
 from gateway.meters import Meters, WriteEnded
 
 _SERVICE = "metadata-gateway"
@@ -67,7 +67,7 @@ class SpanRecorder:
     def metered(self, meters: Meters) -> Meters:
         return cast(Meters, _TracedWrites(meters, self._tracer))
 
-    def began(self, request: Context) -> None:
+    def began(self, request: Observed) -> None:
         environ = request.environ
         carrier = {
             name: value
@@ -79,20 +79,20 @@ class SpanRecorder:
         request.trace_id = trace.format_trace_id(span.get_span_context().trace_id)
         request.span = span, context.attach(trace.set_span_in_context(span))
 
-    def ended(self, request: Context) -> None:
+    def ended(self, request: Observed) -> None:
         span, token = request.span
         _describe(span, request)
         span.end()
         context.detach(token)
 
 
-def _describe(span: Span, request: Context) -> None:
+def _describe(span: Span, request: Observed) -> None:
     if not span.is_recording():
         return
     span.set_attribute("http.request.method", request.method)
-    if request.route != NO_ROUTE:
-        span.update_name(f"{request.method} {request.route}")
-        span.set_attribute("http.route", request.route)
+    if request.route is not NO_ROUTE:
+        span.update_name(f"{request.method} {request.route.template}")
+        span.set_attribute("http.route", request.route.template)
     span.set_attribute("http.response.status_code", request.status)
     for name, value in request.log_fields().items():
         if name != "trace_id":

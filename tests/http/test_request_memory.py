@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 
 from gateway.decide.edits import Put
 from gateway.http import create_app
-from gateway.http.context import Context
+from gateway.http.context import Observed
 from gateway.limits import (
     MIB,
     AdmissionLimits,
@@ -260,10 +260,10 @@ class Ended:
     def __init__(self) -> None:
         self.decided: list[object] = []
 
-    def began(self, context: Context) -> None: ...
+    def began(self, observed: Observed) -> None: ...
 
-    def ended(self, context: Context) -> None:
-        self.decided.append(context.decided)
+    def ended(self, observed: Observed) -> None:
+        self.decided.append(observed.decided)
 
 
 def test_what_was_decided_is_gone_while_its_answer_waits_to_be_sent() -> None:

@@ -22,7 +22,15 @@ from marshmallow import Schema
 
 from gateway.access.token_buckets import Shares
 from gateway.decide.strict import load
-from gateway.http.context import Context, Environ, WsgiApplication, context_of, declared_bytes
+from gateway.http.context import (
+    KEY,
+    Counted,
+    Environ,
+    Observed,
+    OpenContext,
+    WsgiApplication,
+    declared_bytes,
+)
 from gateway.http.door.rate_limits import spend_body_bytes
 from gateway.http.wire.body import decode_value, read_body, require_few_values
 from gateway.http.wire.codes import RequestRefused, TryLater
@@ -30,7 +38,7 @@ from gateway.http.wire.headers import require_json
 from gateway.http.wire.members import invalid_body
 from gateway.http.wire.problems import problem_answer
 from gateway.limits import AdmissionLimits, RequestLimits
-from gateway.memory import Account, Memory, work_for
+from gateway.memory import UNWEIGHED_BYTES, Account, Memory, work_for
 
 _log = logging.getLogger(__name__)
 _WAIT_S: Final = 1.0
@@ -168,23 +176,30 @@ class Admission:
         among = self._kind(environ)
         if among is None:
             if environ["PATH_INFO"].startswith("/v1/"):
-                return self._held(environ, start_response, self._reads, _Seat(self._reads))
+                return self._held(environ, start_response, None, _Seat(self._reads))
             return self._application(environ, start_response)
-        context, seat = context_of(environ), _Seat(among)
+        seat = _Seat(among)
         try:
-            self._admit(context, among, seat)
+            self._admit(environ, among, seat)
         except Full as full:
-            return problem_answer(_refusal(full), context)(environ, start_response)
+            return problem_answer(_refusal(full), environ[KEY])(environ, start_response)
         return self._held(environ, start_response, among, seat)
 
     def _held(
-        self, environ: Environ, start_response: Callable[..., Any], among: InFlight, seat: _Seat
+        self,
+        environ: Environ,
+        start_response: Callable[..., Any],
+        among: InFlight | None,
+        seat: _Seat,
     ) -> Held:
-        """The answer. A feed's has no seat that was taken, and an account like any other."""
+        """The answer. A feed's, which is ``among`` none, takes no seat, and has an account like any
+        other."""
         held = Held(seat)
         if among is not self._bulk:  # lines in large numbers, with bounds of their own
-            held.account = context_of(environ).account = self._memory.account()
+            held.account = self._memory.account()
             work_for(held.account)
+        observed: Observed = environ[KEY]
+        observed.counted = Counted(None if among is None else seat, held.account)
         try:
             held.answer = answer = self._application(environ, start_response)
             if held.account is not None and isinstance(answer, tuple):
@@ -194,10 +209,9 @@ class Admission:
             raise
         return held
 
-    def _admit(self, context: Context, among: InFlight, seat: _Seat) -> None:
-        context.seat = seat
-        if among is self._writes and context.method != "DELETE":
-            size = declared_bytes(context.environ)
+    def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
+        if among is self._writes and environ["REQUEST_METHOD"] != "DELETE":
+            size = declared_bytes(environ)
             if size != 0:  # it has a body, and takes its seat when that is there
                 among.refuse_if_full(size or 0)
                 return
@@ -220,19 +234,21 @@ class Admission:
         return not among.is_full()
 
 
-def claim_share(context: Context) -> None:
-    """Count the request among those of its principal, now known. Raises TryLater beyond a share."""
-    if context.account is not None:
-        context.account.claim(context.holder)
-    if context.seat is None or context.holder is None:
+def claim_share(counted: Counted, holder: str | None) -> None:
+    """Count the request among those of its holder, now known. Raises TryLater beyond a share."""
+    if holder is None:
+        return
+    if counted.account is not None:
+        counted.account.claim(holder)
+    if counted.seat is None:
         return
     try:
-        context.seat.claim(context.holder)
+        counted.seat.claim(holder)
     except Full as full:
         raise _refusal(full) from full
 
 
-def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -> bytes:
+def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = True) -> bytes:
     """The request's body, never empty. It is counted as under way and against the rate limits.
 
     ``parsed``: the body will be decoded, and the request's account holds what this takes. Raises
@@ -242,15 +258,18 @@ def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -
     (werkzeug's BadRequest).
     """
     raw = read_body(context.environ, limits)
-    if parsed:
+    seat, account = context.counted
+    # What is smaller doesn't take much, whatever is in it.
+    weighs = parsed and len(raw) > UNWEIGHED_BYTES
+    if weighs:
         require_few_values(raw, limits)
-    if context.seat is not None:
+    if seat is not None:
         try:
-            context.seat.take(len(raw))
+            seat.take(len(raw))
         except Full as full:
             raise _refusal(full) from full
-    if parsed and context.account is not None:
-        context.account.take_text(raw)
+    if weighs and account is not None:
+        account.take_text(raw)
     if context.spending is not None:
         spend_body_bytes(context, len(raw))
     context.require_still_let_in()  # a slow body may outlive a token
@@ -259,7 +278,7 @@ def take_body(context: Context, limits: RequestLimits, *, parsed: bool = True) -
     return raw
 
 
-def take_members(context: Context, limits: RequestLimits, schema: Schema) -> dict[str, Any]:
+def take_members(context: OpenContext, limits: RequestLimits, schema: Schema) -> dict[str, Any]:
     """The request's body, an object in JSON, as ``schema`` loads it."""
     require_json(context.environ)
     return load(schema, decode_value(take_body(context, limits), limits), invalid_body)

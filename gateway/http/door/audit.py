@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, WriteOutcome
 from gateway.errors import Forbidden, UnknownOutcome, code_of
-from gateway.http.context import Context, Decided
+from gateway.http.context import Decided, Observed
 
 log = logging.getLogger("gateway.audit")
 
@@ -76,12 +76,12 @@ class _Refusals:
 _refusals = _Refusals(time.monotonic)
 
 
-def tell(context: Context, status: int) -> None:
+def tell(observed: Observed, status: int) -> None:
     """Log a request and the ``status`` of its answer. Never keeps it from being sent."""
     refused = status in _REFUSED_BY_ACCESS
     # Lines of a bulk request are told by themselves, and much later.
-    if refused or (context.method not in _READING and context.endpoint != "bulk"):
-        fields = _fields(context, status)
+    if refused or (observed.method not in _READING and observed.route.endpoint != "bulk"):
+        fields = _fields(observed, status)
         if fields.get("code") in _CHEAP:
             _refusals.tell(fields)
         else:
@@ -94,13 +94,13 @@ class BulkAudit:
     ``refused`` counts the lines that never became a write; their reader adds to it.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, observed: Observed) -> None:
         self.refused = 0
         self._fields = {
             "action": "bulk",
-            "principal": context.principal_name,
-            "request_id": context.request_id,
-            "client": context.environ.get("REMOTE_ADDR"),
+            "principal": observed.principal_name,
+            "request_id": observed.request_id,
+            "client": observed.environ.get("REMOTE_ADDR"),
         }
 
     def tell_lines(self, lines: Iterable[LineOutcome]) -> None:
@@ -157,26 +157,28 @@ def _line_fields(line: LineOutcome) -> dict[str, str]:
     return {name: value for name, value in (*fields.items(), ("code", line.code)) if value}
 
 
-def _fields(context: Context, status: int) -> dict[str, Any]:
+def _fields(observed: Observed, status: int) -> dict[str, Any]:
+    route = observed.route
     fields: dict[str, Any] = {
-        "action": context.endpoint,
-        "method": context.method,
-        "principal": context.principal_name,
+        "action": route.endpoint,
+        "method": observed.method,
+        "principal": observed.principal_name,
         "status": status,
         "outcome": "refused" if status >= 400 else "done",
-        "request_id": context.request_id,
-        "client": context.environ.get("REMOTE_ADDR"),
+        "request_id": observed.request_id,
+        "client": observed.environ.get("REMOTE_ADDR"),
     }
-    if context.endpoint is None:
-        fields["path"] = context.environ["PATH_INFO"][:_PATH_CHARACTERS_MAX]
-    names = context.names
+    if route.endpoint is None:
+        fields["path"] = observed.environ["PATH_INFO"][:_PATH_CHARACTERS_MAX]
     # As they were understood, or as they were sent where they can't be.
-    fields |= {name: _decoded(names[name]) for name in ("catalog", "key") if name in names}
-    fields |= {name: names[name] for name in ("token", "issued_to") if name in names}
-    if context.problem is not None:
-        fields["code"] = context.problem
-    if context.decided is not None:
-        fields |= _of_write(context.decided)
+    for name in ("catalog", "key"):
+        if name in route.names:
+            fields[name] = _decoded(route.names[name])
+    fields |= observed.audited
+    if observed.problem is not None:
+        fields["code"] = observed.problem
+    if observed.decided is not None:
+        fields |= _of_write(observed.decided)
     return fields
 
 

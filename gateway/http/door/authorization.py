@@ -28,9 +28,9 @@ from flask import Response
 
 from gateway.access import ANONYMOUS, Principal, Role
 from gateway.access.principal import forbidden
-from gateway.access.token_buckets import REFUSALS, PrincipalLimits, holder_of
+from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.http.context import Context, Environ, Recheck
+from gateway.http.context import Asker, Context, Environ, Observed, OpenContext, Recheck
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
@@ -98,40 +98,35 @@ class Authorization:
         self._limits = limits
         self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
 
-    def identify(self, context: Context) -> None:
-        """Set the request's principal, but where everybody may do what it asks for."""
+    def identify(self, observed: Observed) -> Principal | None:
+        """The principal that a request is from; None: everybody may do what it asks for."""
         if self._authenticate is None:
-            _refuse_foreign_pages(context.environ)
+            _refuse_foreign_pages(observed.environ)
         # No such route, or not this method: that is told to those who show who they are.
-        endpoint = context.endpoint
-        if endpoint is None or need_of(endpoint, context.method) is not Need.NOTHING:
-            given = context.environ.get("HTTP_AUTHORIZATION")
-            context.principal = principal = self._principal(given)
-            context.holder = holder_of(principal)
+        endpoint = observed.route.endpoint
+        if endpoint is not None and need_of(endpoint, observed.method) is Need.NOTHING:
+            return None
+        return self._principal(observed.environ.get("HTTP_AUTHORIZATION"))
 
-    def admit(self, context: Context) -> None:
-        """Whether its principal may do it."""
-        if context.endpoint is None:
-            return
-        need = need_of(context.endpoint, context.method)
-        if need is Need.NOTHING:
-            context.recheck = _no_recheck
-            return
-        principal = context.by
+    def admit(self, observed: Observed, asker: Asker) -> Context | None:
+        """Its context, where its principal may do what it asks for; None where that is no route."""
+        route, principal = observed.route, asker.principal
+        if route.endpoint is None:
+            return None
+        need = need_of(route.endpoint, observed.method)
         if need is None:
-            _log.error("endpoint %s has no row for %s in roles", context.endpoint, context.method)
+            _log.error("endpoint %s has no row for %s in roles", route.endpoint, observed.method)
             raise RequestRefused("forbidden", "nobody has said who may use this route")
-        if need is Need.TOKEN:
-            context.recheck = self._recheck(context, None, "")
-            return
+        role: Role | None = None
+        catalog = EVERY_CATALOG
         if need is Need.EVERYTHING:
-            need, catalog = Role.ADMIN, EVERY_CATALOG
-        else:
-            catalog = catalog_name(context.names["catalog"], self._limits)
-        if not principal.may(need, catalog):
+            role = Role.ADMIN
+        elif isinstance(need, Role):
+            role, catalog = need, catalog_name(route.names["catalog"], self._limits)
+        if role is not None and not principal.may(role, catalog):
             self._slow_down(principal)
-            raise forbidden(principal, need, catalog, "the request")
-        context.recheck = self._recheck(context, need, catalog)
+            raise forbidden(principal, role, catalog, "the request")
+        return Context(observed, asker, self._recheck(observed.environ, principal, role, catalog))
 
     def _slow_down(self, principal: Principal) -> None:
         """Raise TryLater where the principal was refused too often of late."""
@@ -140,18 +135,19 @@ class Authorization:
             detail = f"principal {principal.name!r} was refused too often for what it may not do"
             raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
-    def withhold(self, context: Context, answer: Response) -> Response:
+    def withhold(self, observed: Observed, answer: Response) -> Response:
         """Let nobody read who would not be let in any more, when there is something to be read.
 
         Of reads alone: what a write did is told to who was let in when it was decided.
         """
-        if context.recheck is None or answer.status_code >= 400 or context.method not in _READING:
+        recheck = observed.require_still_let_in
+        if recheck is None or answer.status_code >= 400 or observed.method not in _READING:
             return answer
         try:
-            context.recheck()
+            recheck()
         except GatewayError as error:
             answer.close()
-            return problem_answer(error, context)
+            return problem_answer(error, observed)
         return answer
 
     def _principal(self, given: str | None) -> Principal:
@@ -159,10 +155,12 @@ class Authorization:
             return ANONYMOUS
         return self._authenticate(given)
 
-    def _recheck(self, context: Context, role: Role | None, catalog: str) -> Recheck:
+    def _recheck(
+        self, environ: Environ, principal: Principal, role: Role | None, catalog: str
+    ) -> Recheck:
         checked_at = time.monotonic()
-        # Not the context, which has this: they would be a cycle.
-        given, name = context.environ.get("HTTP_AUTHORIZATION"), context.by.name
+        # Nothing that has this itself: they would be a cycle.
+        given, name = environ.get("HTTP_AUTHORIZATION"), principal.name
 
         def recheck() -> None:
             nonlocal checked_at
@@ -177,6 +175,11 @@ class Authorization:
                 require(principal, role, catalog)
 
         return recheck
+
+
+def open_to_everybody(observed: Observed) -> OpenContext:
+    """The context of a request on a route that needs nothing."""
+    return OpenContext(observed, _no_recheck)
 
 
 def _no_recheck() -> None:

@@ -1,4 +1,4 @@
-"""The outermost middleware: it makes a request's ``Context``, and tells those who watch of it.
+"""The outermost middleware: it makes a request's ``Observed``, and tells those who watch of it.
 
 What any other one answers is seen too. It knows when a streamed answer is over, and which request a
 thread works on (for what it logs). Every answer goes out here, with what all answers have: the
@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
-from gateway.http.context import KEY, Context, Environ, HeaderList, WsgiApplication
+from gateway.http.context import KEY, Environ, HeaderList, Observed, RouteTaken, WsgiApplication
 from gateway.logs import current_request
 from gateway.meters import Meters
 
@@ -39,9 +39,9 @@ _NO_PARENT: Final = "0" * 16
 class Observer(Protocol):
     """Called in the thread of the request; must not raise."""
 
-    def began(self, context: Context) -> None: ...
+    def began(self, observed: Observed) -> None: ...
 
-    def ended(self, context: Context) -> None:
+    def ended(self, observed: Observed) -> None:
         """The answer was made, or was a stream and is over."""
 
 
@@ -55,37 +55,38 @@ class Observation:
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         header = environ.get("HTTP_TRACEPARENT")
         trace = trace_id(header) if header else None
-        context = environ[KEY] = Context(environ, _request_id(environ), trace)
+        observed = environ[KEY] = Observed(environ, _request_id(environ), trace)
         environ["PATH_INFO"] = raw_path(environ)
-        current_request.set(context)
+        current_request.set(observed)
         for observer in self._observers:
-            observer.began(context)
+            observer.began(observed)
 
         def start(status: str, headers: HeaderList, exc_info: Any = None) -> Any:
-            context.status = int(status[:3])
+            observed.status = int(status[:3])
             for name, value in headers:
                 if name == "Commit-Id":
-                    context.commit_id = value
-            if context.spending is not None:
-                headers += context.spending.fields()
-            headers += (("X-Request-Id", context.request_id), _NOSNIFF)
+                    observed.commit_id = value
+            asker = observed.asker
+            if asker is not None and asker.spending is not None:
+                headers += asker.spending.fields()
+            headers += (("X-Request-Id", observed.request_id), _NOSNIFF)
             return start_response(status, headers, exc_info)
 
         try:
             body = self._application(environ, start)
         except BaseException:
-            self._end(context)
+            self._end(observed)
             raise
         whole = getattr(body, "answer", body)  # as it is in its seat
         if isinstance(whole, tuple):
-            context.sent_bytes = sum(map(len, whole))
-            self._end(context)
+            observed.sent_bytes = sum(map(len, whole))
+            self._end(observed)
             return body
-        return _Watched(body, context, self._end)
+        return _Watched(body, observed, self._end)
 
-    def _end(self, context: Context) -> None:
+    def _end(self, observed: Observed) -> None:
         for observer in self._observers:
-            observer.ended(context)
+            observer.ended(observed)
         current_request.set(None)
 
 
@@ -93,15 +94,15 @@ class _Watched:
     """A body that is made while it is sent."""
 
     def __init__(
-        self, body: Iterable[bytes], context: Context, end: Callable[[Context], None]
+        self, body: Iterable[bytes], observed: Observed, end: Callable[[Observed], None]
     ) -> None:
         self._body = body
-        self._context = context
+        self._observed = observed
         self._end = end
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._body:
-            self._context.sent_bytes += len(piece)
+            self._observed.sent_bytes += len(piece)
             yield piece
 
     def close(self) -> None:
@@ -111,15 +112,15 @@ class _Watched:
             if close is not None:
                 close()
         finally:
-            self._end(self._context)
+            self._end(self._observed)
 
 
-def note_route(context: Context, endpoint: str, route: str, names: Mapping[str, str]) -> None:
-    """Say which route a request takes, before anything else decides about it."""
-    context.endpoint, context.route, context.names = endpoint, route, names
+def route_taken(endpoint: str, template: str, names: Mapping[str, str]) -> RouteTaken:
+    """The route that a request takes, with the ``names`` in its path as they were sent."""
     catalog = names.get("catalog")
-    if catalog is not None:
-        context.catalog = unquote(catalog, errors="backslashreplace") if "%" in catalog else catalog
+    if catalog is not None and "%" in catalog:
+        catalog = unquote(catalog, errors="backslashreplace")
+    return RouteTaken(endpoint, template, names, catalog)
 
 
 @lru_cache(maxsize=1024)
@@ -139,29 +140,33 @@ class RequestMetrics:
     def __init__(self, meters: Meters) -> None:
         self._meters = meters
 
-    def began(self, context: Context) -> None: ...
+    def began(self, observed: Observed) -> None: ...
 
-    def ended(self, context: Context) -> None:
+    def ended(self, observed: Observed) -> None:
         self._meters.request_ended(
-            context.route, context.method, context.status, context.seconds, context.problem
+            observed.route.template,
+            observed.method,
+            observed.status,
+            observed.seconds,
+            observed.problem,
         )
 
 
 class AccessLog:
-    """A line for each request when its answer is over; what else it says is the context's."""
+    """A line for each request when its answer is over; what else it says is the observed's."""
 
-    def began(self, context: Context) -> None: ...
+    def began(self, observed: Observed) -> None: ...
 
-    def ended(self, context: Context) -> None:
+    def ended(self, observed: Observed) -> None:
         fields: dict[str, object] = {
-            "method": context.method,
-            "route": context.route,
-            "status": context.status,
-            "duration_ms": round(context.seconds * 1000, 3),
-            "bytes": context.sent_bytes,
+            "method": observed.method,
+            "route": observed.route.template,
+            "status": observed.status,
+            "duration_ms": round(observed.seconds * 1000, 3),
+            "bytes": observed.sent_bytes,
         }
-        if context.problem is not None:
-            fields["problem"] = context.problem
+        if observed.problem is not None:
+            fields["problem"] = observed.problem
         _access_log.info("request", extra=fields)
 
 

@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from gateway.access import Principal
 from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
-from gateway.http.context import Context, HeaderList, declared_bytes
+from gateway.http.context import HeaderList, Observed, OpenContext, RateSpending, declared_bytes
 from gateway.http.wire.codes import TryLater
 
 REQUESTS: Final = "requests"
@@ -38,22 +39,22 @@ _LOOK_S: Final = 0.5
 
 
 class RateLimits:
-    """Refuses what is too much."""
+    """The rates of all principals, and the field that tells of them."""
 
     def __init__(self, limits: PrincipalLimits) -> None:
         self._limits = limits
         self._policy = policy_field(limits.rates.values())
 
-    def admit(self, context: Context) -> None:
-        """Raises TryLater."""
-        principal = context.principal_name
-        if principal is None:
-            return  # a route that is open to everybody
-        spending = context.spending = Spending(self._limits, principal, self._policy)
-        amounts = {REQUESTS: 1}
-        if context.method not in _READING and context.endpoint != "bulk":
-            amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(context.environ) or 0}
-        spending.take(amounts)
+    def spending_of(self, principal: Principal) -> RateSpending:
+        return Spending(self._limits, principal.name, self._policy)
+
+
+def admit(observed: Observed, spending: RateSpending) -> None:
+    """Spend what any request of its kind costs. Raises TryLater."""
+    amounts = {REQUESTS: 1}
+    if observed.method not in _READING and observed.route.endpoint != "bulk":
+        amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(observed.environ) or 0}
+    spending.take(amounts)
 
 
 class Spending:
@@ -125,7 +126,7 @@ def policy_field(rates: Iterable[Rate]) -> str:
     )
 
 
-def spend_operations(context: Context, count: int) -> None:
+def spend_operations(context: OpenContext, count: int) -> None:
     """The request asks for ``count`` operations; one of them was spent when it was let in.
 
     Raises TryLater; then nothing of it may be done.
@@ -136,7 +137,7 @@ def spend_operations(context: Context, count: int) -> None:
         context.spending.take({OPERATIONS: count})
 
 
-def spend_body_bytes(context: Context, size: int) -> None:
+def spend_body_bytes(context: OpenContext, size: int) -> None:
     """The body had ``size`` bytes. Where it had said so before, they are spent already."""
     if context.spending is not None and declared_bytes(context.environ) is None:
         context.spending.spend(BODY_BYTES, size)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.decide.application_steps import ApplicationStep
 from gateway.decide.applications import Application, applications, fence_of
-from gateway.http.context import Decided, this_request
+from gateway.http.context import Context, Decided
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.conditions import catalog_alone
@@ -21,9 +21,9 @@ from patching.values import rfc3339
 
 class ApplicationRoutes(Routes):
     @route("GET", f"{CATALOG}/applications", "list_applications")
-    def list(self, catalog: str) -> Answer:
+    def list(self, context: Context, catalog: str) -> Answer:
         """The records of all applications, by name."""
-        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+        catalog = catalog_alone(context.environ, catalog, self._limits)
         self._gateway.listing.head(catalog)
         reading = self._gateway.read(catalog, APPLICATIONS_KEY)
         known = sorted(applications(reading.document).items())
@@ -31,34 +31,33 @@ class ApplicationRoutes(Routes):
         return body_answer(encode(content), [("Catalog-Revision", str(reading.catalog_revision))])
 
     @route("PUT", f"{CATALOG}/applications/<segment:application>", "put_application")
-    def put(self, catalog: str, application: str) -> Answer:
+    def put(self, context: Context, catalog: str, application: str) -> Answer:
         """Begin a version, finish it, or say who shares the application."""
-        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+        catalog = catalog_alone(context.environ, catalog, self._limits)
         name = application_name(application)
-        asked = take_members(this_request(), self._limits, APPLICATION_REQUEST)
+        asked = take_members(context, self._limits, APPLICATION_REQUEST)
         if asked["version"] is None and asked["principals"] is None:
             refuse_member("", "it needs a version, principals, or both")
         if asked["version"] is None and asked["finished"]:
             refuse_member("/finished", "it goes with a version")
-        result = self._take(step_of(catalog, name, asked))
+        result = self._take(context, step_of(catalog, name, asked))
         record = record_after(result, name)
         content = {**_shape(name, record), "fence": fence_of(name, record, asked["run"])}
         return body_answer(encode(content), [("Catalog-Revision", str(result.catalog_revision))])
 
     @route("DELETE", f"{CATALOG}/applications/<segment:application>", "delete_application")
-    def delete(self, catalog: str, application: str) -> Answer:
+    def delete(self, context: Context, catalog: str, application: str) -> Answer:
         """Forget it: nothing is applied under its fences any more."""
-        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+        catalog = catalog_alone(context.environ, catalog, self._limits)
         step = ApplicationStep(catalog, application_name(application))
-        result = self._take(step)
+        result = self._take(context, step)
         return empty_answer([("Catalog-Revision", str(result.catalog_revision))])
 
-    def _take(self, step: ApplicationStep) -> Result:
+    def _take(self, context: Context, step: ApplicationStep) -> Result:
         """Raises the CommitError of a step that was refused, or isn't known to be taken."""
-        context = this_request()
         request = step_request(self._gateway, context.by, step)
         written = self._gateway.commit(request)
-        context.decided = Decided(context.by.name, False, written)
+        context.observed.decided = Decided(context.by.name, False, written)
         return result_of(written, APPLICATIONS_KEY, dry_run=False)
 
 

@@ -34,7 +34,7 @@ from gateway.decide.application_steps import Fence
 from gateway.decide.edits import operations_in
 from gateway.decide.request import Refused, Request, WriteOutcome, is_for_now
 from gateway.errors import Forbidden, GatewayError, HeldBack, MemoryFull
-from gateway.http.context import Context, HeaderList, this_request
+from gateway.http.context import Context, HeaderList
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS
 from gateway.http.routes import Routes, route
@@ -101,9 +101,8 @@ class BulkRoutes(Routes):
         )
 
     @route("POST", "/v1/bulk", "bulk")
-    def bulk(self) -> Answer:
+    def bulk(self, context: Context) -> Answer:
         """Commit the lines as they come. Everything that can be refused as a whole is, before."""
-        context = this_request()
         environ = context.environ
         refuse_conditions(environ)
         for name, (header, member) in _HEADERS_OF_LINES.items():
@@ -150,14 +149,14 @@ class _Run:
     ) -> None:
         self._gateway = gateway
         self._terms = terms
-        self._name = context.request_id
+        self._name = context.observed.request_id
         self._holder = context.holder
         self._body = get_input_stream(context.environ)
         self._connection = context.environ.get("gunicorn.socket")
         self._bound_sending = unbound_sending(self._connection)
         self._recheck = context.require_still_let_in
         self._spending = context.spending
-        self._audit = BulkAudit(context)
+        self._audit = BulkAudit(context.observed)
         self._windows: Windows | None = shared.windows
         self._windows.begin()
         self._lines = LineQueue(shared.windows)

@@ -14,7 +14,7 @@ from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
 from gateway.errors import CatalogNotFound
-from gateway.http.context import Context, this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_body
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
@@ -38,9 +38,8 @@ from patching.values import rfc3339
 
 class WholeCatalogRoutes(Routes):
     @route("GET", "/v1/catalogs", "list_catalogs")
-    def list(self) -> Answer:
+    def list(self, context: Context) -> Answer:
         """List the catalogs that the principal may read, by name; a page may hold fewer."""
-        context = this_request()
         refuse_conditions(context.environ)
         asked = parameters(context.environ, CATALOGS_PARAMETERS)
         heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)
@@ -59,9 +58,9 @@ class WholeCatalogRoutes(Routes):
         return body_answer(encode(content), [("Cache-Control", "no-cache")])
 
     @route("GET", CATALOG, "read_catalog")
-    def read(self, catalog: str) -> Answer:
+    def read(self, context: Context, catalog: str) -> Answer:
         """Where the catalog is, and its settings."""
-        environ = this_request().environ
+        environ = context.environ
         catalog = catalog_name(catalog, self._limits)
         parameters(environ, READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
@@ -81,9 +80,8 @@ class WholeCatalogRoutes(Routes):
         return body_answer(encode(content), headers)
 
     @route("PUT", CATALOG, "put_catalog")
-    def put(self, catalog: str) -> Answer:
+    def put(self, context: Context, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
-        context = this_request()
         asked = parameters(context.environ, SETTINGS_PARAMETERS)
         checks_lists, examined = asked["check_documents"], asked["examine"]
         if examined is not None and not asked["dry_run"]:
@@ -108,9 +106,8 @@ class WholeCatalogRoutes(Routes):
         return catalog_answer(ask, result, with_settings=True, more=more)
 
     @route("DELETE", CATALOG, "delete_catalog")
-    def delete(self, catalog: str) -> Answer:
+    def delete(self, context: Context, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; of no catalog: nothing to do."""
-        context = this_request()
         ask = self._ask(context, catalog)
         request = request_of(self._gateway, ask, (), NOTHING_SENT)
         try:
@@ -122,9 +119,8 @@ class WholeCatalogRoutes(Routes):
         return catalog_answer(ask, result)
 
     @route("POST", f"{CATALOG}/touch", "touch_catalog")
-    def touch(self, catalog: str) -> Answer:
+    def touch(self, context: Context, catalog: str) -> Answer:
         """Make a commit that changes nothing: the catalog's followers see a new revision."""
-        context = this_request()
         ask = self._ask(context, catalog)
         request = request_of(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
         return catalog_answer(ask, commit(self._gateway, context, ask, request))

@@ -24,7 +24,7 @@ from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, Told, WatchEnded
 from gateway.feed.from_state import FromState
 from gateway.feed.watcher import Watcher
-from gateway.http.context import Context, Environ, Recheck, this_request
+from gateway.http.context import Context, Environ, Recheck
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
@@ -67,10 +67,9 @@ class ChangesRoutes(Routes):
         self._feed.stop()
 
     @route("GET", f"{CATALOG}/changes", "changes")
-    def changes(self, catalog: str) -> Answer:
-        context = this_request()
+    def changes(self, context: Context, catalog: str) -> Answer:
         environ = context.environ
-        if context.method != "GET":  # Flask gives HEAD away with it
+        if context.observed.method != "GET":  # Flask gives HEAD away with it
             raise MethodNotAllowed(["GET"])
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(environ)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gateway.access.principal import Principal
 from gateway.decide.strict import Exact, strict
-from gateway.http.context import this_request
+from gateway.http.context import OpenContext
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
 from gateway.http.wire.members import refuse_member
@@ -54,16 +54,15 @@ class SignInRoutes(Routes):
         self._sign_in = sign_in
 
     @route("GET", "/console/sign-in", "read_sign_in")
-    def offered(self) -> Answer:
+    def offered(self, context: OpenContext) -> Answer:
         """Where the browser asks the issuer; null where people enter a token."""
-        parameters(this_request().environ, NO_PARAMETERS)
+        parameters(context.environ, NO_PARAMETERS)
         offer = None if self._sign_in is None else self._sign_in.offer()
         return body_answer(encode({"sign_in": offer}), [_NO_STORE])
 
     @route("POST", "/console/sign-in", "sign_in")
-    def exchange(self) -> Answer:
+    def exchange(self, context: OpenContext) -> Answer:
         """The issuer's code, for a token that the browser sends from now on."""
-        context = this_request()
         parameters(context.environ, NO_PARAMETERS)
         given = take_members(context, self._limits, _ANSWER)
         if self._sign_in is None:
@@ -71,6 +70,6 @@ class SignInRoutes(Routes):
         token, principal = self._sign_in.exchange(
             given["code"], given["code_verifier"], given["redirect_uri"]
         )
-        context.names = {**context.names, "signed_in": principal.name}
+        context.observed.audited = {"signed_in": principal.name}
         content = {"token": token, "name": principal.name}
         return body_answer(encode(content), [_NO_STORE])

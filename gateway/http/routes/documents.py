@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import ContentEdit, Delete, EditAttributes, KeyEdit, Put, operations_in
 from gateway.errors import DocumentNotFound
-from gateway.http.context import Context, Environ, this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
@@ -80,14 +80,13 @@ class DocumentRoutes(Routes):
         app.add_url_rule(rule, f"delete_{name}", self.delete, methods=["DELETE"])
         app.add_url_rule(rule, f"{name}_options", self.options, methods=["OPTIONS"])
 
-    def read(self, catalog: str, key: str) -> Answer:
+    def read(self, context: Context, catalog: str, key: str) -> Answer:
         """The part as it is, or as it was at ``?revision=`` or ``?at=``."""
         catalog, key = self._names(catalog, key)
-        return read_document(self._gateway, this_request(), catalog, key, self._part)
+        return read_document(self._gateway, context, catalog, key, self._part)
 
-    def put(self, catalog: str, key: str) -> Answer:
+    def put(self, context: Context, catalog: str, key: str) -> Answer:
         """Create or replace the whole document, or replace the attributes of one that exists."""
-        context = this_request()
         ask = self._ask(context, catalog, key)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
@@ -96,10 +95,9 @@ class DocumentRoutes(Routes):
             context, ask, Put(value, size_bytes), Sent(value, media_types.JSON, len(raw))
         )
 
-    def patch(self, catalog: str, key: str) -> Answer:
+    def patch(self, context: Context, catalog: str, key: str) -> Answer:
         """Apply a JSON Patch, an extended one, or a merge patch to what exists; or what a manager
         wants, which is made where it doesn't."""
-        context = this_request()
         applies = self._part == "content"
         media_type = media_types.patch_type(context.environ, applies=applies)
         if media_type == media_types.APPLY:
@@ -121,13 +119,12 @@ class DocumentRoutes(Routes):
         sent = Sent(wanted, media_types.APPLY, len(raw), terms=terms.as_json())
         return self._write(context, ask, terms.edit(wanted, size_bytes), sent)
 
-    def delete(self, catalog: str, key: str) -> Answer:
+    def delete(self, context: Context, catalog: str, key: str) -> Answer:
         """Leave a tombstone, or no attributes; of no document: nothing to do. A body isn't read."""
-        context = this_request()
         ask = self._ask(context, catalog, key)
         return self._write(context, ask, Delete(), NOTHING_SENT)
 
-    def options(self, catalog: str, key: str) -> Answer:
+    def options(self, _: Context, catalog: str, key: str) -> Answer:
         self._names(catalog, key)
         of_content = self._part == "content"
         accepted = media_types.ACCEPT_PATCH if of_content else media_types.ACCEPT_ATTRIBUTES_PATCH
@@ -155,7 +152,7 @@ def read_document(
     """
     environ = context.environ
     conditions = read_conditions(environ)
-    reading = _reading(gateway, environ, catalog, key)
+    reading = _reading(gateway, context, catalog, key)
     document = reading.document
     if document is None or not document.exists:
         raise DocumentNotFound(catalog, key).at(reading.catalog_revision)
@@ -170,16 +167,19 @@ def read_document(
     return body_answer(encode(shown_part(document, part)), headers)
 
 
-def _reading(gateway: GatewayService, environ: Environ, catalog: str, key: str) -> DocumentReading:
+def _reading(gateway: GatewayService, context: Context, catalog: str, key: str) -> DocumentReading:
+    environ = context.environ
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
-    revision = asked_revision(gateway, catalog, parameters(environ, DOCUMENT_PARAMETERS))
+    revision = asked_revision(gateway, context, catalog, parameters(environ, DOCUMENT_PARAMETERS))
     if revision is None:
         return gateway.read(catalog, key)
     return gateway.read_at_revision(catalog, key, revision)
 
 
-def asked_revision(gateway: GatewayService, catalog: str, asked: dict[str, Any]) -> int | None:
+def asked_revision(
+    gateway: GatewayService, context: Context, catalog: str, asked: dict[str, Any]
+) -> int | None:
     """The revision asked for by number or time, which are taken out of ``asked``; None: the newest.
 
     Where a commit may yet be made at or before that time, the answer says so, whatever it is.
@@ -193,7 +193,7 @@ def asked_revision(gateway: GatewayService, catalog: str, asked: dict[str, Any])
         raise RequestRefused("invalid_parameter", detail, parameter="at")
     found = gateway.revision_at(catalog, time_us)
     if not found.is_final:
-        this_request().is_provisional = True
+        context.observed.is_provisional = True
     return found.revision
 
 
@@ -225,10 +225,9 @@ def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> N
 
 class OwnersRoutes(Routes):
     @route("GET", f"{CATALOG}/owners", "list_losses")
-    def losses(self, catalog: str) -> Answer:
+    def losses(self, context: Context, catalog: str) -> Answer:
         """What was taken over from a manager, the newest first; ``next`` has the next page's
         parameters."""
-        context = this_request()
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, LOSSES_PARAMETERS)
@@ -248,17 +247,16 @@ class OwnersRoutes(Routes):
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
     @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners")
-    def read(self, catalog: str, key: str) -> Answer:
+    def read(self, context: Context, catalog: str, key: str) -> Answer:
         """By pointer, the owners of each leaf that has any, now or as of another time."""
         catalog, key = self._names(catalog, key)
-        return read_document(self._gateway, this_request(), catalog, key, "owners")
+        return read_document(self._gateway, context, catalog, key, "owners")
 
     @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go")
-    def let_go(self, catalog: str, key: str) -> Answer:
+    def let_go(self, context: Context, catalog: str, key: str) -> Answer:
         """A manager owns nothing of the document any more, and what nobody else owns is removed.
 
         With ``pointer``, what plain writes own there is given back."""
-        context = this_request()
         asked = parameters(context.environ, LET_GO_PARAMETERS)
         ask = read_ask(context, *self._names(catalog, key), part="owners", asked=asked)
         edit = owners_parameters(asked, context.by.name)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.cpu import interruptible
-from gateway.http.context import this_request
+from gateway.http.context import Context
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
@@ -31,12 +31,12 @@ from patching.values import rfc3339
 
 class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/commits", "list_commits")
-    def page(self, catalog: str) -> Answer:
+    def page(self, context: Context, catalog: str) -> Answer:
         """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
         catalog = catalog_name(catalog, self._limits)
-        refuse_conditions(this_request().environ)
-        asked = parameters(this_request().environ, COMMITS_PARAMETERS)
-        sight = self._sight(catalog)
+        refuse_conditions(context.environ)
+        asked = parameters(context.environ, COMMITS_PARAMETERS)
+        sight = self._sight(context, catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])
         span = {name: asked.pop(name) for name in ("after", "limit", "key")}
@@ -51,22 +51,21 @@ class HistoryRoutes(Routes):
         return body_answer(encode(content), [("Catalog-Revision", str(page.head_revision))])
 
     @route("GET", f"{CATALOG}/commits/<segment:revision>", "read_commit")
-    def commit(self, catalog: str, revision: str) -> Answer:
-        catalog = catalog_alone(this_request().environ, catalog, self._limits)
+    def commit(self, context: Context, catalog: str, revision: str) -> Answer:
+        catalog = catalog_alone(context.environ, catalog, self._limits)
         try:
             number = whole_number(revision)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
 
         def tell(commits: Sequence[CommitRecord]) -> list[bytes]:
-            return [encode(commit_shape(self._seen(catalog, each))) for each in commits]
+            return [encode(commit_shape(self._seen(context, catalog, each))) for each in commits]
 
         return body_answer(self._gateway.told_commit(catalog, number, tell), [])
 
     @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome")
-    def outcome(self, catalog: str, idempotency_key: str) -> Answer:
+    def outcome(self, context: Context, catalog: str, idempotency_key: str) -> Answer:
         """What the key decided. That it decided nothing is true up to now, not for ever."""
-        context = this_request()
         catalog = catalog_alone(context.environ, catalog, self._limits)
         name = _idempotency_key(idempotency_key)
         reply = self._gateway.reply(catalog, context.by.name, name)
@@ -76,15 +75,14 @@ class HistoryRoutes(Routes):
             )
             raise RequestRefused("outcome_not_found", detail)
         if isinstance(reply, CommitRecord):
-            shape = {"applied": True, **commit_shape(self._seen(catalog, reply))}
+            shape = {"applied": True, **commit_shape(self._seen(context, catalog, reply))}
         else:
             shape = {"applied": False, **verdict_shape(reply)}
         return body_answer(encode({**shape, "idempotency_key": name}), [])
 
     @route("GET", f"{CATALOG}/differences", "list_differences")
-    def differences(self, catalog: str) -> Answer:
+    def differences(self, context: Context, catalog: str) -> Answer:
         """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
-        context = this_request()
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, DIFFERENCES_PARAMETERS)
@@ -104,12 +102,12 @@ class HistoryRoutes(Routes):
         }
         return body_answer(encode(content), [("Catalog-Revision", str(page.after))])
 
-    def _sight(self, catalog: str) -> Sight | None:
-        return self._gateway.acls.sight(this_request().by, catalog)
+    def _sight(self, context: Context, catalog: str) -> Sight | None:
+        return self._gateway.acls.sight(context.by, catalog)
 
-    def _seen(self, catalog: str, commit: CommitRecord) -> CommitRecord:
+    def _seen(self, context: Context, catalog: str, commit: CommitRecord) -> CommitRecord:
         """Without the changes of documents that can't be read."""
-        sight = self._sight(catalog)
+        sight = self._sight(context, catalog)
         return commit if sight is None else sight.commits([commit])[0]
 
 

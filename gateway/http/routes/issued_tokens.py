@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from gateway.access.principal import Grant, checked_name, parse_grant
 from gateway.decide.strict import Exact, strict, whole
-from gateway.http.context import this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
 from gateway.http.wire.codes import RequestRefused
@@ -82,34 +82,32 @@ class TokenRoutes(Routes):
         self._issuer = issuer
 
     @route("POST", "/v1/tokens", "create_token")
-    def create(self) -> Answer:
+    def create(self, context: Context) -> Answer:
         """A new token, which is told in this answer alone."""
-        context = this_request()
         parameters(context.environ, NO_PARAMETERS)
         asked = take_members(context, self._limits, TOKEN_REQUEST)
         name, grants = _named(asked["name"]), _granted(asked["grants"])
         issued = self._tokens().issue(name, grants, asked["expires_in_s"])
-        _audit(issued.stored)
+        _audit(context, issued.stored)
         content = {**_shape(issued.stored), "token": issued.text}
         return body_answer(encode(content), [_NO_STORE], 201)
 
     @route("GET", "/v1/tokens", "list_tokens")
-    def page(self) -> Answer:
+    def page(self, context: Context) -> Answer:
         """All tokens without their secrets, the oldest first; also revoked and expired ones."""
-        context = this_request()
         refuse_conditions(context.environ)
         parameters(context.environ, NO_PARAMETERS)
         tokens = self._tokens().all()
         return body_answer(encode({"tokens": [_shape(each) for each in tokens]}), [_NO_STORE])
 
     @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
-    def revoke(self, token_id: str) -> Answer:
+    def revoke(self, context: Context, token_id: str) -> Answer:
         """Within five seconds it lets nobody in any more; a revoked one stays so."""
         revoked = self._tokens().revoke(token_id)
         if revoked is None:
             # What was sent may be a token by mistake, and isn't repeated.
             raise RequestRefused("token_not_found", "there is no token with this id")
-        _audit(revoked)
+        _audit(context, revoked)
         return empty_answer([])
 
     def _tokens(self) -> TokenIssuer:
@@ -135,10 +133,9 @@ def _granted(texts: Sequence[str]) -> list[Grant]:
     return grants
 
 
-def _audit(token: TokenState) -> None:
+def _audit(context: Context, token: TokenState) -> None:
     """Have the audit line say which one, and whose: neither is secret."""
-    context = this_request()
-    context.names = {**context.names, "token": token.id, "issued_to": token.name}
+    context.observed.audited = {"token": token.id, "issued_to": token.name}
 
 
 def _shape(token: TokenState) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gateway import memory
 from gateway.cpu import interruptible
 from gateway.decide.conditions import CatalogTag, Composite, Tag
 from gateway.errors import AboveLimit, GatewayError
-from gateway.http.context import Context, Environ, Recheck, this_request
+from gateway.http.context import Context, Environ, Recheck
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.routes.documents import asked_revision
 from gateway.http.wire.codes import RequestRefused
@@ -54,12 +54,11 @@ _PAGE_BYTES = 4 * 1024 * 1024
 
 class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/documents", "list_documents")
-    def page(self, catalog: str) -> Answer:
+    def page(self, context: Context, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
-        context = this_request()
         catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, DOCUMENTS_PARAMETERS)
-        keys, revision = asked.pop("key"), asked_revision(self._gateway, catalog, asked)
+        keys, revision = asked.pop("key"), asked_revision(self._gateway, context, catalog, asked)
         names = _names(asked, by_key=keys is not None)
         if keys is not None:
             return self._several(context, catalog, keys, asked, revision)
@@ -166,12 +165,11 @@ class ListingRoutes(Routes):
         return _answer(context.environ, Composite(tokens), at, content)
 
     @route("GET", f"{CATALOG}/export", "export")
-    def export(self, catalog: str) -> flask.Response:
+    def export(self, context: Context, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
-        context = this_request()
         catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, EXPORT_PARAMETERS)
-        revision = asked_revision(self._gateway, catalog, asked)
+        revision = asked_revision(self._gateway, context, catalog, asked)
         export = self._gateway.listing.export(
             catalog,
             _export_line,
@@ -186,7 +184,7 @@ class ListingRoutes(Routes):
         try:
             if is_not_modified(context.environ, tag, "the catalog"):
                 return empty_answer(headers, 304)
-            sending = context.method != "HEAD"
+            sending = context.observed.method != "HEAD"
         finally:
             if not sending:
                 export.close()
@@ -195,13 +193,12 @@ class ListingRoutes(Routes):
         return flask.Response(body, 200, headers, content_type=JSON)
 
     @route("GET", f"{CATALOG}/partitions", "plan_partitions")
-    def plan(self, catalog: str) -> Answer:
+    def plan(self, context: Context, catalog: str) -> Answer:
         """The revision that was asked for, and the keys that end its ranges."""
-        context = this_request()
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, PARTITIONS_PARAMETERS)
-        revision = asked_revision(self._gateway, catalog, asked)
+        revision = asked_revision(self._gateway, context, catalog, asked)
         span = KeySpan(asked["prefix"], asked["after"], asked["until"])
         sight = self._gateway.acls.sight(context.by, catalog)
         found = self._gateway.partitions.plan(

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gateway.access import Role
 from gateway.decide.strict import strict, text, whole
-from gateway.http.context import this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.conditions import catalog_alone
@@ -27,48 +27,46 @@ COMPACTION_REQUEST: Final = strict(revision=whole(required=True))
 
 class RetentionRoutes(Routes):
     @route("POST", f"{CATALOG}/pins", "create_pin")
-    def create(self, catalog: str) -> Answer:
+    def create(self, context: Context, catalog: str) -> Answer:
         """Hold a revision, by default the head's."""
-        catalog = self._catalog(catalog)
-        asked = take_members(this_request(), self._limits, PIN_REQUEST)
-        pin = self._gateway.retention.pin(catalog, owner=this_request().by.name, **asked)
+        catalog = self._catalog(context, catalog)
+        asked = take_members(context, self._limits, PIN_REQUEST)
+        pin = self._gateway.retention.pin(catalog, owner=context.by.name, **asked)
         location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
         return body_answer(encode(_shape(pin)), [("Location", location)], 201)
 
     @route("GET", f"{CATALOG}/pins", "list_pins")
-    def page(self, catalog: str) -> Answer:
+    def page(self, context: Context, catalog: str) -> Answer:
         """The pins that hold now, by revision."""
-        pins = self._gateway.retention.pins(self._catalog(catalog))
+        pins = self._gateway.retention.pins(self._catalog(context, catalog))
         return body_answer(encode({"pins": [_shape(pin) for pin in pins]}), [])
 
     @route("GET", f"{CATALOG}/pins/<segment:pin>", "read_pin")
-    def read(self, catalog: str, pin: str) -> Answer:
-        held = self._gateway.retention.read_pin(self._catalog(catalog), pin)
+    def read(self, context: Context, catalog: str, pin: str) -> Answer:
+        held = self._gateway.retention.read_pin(self._catalog(context, catalog), pin)
         return body_answer(encode(_shape(held)), [])
 
     @route("PUT", f"{CATALOG}/pins/<segment:pin>", "renew_pin")
-    def renew(self, catalog: str, pin: str) -> Answer:
+    def renew(self, context: Context, catalog: str, pin: str) -> Answer:
         """Hold the same revision for so many seconds from now: for its owner alone."""
-        catalog = self._catalog(catalog)
-        asked = take_members(this_request(), self._limits, PIN_RENEWAL)
-        renewed = self._gateway.retention.renew(
-            catalog, pin, asked["seconds"], this_request().by.name
-        )
+        catalog = self._catalog(context, catalog)
+        asked = take_members(context, self._limits, PIN_RENEWAL)
+        renewed = self._gateway.retention.renew(catalog, pin, asked["seconds"], context.by.name)
         return body_answer(encode(_shape(renewed)), [])
 
     @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin")
-    def delete(self, catalog: str, pin: str) -> Answer:
+    def delete(self, context: Context, catalog: str, pin: str) -> Answer:
         """For its owner, and for those who are admin in the catalog."""
-        catalog = self._catalog(catalog)
-        by = this_request().by
+        catalog = self._catalog(context, catalog)
+        by = context.by
         self._gateway.retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
         return empty_answer([])
 
     @route("POST", f"{CATALOG}/compactions", "compact")
-    def compact(self, catalog: str) -> Answer:
+    def compact(self, context: Context, catalog: str) -> Answer:
         """Drop the history below a revision; answered when it is gone."""
-        catalog = self._catalog(catalog)
-        asked = take_members(this_request(), self._limits, COMPACTION_REQUEST)
+        catalog = self._catalog(context, catalog)
+        asked = take_members(context, self._limits, COMPACTION_REQUEST)
         done = self._gateway.retention.compact(catalog, asked["revision"])
         content = {
             "catalog": catalog,
@@ -77,8 +75,8 @@ class RetentionRoutes(Routes):
         }
         return body_answer(encode(content), [("Catalog-Revision", str(done.head_revision))])
 
-    def _catalog(self, encoded: str) -> str:
-        return catalog_alone(this_request().environ, encoded, self._limits)
+    def _catalog(self, context: Context, encoded: str) -> str:
+        return catalog_alone(context.environ, encoded, self._limits)
 
 
 def _shape(pin: PinRecord) -> dict[str, Any]:

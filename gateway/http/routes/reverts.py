@@ -22,7 +22,7 @@ from gateway.decide.request import Applied, Request
 from gateway.decide.reverting import Forced
 from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.errors import CommitError
-from gateway.http.context import Context, this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.door.authorization import require
 from gateway.http.door.rate_limits import spend_operations
@@ -133,9 +133,8 @@ REVERT: Final = strict(**_BODY)
 
 class RevertRoutes(Routes):
     @route("POST", f"{CATALOG}/reverts", "revert")
-    def revert(self, catalog: str) -> Answer:
+    def revert(self, context: Context, catalog: str) -> Answer:
         """All that is to be undone as one commit, on the documents as they are then; or nothing."""
-        context = this_request()
         ask = read_ask(context, catalog_name(catalog, self._limits))
         refuse_all_but_several(ask.conditions)
         asked = take_members(context, self._limits, REVERT)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from werkzeug.http import unquote_etag
 
 import gateway as package
-from gateway.http.context import HeaderList, this_request
+from gateway.http.context import Context, Environ, HeaderList, OpenContext
 from gateway.http.routes import Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.query import NO_PARAMETERS, parameters
@@ -73,14 +73,13 @@ class StaticFolder:
             if path.suffix in _MEDIA_TYPES
         }
 
-    def answer(self, name: str) -> Answer:
+    def answer(self, environ: Environ, name: str) -> Answer:
         """Raises RequestRefused ``route_not_found`` for a name that no file has."""
-        parameters(this_request().environ, NO_PARAMETERS)
-        return self.answer_whatever_is_asked(name)
+        parameters(environ, NO_PARAMETERS)
+        return self.answer_whatever_is_asked(environ, name)
 
-    def answer_whatever_is_asked(self, name: str) -> Answer:
+    def answer_whatever_is_asked(self, environ: Environ, name: str) -> Answer:
         """Likewise, with parameters of any names, which the page may read."""
-        environ = this_request().environ
         found = self._files.get(name)
         if found is None:
             raise RequestRefused("route_not_found", "there is no such file")
@@ -127,20 +126,19 @@ class ServiceRoutes(Routes):
         self._docs = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
     @route("GET", "/livez", "livez")
-    def livez(self) -> Answer:
+    def livez(self, _: OpenContext) -> Answer:
         """The process answers; it touches nothing else."""
         return body_answer(encode({"status": "alive"}), [("Cache-Control", "no-store")])
 
     @route("GET", "/readyz", "readyz")
-    def readyz(self) -> Answer:
+    def readyz(self, _: OpenContext) -> Answer:
         """The database answers. Raises StoreUnavailable."""
         self._gateway.check_ready()
         return body_answer(encode({"status": "ready"}), [("Cache-Control", "no-store")])
 
     @route("GET", "/v1/principal", "read_principal")
-    def principal(self) -> Answer:
+    def principal(self, context: Context) -> Answer:
         """The principal of the request, and its grants."""
-        context = this_request()
         parameters(context.environ, NO_PARAMETERS)
         by = context.by
         grants = [{"role": each.role.name.lower(), "pattern": each.pattern} for each in by.grants]
@@ -148,34 +146,34 @@ class ServiceRoutes(Routes):
         return body_answer(encode(content), [("Cache-Control", "no-store")])
 
     @route("GET", "/metrics", "metrics")
-    def metrics(self) -> Answer:
+    def metrics(self, _: OpenContext) -> Answer:
         return body_answer(
             self._exposition(), [("Cache-Control", "no-store")], media_type=_METRICS_TYPE
         )
 
     @route("GET", "/openapi.yaml", "openapi")
-    def openapi(self) -> Answer:
+    def openapi(self, _: OpenContext) -> Answer:
         if self._openapi is None:
             raise RequestRefused("route_not_found", "this installation has no OpenAPI document")
         return body_answer(self._openapi, [], media_type="application/yaml")
 
     @route("GET", "/docs", "docs")
-    def docs(self) -> Answer:
-        return self._docs.answer(_INDEX)
+    def docs(self, context: OpenContext) -> Answer:
+        return self._docs.answer(context.environ, _INDEX)
 
     @route("GET", "/docs/style.css", "docs_style")
-    def docs_style(self) -> Answer:
-        return self._docs.answer("style.css")
+    def docs_style(self, context: OpenContext) -> Answer:
+        return self._docs.answer(context.environ, "style.css")
 
     @route("GET", "/docs/search.js", "docs_search")
-    def docs_search(self) -> Answer:
-        return self._docs.answer("search.js")
+    def docs_search(self, context: OpenContext) -> Answer:
+        return self._docs.answer(context.environ, "search.js")
 
     @route("GET", "/", "console_entry")
     @route("GET", "/console", "console_entry")
-    def console_entry(self) -> Answer:
+    def console_entry(self, context: OpenContext) -> Answer:
         """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
-        environ = this_request().environ
+        environ = context.environ
         parameters(environ, NO_PARAMETERS)
         # The root's is temporary: browsers keep a 308 for any later service at this address.
         status = 307 if environ["PATH_INFO"] == "/" else 308
@@ -183,10 +181,10 @@ class ServiceRoutes(Routes):
 
     @route("GET", "/console/", "console")
     @route("GET", "/console/<rest:name>", "console")
-    def console(self, name: str = _INDEX) -> Answer:
+    def console(self, context: OpenContext, name: str = _INDEX) -> Answer:
         if name == _INDEX:  # an issuer sends people back to it, with a code
-            return self._console.answer_whatever_is_asked(name)
-        return self._console.answer(name)
+            return self._console.answer_whatever_is_asked(context.environ, name)
+        return self._console.answer(context.environ, name)
 
 
 def openapi_document() -> bytes | None:

@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 from gateway.decide.strict import SWITCH, Exact, strict, text, whole
-from gateway.http.context import this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.cloud_events import FORMATS
@@ -56,22 +56,22 @@ REPLAY: Final = strict(**_FROM)
 
 class SubscriptionRoutes(Routes):
     @route("GET", _ALL, "list_subscriptions")
-    def page(self, catalog: str) -> Answer:
+    def page(self, context: Context, catalog: str) -> Answer:
         """All of the catalog, by name."""
-        found = self._gateway.subscriptions.page(self._catalog(catalog))
+        found = self._gateway.subscriptions.page(self._catalog(context, catalog))
         return body_answer(encode({"subscriptions": [_shape(each) for each in found]}), [])
 
     @route("GET", f"{_ALL}/<segment:subscription>", "read_subscription")
-    def read(self, catalog: str, subscription: str) -> Answer:
+    def read(self, context: Context, catalog: str, subscription: str) -> Answer:
         return _answer(
-            self._gateway.subscriptions.read(self._catalog(catalog), _name(subscription))
+            self._gateway.subscriptions.read(self._catalog(context, catalog), _name(subscription))
         )
 
     @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
-    def put(self, catalog: str, subscription: str) -> Answer:
+    def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make it or change it; a change keeps its position unless it says where to begin."""
-        catalog, name = self._catalog(catalog), _name(subscription)
-        asked = take_members(this_request(), self._limits, SUBSCRIPTION)
+        catalog, name = self._catalog(context, catalog), _name(subscription)
+        asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])
         _refuse_two_beginnings(asked)
         wanted = SubscriptionTerms(
@@ -83,45 +83,47 @@ class SubscriptionRoutes(Routes):
             asked["secret"],
             asked["secret_overlap_s"],
         )
-        standing, secret = self._gateway.subscriptions.put(
-            catalog, name, wanted, this_request().by.name
-        )
+        standing, secret = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name)
         more = {} if secret is None else {"secret": secret}
         status = 201 if standing.record.number == 1 else 200
         return _answer(standing, status, **more)
 
     @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
-    def delete(self, catalog: str, subscription: str) -> Answer:
-        self._gateway.subscriptions.drop(self._catalog(catalog), _name(subscription))
+    def delete(self, context: Context, catalog: str, subscription: str) -> Answer:
+        self._gateway.subscriptions.drop(self._catalog(context, catalog), _name(subscription))
         return empty_answer([])
 
     @route("POST", f"{_ALL}/<segment:subscription>/pause", "pause_subscription")
-    def pause(self, catalog: str, subscription: str) -> Answer:
-        by = this_request().by.name
+    def pause(self, context: Context, catalog: str, subscription: str) -> Answer:
+        by = context.by.name
         return _answer(
-            self._gateway.subscriptions.pause(self._catalog(catalog), _name(subscription), by)
+            self._gateway.subscriptions.pause(
+                self._catalog(context, catalog), _name(subscription), by
+            )
         )
 
     @route("POST", f"{_ALL}/<segment:subscription>/resume", "resume_subscription")
-    def resume(self, catalog: str, subscription: str) -> Answer:
-        by = this_request().by.name
+    def resume(self, context: Context, catalog: str, subscription: str) -> Answer:
+        by = context.by.name
         return _answer(
-            self._gateway.subscriptions.resume(self._catalog(catalog), _name(subscription), by)
+            self._gateway.subscriptions.resume(
+                self._catalog(context, catalog), _name(subscription), by
+            )
         )
 
     @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription")
-    def replay(self, catalog: str, subscription: str) -> Answer:
+    def replay(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Deliver again from a revision on, or the state anew."""
-        catalog, name = self._catalog(catalog), _name(subscription)
-        asked = take_members(this_request(), self._limits, REPLAY)
+        catalog, name = self._catalog(context, catalog), _name(subscription)
+        asked = take_members(context, self._limits, REPLAY)
         _refuse_two_beginnings(asked)
         if asked["from"] is None and not asked["initial"]:
             refuse_member("/from", "it is missing; or 'initial', true, begins anew")
-        by = this_request().by.name
+        by = context.by.name
         return _answer(self._gateway.subscriptions.replay(catalog, name, asked["from"], by))
 
-    def _catalog(self, encoded: str) -> str:
-        return catalog_alone(this_request().environ, encoded, self._limits)
+    def _catalog(self, context: Context, encoded: str) -> str:
+        return catalog_alone(context.environ, encoded, self._limits)
 
     def _require_address(self, url: str) -> None:
         """What its name resolves to is looked at whenever it is connected to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.decide.edits import operations_in
 from gateway.errors import AttributesInvalid, DocumentNotFound, PatchDoesNotFit, TargetExists
-from gateway.http.context import this_request
+from gateway.http.context import Context
 from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
@@ -23,9 +23,8 @@ _ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInv
 
 class TransactionRoutes(Routes):
     @route("POST", f"{CATALOG}/transactions", "transaction")
-    def commit(self, catalog: str) -> Answer:
+    def commit(self, context: Context, catalog: str) -> Answer:
         """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
-        context = this_request()
         ask = read_ask(context, catalog_name(catalog, self._limits))
         refuse_all_but_several(ask.conditions)
         media_types.require_json(context.environ)

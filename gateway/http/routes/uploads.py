@@ -13,7 +13,7 @@ from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import WriteOutcome
 from gateway.decide.strict import Exact, strict
 from gateway.errors import ConditionFailed
-from gateway.http.context import Context, Environ, declared_bytes, this_request
+from gateway.http.context import Context, Environ, declared_bytes
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
@@ -61,9 +61,8 @@ UPLOAD_COMMIT: Final = strict(
 
 class UploadRoutes(Routes):
     @route("POST", _RULE, "open_upload")
-    def open(self, catalog: str) -> Answer:
+    def open(self, context: Context, catalog: str) -> Answer:
         """Check the conditions now and remember them; nothing is locked."""
-        context = this_request()
         catalog = self._catalog(context.environ, catalog)
         asked = take_members(context, self._limits, UPLOAD_REQUEST)
         key = asked["key"]
@@ -73,54 +72,52 @@ class UploadRoutes(Routes):
         try:
             opened = self._gateway.uploads.open(catalog, key, context.by, conditions, attributes)
         except ConditionFailed as failed:
-            context.helps = further_members(self._gateway, context.by, catalog, failed, None)
+            helps = further_members(self._gateway, context.by, catalog, failed, None)
             if preferences(context.environ).refusal_shows:
-                shown = Represented(self._gateway, context.by).members(catalog, key, failed)
-                context.helps = {**context.helps, **shown}
+                helps |= Represented(self._gateway, context.by).members(catalog, key, failed)
+            context.observed.helps = helps
             raise
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
 
     @route("GET", _ONE, "read_upload")
-    def read(self, catalog: str, upload: str) -> Answer:
-        opened = self._find(self._catalog(this_request().environ, catalog), upload)
+    def read(self, context: Context, catalog: str, upload: str) -> Answer:
+        opened = self._find(context, self._catalog(context.environ, catalog), upload)
         return body_answer(encode(_upload_shape(opened)), [("Cache-Control", "no-store")])
 
     @route("DELETE", _ONE, "drop_upload")
-    def drop(self, catalog: str, upload: str) -> Answer:
+    def drop(self, context: Context, catalog: str, upload: str) -> Answer:
         """Also where there is none any more. What was committed stays so."""
-        catalog = self._catalog(this_request().environ, catalog)
-        self._gateway.uploads.drop(catalog, _upload_id(upload), this_request().by)
+        catalog = self._catalog(context.environ, catalog)
+        self._gateway.uploads.drop(catalog, _upload_id(upload), context.by)
         return empty_answer([])
 
     @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part")
-    def put_part(self, catalog: str, upload: str, number: str) -> Answer:
+    def put_part(self, context: Context, catalog: str, upload: str, number: str) -> Answer:
         """Stage or replace a part: bytes, whatever they are."""
-        context = this_request()
         catalog = self._catalog(context.environ, catalog)
         try:
             place = whole_number(number, 1, PART_NUMBER_MAX)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"part number: {error}") from error
         media_types.require_bytes(context.environ)
-        opened = self._find(catalog, upload)
+        opened = self._find(context, catalog, upload)
         part = self._gateway.uploads.put_part(
             opened, place, take_body(context, self._limits, parsed=False)
         )
         return body_answer(encode(part), [])
 
     @route("POST", f"{_ONE}/commit", "commit_upload")
-    def commit(self, catalog: str, upload: str) -> Answer:
+    def commit(self, context: Context, catalog: str, upload: str) -> Answer:
         """Replace the document by what the parts make up; asked again, the first result.
 
         What is wrong with the parts, or the catalog, leaves the upload as it is.
         """
-        context = this_request()
         refuse_conditions(context.environ)
         _refuse_idempotency_key(context.environ)
         said = read_ask(context, catalog_name(catalog, self._limits), known=DRY_RUN_PARAMETERS)
         numbers = self._numbers(context)
-        opened = self._find(said.catalog, upload)
+        opened = self._find(context, said.catalog, upload)
         prefer = said.prefer._replace(returns=None, rebase=False)
         ask = replace(said, method="PUT", key=opened.upload.key, prefer=prefer)
         result = carried_out(
@@ -156,8 +153,8 @@ class UploadRoutes(Routes):
         numbers: list[int] | None = take_members(context, self._limits, UPLOAD_COMMIT)["parts"]
         return numbers
 
-    def _find(self, catalog: str, upload: str) -> OpenUpload:
-        return self._gateway.uploads.find(catalog, _upload_id(upload), this_request().by)
+    def _find(self, context: Context, catalog: str, upload: str) -> OpenUpload:
+        return self._gateway.uploads.find(catalog, _upload_id(upload), context.by)
 
     def _catalog(self, environ: Environ, encoded: str) -> str:
         if environ["REQUEST_METHOD"] != "GET":

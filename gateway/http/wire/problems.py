@@ -32,7 +32,7 @@ from gateway.errors import (
     Unauthenticated,
     code_of,
 )
-from gateway.http.context import Context
+from gateway.http.context import Observed
 from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.responses import Answer, body_answer, encode
@@ -89,28 +89,28 @@ class _Unreachable:
 _unreachable = _Unreachable()
 
 
-def problem_answer(error: Exception, context: Context) -> Answer:
+def problem_answer(error: Exception, observed: Observed) -> Answer:
     """The response to ``error``, with what helps. An unforeseen one is logged as a defect."""
     problem = problem_of(error)
     if isinstance(error, errors.StoreUnavailable) and error.__cause__ is not None:
         _unreachable.tell(error.__cause__)
     if problem is None:
-        _log.error("request %s failed", context.request_id, exc_info=error)
+        _log.error("request %s failed", observed.request_id, exc_info=error)
         # Nobody knows how far a write got before the defect.
-        applied = "no" if context.method in _READING else "unknown"
+        applied = "no" if observed.method in _READING else "unknown"
         problem = Refusal("internal_error", "the gateway has a defect; it was logged", applied)
-    problem.members |= context.helps or {}
-    return _answer(problem, context)
+    problem.members |= observed.helps
+    return _answer(problem, observed)
 
 
-def _answer(problem: Refusal, context: Context) -> Answer:
+def _answer(problem: Refusal, observed: Observed) -> Answer:
     kind = KINDS[problem.code]
-    context.problem = problem.code  # for observers of requests
+    observed.problem = problem.code  # for observers of requests
     headers = problem.headers
     retry_after_s = problem.retry_after_s or kind.retry_after_s
     if retry_after_s is not None:
         headers.append(("Retry-After", str(retry_after_s)))
-    content = problem_content(problem, context.request_id)
+    content = problem_content(problem, observed.request_id)
     return body_answer(encode(content), headers, kind.status, PROBLEM)
 
 

@@ -129,18 +129,18 @@ def carried_out(
 ) -> Result:
     """The result of ``run``, which does the write that ``ask`` describes.
 
-    The outcome is left in ``context`` for the audit log. Raises the CommitError of a refused or
-    unknown write, and leaves in ``context`` the remedies that its problem names.
+    Observers find the outcome in its request, and its problem the remedies. Raises the CommitError
+    of a refused or unknown write.
     """
     try:
         done = run()
-        context.decided = Decided(ask.author, ask.dry_run, done)
+        context.observed.decided = Decided(ask.author, ask.dry_run, done)
         return result_of(done, ask.key, dry_run=ask.dry_run)
     except CommitError as error:
-        context.helps = further_members(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
+        helps = further_members(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
         if ask.prefer.refusal_shows:
-            shown = Represented(gateway, ask.by).members(ask.catalog, ask.key, error)
-            context.helps = {**context.helps, **shown}
+            helps |= Represented(gateway, ask.by).members(ask.catalog, ask.key, error)
+        context.observed.helps = helps
         raise
 
 
