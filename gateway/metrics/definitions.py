@@ -42,7 +42,7 @@ METRICS: Final = (
         "gateway_request_seconds",
         "histogram",
         "HTTP requests, and the time until the answer was made or, for streams, until they ended."
-        " `route` is the path's template, `(none)` where no template matches or the request was"
+        " `route` is the path's template, or `(none)` if no template matches or the request was"
         " refused earlier; `status` is the class, such as `2xx`",
         ("route", "method", "status"),
         _REQUEST_S,
@@ -50,7 +50,7 @@ METRICS: Final = (
     Metric(
         "gateway_problems_total",
         "counter",
-        "requests answered with a problem, by its code, without problems in lines of bulk answers",
+        "requests answered with a problem, by its code; not the problems in lines of bulk answers",
         ("code",),
     ),
     # Writes
@@ -64,7 +64,7 @@ METRICS: Final = (
     Metric(
         "gateway_write_attempts",
         "histogram",
-        "attempts per write; more than one where the race for the head was lost",
+        "attempts per write; more than one if it lost races for the head",
         buckets=_FEW,
     ),
     Metric(
@@ -97,24 +97,28 @@ METRICS: Final = (
     Metric(
         "gateway_races_lost_total",
         "counter",
-        "batches of a catalog whose head another worker had moved meanwhile",
+        "batches that lost the race for their catalog's head to another worker",
     ),
     Metric(
         "gateway_bases_refused_total",
         "counter",
-        "documents that weren't the ones that a change was made from, so that they were rebuilt"
-        " from the log; 0 unless somebody edited the database, or there is a defect: run"
+        "documents that were rebuilt from the log, because they weren't the ones that a change was"
+        " made from; 0 unless somebody edited the database, or there is a defect: run"
         " `gateway verify`",
     ),
     Metric(
         "gateway_heads_went_back_total",
         "counter",
-        "catalogs whose heads were behind, or elsewhere than, what a worker had known; 0 unless the"
-        " database was put back to an earlier state while the gateway ran",
+        "catalogs whose heads were behind what a worker had known, or had other commits; 0 unless"
+        " the database was restored to an earlier state while the gateway ran",
     ),
     # The cache
-    Metric("gateway_cache_hits_total", "counter", "look-ups of documents that were cached"),
-    Metric("gateway_cache_misses_total", "counter", "look-ups of documents that weren't cached"),
+    Metric("gateway_cache_hits_total", "counter", "times that a document was found in the cache"),
+    Metric(
+        "gateway_cache_misses_total",
+        "counter",
+        "times that a document wasn't in the cache",
+    ),
     Metric("gateway_cache_bytes", "gauge", "estimated memory of the cached documents"),
     # Memory of requests
     Metric(
@@ -122,13 +126,17 @@ METRICS: Final = (
         "gauge",
         "estimated memory of what requests read and build, and of answers that wait to be sent",
     ),
-    Metric("gateway_memory_unsent_bytes", "gauge", "of that, answers that wait to be sent"),
+    Metric(
+        "gateway_memory_unsent_bytes",
+        "gauge",
+        "of `gateway_memory_held_bytes`, the answers that wait to be sent",
+    ),
     Metric("gateway_memory_waiting_requests", "gauge", "requests that wait for memory"),
     Metric("gateway_memory_waits_total", "counter", "times that a request waited for memory"),
     Metric(
         "gateway_memory_refusals_total",
         "counter",
-        "requests that waited for memory in vain, and were refused with `overloaded`",
+        "requests that were refused with `overloaded` after they had waited for memory",
     ),
     # Feeds
     Metric("gateway_watchers", "gauge", "open feeds and long polls"),
@@ -149,13 +157,13 @@ METRICS: Final = (
     Metric(
         "gateway_relay_failing_subscriptions",
         "gauge",
-        "of these, the ones whose last five deliveries or more have failed",
+        "subscriptions whose last five deliveries, or more, have failed",
     ),
     Metric(
         "gateway_relay_lag_commits",
         "gauge",
-        "commits between the subscription that is furthest behind and its catalog's head, without"
-        " paused ones",
+        "commits between the subscription that is furthest behind and its catalog's head; paused"
+        " ones don't count",
         merge="livemax",
     ),
     Metric(
@@ -185,15 +193,15 @@ METRICS: Final = (
         "gateway_uploads_open",
         "gauge",
         "uploads that were neither dropped nor expired (a committed one stays until it expires),"
-        " counted in MongoDB every 15 seconds: the count of all gateways, so don't add it up over"
-        " them",
+        " counted in MongoDB every 15 seconds. Each gateway reports the count of all gateways, so"
+        " don't add them up",
         merge="livemostrecent",
     ),
     # MongoDB
     Metric(
         "gateway_store_seconds",
         "histogram",
-        "calls to MongoDB, including failed ones, and their time, by operation",
+        "calls to MongoDB and their time, including failed calls, by operation",
         ("operation",),
         _SHORT_S,
     ),
@@ -213,38 +221,38 @@ METRICS: Final = (
     Metric(
         "gateway_worker_resident_bytes",
         "gauge",
-        "memory of a worker process, by its place among the workers",
+        "memory of a worker process, by the worker's slot",
         ("worker",),
     ),
     Metric("gateway_worker_open_files", "gauge", "open files and connections", ("worker",)),
     Metric(
         "gateway_worker_cpu_seconds_total",
         "counter",
-        "processor time of the workers, by place, including ended workers",
+        "processor time of the workers, by slot, including workers that have ended",
         ("worker",),
     ),
     Metric(
         "gateway_longest_slice_seconds",
         "gauge",
-        "the most processor time that a worker has computed since its start without a look at its"
-        " sockets, while all its other requests waited",
+        "the most processor time that a worker has used at a stretch since its start, while all its"
+        " other requests waited",
         merge="livemax",
     ),
     Metric(
         "gateway_long_slices_total",
         "counter",
-        "how often that took more than a quarter of a second; the log says where",
+        "how often a worker used more than a quarter of a second at a stretch; the log says where",
     ),
     Metric(
         "gateway_turns_total",
         "counter",
-        "turns that requests gave to others while they were computed",
+        "times that the computation for a request was interrupted to let others go on",
     ),
     Metric(
         "gateway_broken_off_total",
         "counter",
-        "requests, or lines, that were broken off because they took more processor time than one"
-        " may (`request_cpu_ms`)",
+        "requests, or lines of bulk requests, that were broken off because they took more processor"
+        " time than `request_cpu_ms`",
     ),
     Metric(
         "gateway_info",
@@ -264,7 +272,7 @@ def markdown() -> str:
         "# Metrics",
         "",
         "`GET /metrics` returns the metrics of all workers of a gateway, in the Prometheus text",
-        "format. Counters survive the replacement of a worker, and begin anew with the gateway.",
+        "format. Counters survive the replacement of a worker, and start from 0 with the gateway.",
         "Gauges are at most a second old.",
         "",
         "With access control on, any valid token may read them (`authorization:` in the scrape",
