@@ -16,18 +16,15 @@ from itertools import islice, repeat
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
 from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
-from gateway.decide.declaring_lists import is_pinned, require_held
+from gateway.decide.declaring_lists import require_held
 from gateway.decide.draft import Draft, Items
 from gateway.decide.edits import KeyEdit, kind_of
-from gateway.decide.guards import (
-    compares_conflict,
-    refuse_forbidden,
-    require_guards,
-)
+from gateway.decide.guards import compares_conflict, refuse_forbidden, require_guards
 from gateway.decide.idempotency_keys import earlier_outcome, is_remembered, stands, verdict_of
 from gateway.decide.performing import RequestDrafts, perform_all
 from gateway.decide.ranges import Count, RangeAbsent, RangeEdit, RangeState
 from gateway.decide.recording import (
+    CERTAINLY_STORABLE_BYTES,
     CommitTerms,
     commit_of,
     refuse_oversized,
@@ -61,11 +58,22 @@ _BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
 
 
 class BatchState:
-    """A view with the commits that were decided on it so far: see ``compares.State``."""
+    """A view with the ``commits`` that were decided on it so far: see ``compares.State``.
+
+    ``revision``, ``time_us``, the ``last`` commit's id, and whether the catalog is ``deleted`` are
+    as they leave it; ``documents`` are the states that they leave, by key. ``work_bytes`` counts
+    what the batch has worked through.
+    """
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._work_bytes = 0
+        self._all = dict(view.documents)
+        self.document = self._all.__getitem__
+        self.revision = view.revision
+        self.time_us = view.time_us
+        self.last = view.last
+        self.deleted = view.deleted
+        self.work_bytes = 0
         self.commits: list[CommitRecord] = []
         self.documents: dict[str, DocumentRecord] = {}
 
@@ -73,22 +81,15 @@ class BatchState:
     def _ranges(self) -> RangeState:
         return RangeState(self._view.ranges, self._view.documents, self.documents)
 
-    @property
-    def is_over_budget(self) -> bool:
-        """Whether the batch has taken long enough."""
-        return self._work_bytes > _BATCH_WORK_BYTES_MAX
-
-    @property
-    def revision(self) -> int:
-        return self._view.revision + len(self.commits)
-
-    @property
-    def deleted(self) -> bool:
-        """Whether the catalog is, as the batch has left it."""
-        return self.commits[-1].deletes_catalog if self.commits else self._view.deleted
-
-    def document(self, key: str) -> DocumentRecord | None:
-        return self.documents.get(key) or self._view.documents[key]
+    def record(self, commit: CommitRecord, after: Mapping[str, DocumentRecord]) -> None:
+        """The next commit, and the documents that it leaves."""
+        self.commits.append(commit)
+        self.documents.update(after)
+        self._all.update(after)
+        self.revision = commit.revision
+        self.time_us = commit.time_us
+        self.last = commit.id
+        self.deleted = commit.deletes_catalog
 
     def base(self, key: str, token: str) -> DocumentRecord | None:
         before = self._view.documents[key]
@@ -114,13 +115,17 @@ class BatchState:
         self.spend(len(self.documents) * ITEM_BYTES)
         return self._ranges.count(prefix)
 
+    def are_within(self, prefix: str, keys: Collection[str]) -> bool:
+        """See ``RangeState.are_within``."""
+        return self._ranges.are_within(prefix, keys)
+
     def keys_for(self, edit: RangeEdit) -> list[str]:
         keys = self._ranges.keys(edit)
         self.spend((len(keys) + len(self.documents)) * ITEM_BYTES)
         return keys
 
     def spend(self, work_bytes: int) -> None:
-        self._work_bytes += work_bytes
+        self.work_bytes += work_bytes
 
 
 def decide(
@@ -140,26 +145,30 @@ def decide(
     before it, and a verdict's no earlier, even where the clock stands still or goes back.
     """
     deciding = Deciding(view, now_us, rules)
+    state = deciding.state
     outcomes: list[Outcome] = []
     if view.too_heavy is not None:
         refused = deciding.too_heavy(requests[0], attempts[0], view.too_heavy)
         return Decision((), (refused,), {}, tuple(deciding.verdicts))
     asked = zip(zip(requests, attempts, strict=True), accounts, strict=False)
     for (request, attempt), account in islice(asked, view.requests):
-        outcome = None if deciding.is_over_budget else deciding.within(account, request, attempt)
+        if state.work_bytes > _BATCH_WORK_BYTES_MAX:
+            break
+        outcome = deciding.within(account, request, attempt)
         if outcome is None:
             break
         outcomes.append(outcome)
     return Decision(
-        tuple(deciding.commits), tuple(outcomes), deciding.documents, tuple(deciding.verdicts)
+        tuple(state.commits), tuple(outcomes), state.documents, tuple(deciding.verdicts)
     )
 
 
-class Deciding(BatchState):
-    """The decision so far."""
+class Deciding:
+    """The decision so far, and the ``state`` that it leaves."""
 
     def __init__(self, view: View, now_us: int, rules: Rules) -> None:
-        super().__init__(view)
+        self.state = BatchState(view)
+        self._judged = view.judged
         now_us = max(now_us, view.time_us)  # a clock that is behind would forget verdicts early
         self._now_us = now_us
         self._rules = rules
@@ -181,14 +190,14 @@ class Deciding(BatchState):
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
         if request.fence is not None:
-            refused = refusal(request, self.document(APPLICATIONS_KEY), self._term)
+            refused = refusal(request, self.state.document(APPLICATIONS_KEY), self._term)
             if refused is not None:  # its key decides nothing by that
                 return refused
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
             if reply is not None and stands(request, reply):
-                return earlier_outcome(request, reply, self.document)
-        self.spend(request.size_bytes)
+                return earlier_outcome(request, reply, self.state.document)
+        self.state.work_bytes += request.size_bytes
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
             verdict = self._verdict(request, outcome, attempt)
@@ -199,9 +208,9 @@ class Deciding(BatchState):
         return outcome
 
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
-        number = self._view.judged + len(self.verdicts) + 1
+        number = self._judged + len(self.verdicts) + 1
         return verdict_of(
-            request, outcome, attempt, number, self.revision, self._now_us, self._rules
+            request, outcome, attempt, number, self.state.revision, self._now_us, self._rules
         )
 
     def _judge(self, verdict: Verdict) -> None:
@@ -212,7 +221,7 @@ class Deciding(BatchState):
 
     def _fits(self, size_bytes: int) -> bool:
         """Whether the batch has room for a record of this size; the first one always fits."""
-        first = not self.commits and not self.verdicts
+        first = not self.state.commits and not self.verdicts
         return first or self._bytes + size_bytes <= self._limits.batch_bytes_max
 
     def _decided(self, request: Request, attempt: int) -> Outcome | None:
@@ -220,17 +229,17 @@ class Deciding(BatchState):
             return self._guarded(request, attempt)
         except CommitError as error:
             if isinstance(error, ConditionFailed) and error is not request.refusal:
-                conflict = replace(error.conflict, catalog_revision=self.revision)
+                conflict = replace(error.conflict, catalog_revision=self.state.revision)
                 return Refused(ConditionFailed(conflict))
             if isinstance(error, DocumentNotFound):
-                error.at(self.revision)
+                error.at(self.state.revision)
             return Refused(error)
 
     def too_heavy(self, request: Request, attempt: int, refused: AboveLimit) -> Outcome:
         """The refusal of a request whose documents weren't all read."""
         outcome = Refused(refused)
         try:
-            refuse_forbidden(request, self.document)
+            refuse_forbidden(request, self.state.document)
         except CommitError as error:
             outcome = Refused(error)
         # The first of its batch: it fits. Whether it has a fence that holds wasn't looked at.
@@ -240,18 +249,19 @@ class Deciding(BatchState):
 
     def _guarded(self, request: Request, attempt: int) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
-        settings = living(self.document(SETTINGS_KEY))
-        self._settings = NO_SETTINGS if settings is None else self._rules.settings_of(settings)
+        state, found = self.state, self.state.document(SETTINGS_KEY)
+        exists = found is not None and found.exists
+        self._settings = self._rules.settings_of(found) if exists else NO_SETTINGS
         self._comparing: Comparing | None = None
         self._items = Items(self._limits.patch, self._limits.patch)
         if request.step is not None:
-            records = self.document(APPLICATIONS_KEY)
+            records = state.document(APPLICATIONS_KEY)
             edit = records_after_step(
                 request.step, request.commit_id, request.by, records, self._term
             )
             return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
-        rebased_from = require_guards(request, self, self._settings, deleted=self.deleted)
-        failed = self._compared().failed(request.compare, self) if request.compare else []
+        rebased_from = require_guards(request, state, self._settings, deleted=state.deleted)
+        failed = self._compared().failed(request.compare, state) if request.compare else []
         if not failed:
             return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
         done = self.holds_already(request, [each.index for each in failed])
@@ -294,7 +304,7 @@ class Deciding(BatchState):
 
     def _is_explained(self, compare: Compare, written: Collection[str]) -> bool:
         if isinstance(compare, RangeAbsent):
-            return self._ranges.are_within(compare.prefix, written)
+            return self.state.are_within(compare.prefix, written)
         return isinstance(compare, IsAbsent | Equals | Satisfies) and compare.key in written
 
     def _compared(self) -> Comparing:
@@ -305,29 +315,25 @@ class Deciding(BatchState):
 
     def _next_time_us(self) -> int:
         """The time of the next commit: later than that of the last one, whatever the clock says."""
-        last_us = self.commits[-1].time_us if self.commits else self._view.time_us
-        return max(self._now_us, last_us + 1)
+        return max(self._now_us, self.state.time_us + 1)
 
     def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> RequestDrafts:
         otherwise = edits is request.otherwise
         drafts = RequestDrafts(
-            request.catalog,
-            request.by,
-            self.document,
+            request,
+            self.state,
             self._limits,
-            request.author,
-            self.revision + 1,
             self._next_time_us(),
             self._settings.lists,
-            lambda key, when: is_pinned(request, key, when, otherwise=otherwise),
             self._items,
+            otherwise=otherwise,
         )
         try:
             if len(edits) == 1 and not edits[0].when and not isinstance(edits[0].edit, RangeEdit):
                 drafts.perform(edits[0])
                 drafts.require_gettable(edits[0])
             else:
-                drafts.left_out = perform_all(edits, drafts, self, self._compared())
+                drafts.left_out = perform_all(edits, drafts, self.state, self._compared())
             drafts.require_undisputed()
         except CommitError as error:
             if len(edits) == 1:
@@ -335,7 +341,7 @@ class Deciding(BatchState):
             error.otherwise = otherwise
             raise
         finally:  # a refusal may have taken as long
-            self.spend(drafts.work_bytes)
+            self.state.work_bytes += drafts.work_bytes
         return drafts
 
     def _edit(
@@ -347,24 +353,27 @@ class Deciding(BatchState):
         succeeded: bool = True,
         rebased_from: str | None = None,
     ) -> Outcome | None:
-        drafts = self._drafted(request, edits)
+        state, drafts = self.state, self._drafted(request, edits)
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts)
-        for key, draft in changed.items():
+        for key, (_, draft) in changed.items():
             self._require_fit(request, key, draft)
+        skipped, left_out = drafts.skipped, drafts.left_out
         commit, after = commit_of(
-            CommitTerms(request, edits, drafts, attempt, succeeded, rebased_from),
-            self.revision + 1,
+            CommitTerms(
+                request, edits, changed, skipped, left_out, attempt, succeeded, rebased_from
+            ),
+            state.revision + 1,
             self._next_time_us(),
-            self.commits[-1].id if self.commits else self._view.last,
+            state.last,
             self._limits,
         )
         keys = named_keys(edits)
         if request.dry_run:
             return Unchanged(
-                {key: living(after.get(key) or self.document(key)) for key in keys},
-                self.revision,
+                {key: living(after.get(key) or state.document(key)) for key in keys},
+                state.revision,
                 would_change=True,
                 succeeded=succeeded,
                 changes=commit.changes,
@@ -375,24 +384,29 @@ class Deciding(BatchState):
         if not self._fits(commit.size_bytes):
             return None
         conclude()
-        self._record(request, commit, after)
-        return Applied(commit, {key: self.document(key) for key in keys})
+        state.record(commit, after)
+        self._bytes += commit.size_bytes
+        if request.idempotency is not None:
+            self._replies[request.idempotency.principal, request.idempotency.key] = commit
+        return Applied(commit, {key: state.document(key) for key in keys})
 
     def _require_fit(self, request: Request, key: str, draft: Draft) -> None:
         """Raise AboveLimit, SettingsInvalid, SchemaViolation or ItemsCollide for what the key can't
         hold, and what ``require_held`` raises."""
         if draft.content is ABSENT:
             return
-        refuse_oversized(draft, self._rules)
+        if draft.size_bytes > CERTAINLY_STORABLE_BYTES:
+            refuse_oversized(draft, self._rules)
         if key == SETTINGS_KEY:
             after = parse_settings(draft.content)
-            require_held(request, self._settings, after, self.revision, self.written_since)
+            state = self.state
+            require_held(request, self._settings, after, state.revision, state.written_since)
         elif draft.action == "attributes" or key == APPLICATIONS_KEY:
             return
         elif (settings := self._settings) is not NO_SETTINGS:
-            document = self.document(key)
+            document = self.state.document(key)
             before = ABSENT if document is None else document.content
-            self.spend(settings.require_valid(key, draft.content, draft.size_bytes, before))
+            self.state.spend(settings.require_valid(key, draft.content, draft.size_bytes, before))
 
     def _unchanged(
         self,
@@ -402,19 +416,10 @@ class Deciding(BatchState):
         drafts: RequestDrafts | None = None,
     ) -> Outcome:
         return Unchanged(
-            {key: living(self.document(key)) for key in named_keys(edits)},
-            self.revision,
+            {key: living(self.state.document(key)) for key in named_keys(edits)},
+            self.state.revision,
             succeeded=succeeded,
             rebased_from=rebased_from,
             skipped=drafts.skipped if drafts else (),
             left_out=drafts.left_out if drafts else (),
         )
-
-    def _record(
-        self, request: Request, commit: CommitRecord, after: Mapping[str, DocumentRecord]
-    ) -> None:
-        self.commits.append(commit)
-        self.documents.update(after)
-        self._bytes += commit.size_bytes
-        if request.idempotency is not None:
-            self._replies[request.idempotency.principal, request.idempotency.key] = commit

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,13 @@ class Draft(msgspec.Struct, frozen=True):
     owners: OwnerTree | None = None
     owned: Json | Absent = ABSENT
     managers: tuple[str, ...] = ()
+
+
+class DraftChange(NamedTuple):
+    """A ``draft`` that differs from the live document that was ``found``, None for a new one."""
+
+    found: DocumentRecord | None
+    draft: Draft
 
 
 DELETED: Final = Draft(ABSENT, None, 0, "delete")

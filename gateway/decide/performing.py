@@ -15,16 +15,18 @@ from msgspec.structs import replace
 
 import patching
 import patching.ownership
-from gateway.access import Principal, Role
+from gateway.access import Role
 from gateway.access.acl import may_read
 from gateway.conflict import Disputed
-from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, State, compared_keys
+from gateway.decide.compares import ITEM_BYTES, Comparing, State, compared_keys
+from gateway.decide.declaring_lists import is_pinned
 from gateway.decide.draft import (
     DELETED,
     MERGE_TIMES,
     PATH_SHARE,
     UNCOUNTED_BYTES_MAX,
     Draft,
+    DraftChange,
     Items,
     checked_attributes,
     merged,
@@ -56,6 +58,7 @@ from gateway.decide.owning import (
     with_owners_taken_over,
 )
 from gateway.decide.ranges import Count, RangeEdit, RangeReplacement, is_under
+from gateway.decide.request import Request
 from gateway.decide.reverting import Revert, Undoing, reverted
 from gateway.errors import (
     ChangedSince,
@@ -78,11 +81,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RequestDrafts:
-    """One request's drafts. ``document_of`` returns a document as the request finds it.
+    """One request's drafts, of documents as it finds them in ``state``.
 
-    They are to be committed at ``revision``, as a write by ``author``. The catalog declares
-    ``lists``; ``is_pinned`` tells of a key, and of the conditions of an edit, whether the request
-    names the very state of its document, so that indexes into lists can be trusted.
+    They are to be committed at the next revision, at ``time_us``. The catalog declares ``lists``.
+    ``otherwise``: the edits are those for where a compare is false.
 
     ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
     ``forced``: there is to be a commit even where nothing changes. ``skipped``: what applies left
@@ -91,32 +93,29 @@ class RequestDrafts:
 
     def __init__(
         self,
-        catalog: str,
-        by: Principal,
-        document_of: Callable[[str], DocumentRecord | None],
+        request: Request,
+        state: State,
         limits: ServiceLimits,
-        author: str,
-        revision: int,
         time_us: int,
         lists: ListDeclarations,
-        is_pinned: Callable[[str, Sequence[Compare]], bool],
-        items: Items | None = None,
+        items: Items,
+        *,
+        otherwise: bool,
     ) -> None:
+        self._request = request
+        self._otherwise = otherwise
         self._lists = lists
-        self._items = items or Items(limits.patch, limits.patch)
-        self._is_pinned = is_pinned
-        self._when: Sequence[Compare] = ()
-        self._catalog = catalog
-        self._by = by
-        self._author = author
-        self._revision = revision
+        self._items = items
+        self._catalog = request.catalog
+        self._by = request.by
+        self._author = request.author
+        self._revision = state.revision + 1
         self._time_us = time_us
-        self._document_of = document_of
+        self._document_of = state.document
         self._limits = limits
         self._documents: dict[str, DocumentRecord | None] = {}  # as found, of the drafts
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
-        self._changed: dict[str, Draft] | None = None
         # By key, the draft that was compared with the document, and whether it differs.
         self._compared: dict[str, tuple[Draft, bool]] = {}
         self._patched_bytes = 0
@@ -134,7 +133,6 @@ class RequestDrafts:
         earlier edits left it.
         """
         edit = each.edit
-        self._when = each.when
         if isinstance(edit, Get):
             if edit.to_write:
                 self._require_editable(each.key, edit)
@@ -149,7 +147,9 @@ class RequestDrafts:
                 self._require_editable(each.key, edit)
             if EDIT_KINDS[type(edit)].is_weighed:
                 self._count_patch(edit, before.size_bytes)
-            self._set(each.key, EDITED[type(edit)](self, each.key, before, edit))
+            self._set(
+                each.key, EDITED[type(edit)](self, each.key, before, edit, self._lists_for(each))
+            )
 
     def require_undisputed(self) -> None:
         """Raise ChangedSince if a revert that was done met what it may neither skip nor force."""
@@ -198,22 +198,16 @@ class RequestDrafts:
         if isinstance(each.edit, Get) and not each.edit.to_write:
             self.require_readable(each.key)
 
-    def changed(self) -> dict[str, Draft]:
+    def changed(self) -> dict[str, DraftChange]:
         """By key, the drafts that differ from the document as found."""
-        if self._changed is None:
-            self._changed = {}
-            for key, draft in self._drafts.items():
-                if draft.owners is not None:
-                    self._drafts[key] = draft = self._with_owners(key, draft)
-                if self._differs(key, draft):
-                    self._changed[key] = draft
-        return self._changed
-
-    def found(self, key: str) -> DocumentRecord | None:
-        """The live document that the draft changes or deletes; None if the draft is a new one."""
-        document = living(self._documents[key])
-        anew = key in self._deleted and self._draft(key).content is not ABSENT
-        return None if anew else document
+        changed = {}
+        for key, draft in self._drafts.items():
+            if draft.owners is not None:
+                self._drafts[key] = draft = self._with_owners(key, draft)
+            if self._differs(key, draft):
+                anew = key in self._deleted and draft.content is not ABSENT
+                changed[key] = DraftChange(None if anew else living(self._documents[key]), draft)
+        return changed
 
     def _move(self, key: str, to: str) -> None:
         self._require_editable(key, MoveKey(to))
@@ -259,7 +253,6 @@ class RequestDrafts:
         if draft.content is ABSENT:
             self._deleted.add(key)
         self._drafts[key] = draft
-        self._changed = None
 
     def _differs(self, key: str, draft: Draft) -> bool:
         if draft.action is None:
@@ -272,16 +265,16 @@ class RequestDrafts:
             return document is not None
         return document.attributes is not draft.attributes and not same_attributes(document, draft)
 
-    def _put(self, key: str, draft: Draft, edit: Put) -> Draft:
+    def _put(self, key: str, draft: Draft, edit: Put, _lists: Lists) -> Draft:
         if edit.attributes is not None:
             draft = replace(draft, attributes=self._checked(key, edit.attributes))
         return replace(
             draft, content=edit.value, size_bytes=edit.size_bytes, action="put", patch=()
         )
 
-    def _with_patch(self, key: str, draft: Draft, edit: ApplyPatch | Merge) -> Draft:
+    def _with_patch(self, key: str, draft: Draft, edit: ApplyPatch | Merge, lists: Lists) -> Draft:
         content, size_bytes, patch = self._patched(
-            key, draft.content, draft.size_bytes, edit, self._lists_of(key)
+            key, draft.content, draft.size_bytes, edit, lists
         )
         if draft.action is None and content is not ABSENT:  # as a rule
             kept = tuple(patch)
@@ -293,10 +286,22 @@ class RequestDrafts:
     def _lists_of(self, key: str) -> Lists:
         return NO_LISTS if self._lists is NO_DECLARATIONS else self._lists.lists_of(key)
 
-    def _reverted(self, key: str, draft: Draft, edit: Revert) -> Draft:
+    def _lists_for(self, each: KeyEdit) -> Lists:
+        """Those whose items the edit names by key: none for a patch that goes by index, and whose
+        request names the very state of its document, so that indexes can be trusted."""
+        lists, edit = self._lists_of(each.key), each.edit
+        if (
+            lists is not NO_LISTS
+            and isinstance(edit, ApplyPatch)
+            and isinstance(edit.patch, Patch)
+            and is_pinned(self._request, each.key, each.when, otherwise=self._otherwise)
+        ):
+            return NO_LISTS
+        return lists
+
+    def _reverted(self, key: str, draft: Draft, edit: Revert, lists: Lists) -> Draft:
         found = self._document_of(key)
         last = 0 if found is None else found.revision
-        lists = self._lists.lists_of(key)
         terms = Undoing(self._author, self._revision, last, self._limits.patch, lists)
         settled = self._with_owners(key, draft)
         after, disputed, skipped = self._tried(key, lambda: reverted(edit, key, settled, terms))
@@ -306,16 +311,15 @@ class RequestDrafts:
         self.skipped += skipped
         return after
 
-    def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo) -> Draft:
+    def _owning(self, key: str, draft: Draft, edit: ApplyWanted | LetGo, lists: Lists) -> Draft:
         draft = self._with_owners(key, draft)
-        lists = self._lists_of(key)
         given = edit, draft, self._revision, self._limits.patch, lists
         after, skipped = self._tried(key, lambda: owning(*given))
         self.skipped += tuple(Skipped(key, each.pointer, each.owners) for each in skipped)
         return after
 
-    def _given_back(self, key: str, draft: Draft, edit: GiveBack) -> Draft:
-        draft, lists = self._with_owners(key, draft), self._lists.lists_of(key)
+    def _given_back(self, key: str, draft: Draft, edit: GiveBack, lists: Lists) -> Draft:
+        draft = self._with_owners(key, draft)
         author = None if self._by.may(Role.ADMIN, self._catalog) else self._author
         return self._tried(key, lambda: given_back(edit, draft, author, lists))
 
@@ -326,7 +330,9 @@ class RequestDrafts:
         given = draft, self._author, self._revision, self._limits.patch, lists
         return self._tried(key, lambda: with_owners_taken_over(*given))
 
-    def _with_attributes(self, key: str, draft: Draft, of_attributes: EditAttributes) -> Draft:
+    def _with_attributes(
+        self, key: str, draft: Draft, of_attributes: EditAttributes, _lists: Lists
+    ) -> Draft:
         """An absent document has no attributes to edit, but deleting them does nothing."""
         require_room(self._patched_bytes)
         edit = of_attributes.edit
@@ -376,8 +382,6 @@ class RequestDrafts:
                 )
                 self._count_items(after.examined)
                 return after.content, after.size_bytes, after.effective
-            if lists is not NO_LISTS and self._is_pinned(key, self._when):
-                lists = NO_LISTS
             content, size_bytes = patching.apply_within(
                 before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
             )
@@ -418,7 +422,7 @@ class RequestDrafts:
 
 
 # By kind of edit of one document: what makes a draft of the draft before it.
-EDITED: Final[Mapping[type, Callable[[RequestDrafts, str, Draft, Any], Draft]]] = {
+EDITED: Final[Mapping[type, Callable[[RequestDrafts, str, Draft, Any, Lists], Draft]]] = {
     Put: RequestDrafts._put,
     ApplyPatch: RequestDrafts._with_patch,
     Merge: RequestDrafts._with_patch,

@@ -3,19 +3,18 @@ measured only where needed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway.decide.draft import Draft, same_attributes
+from gateway.decide.draft import Draft, DraftChange, same_attributes
 from gateway.decide.edits import ApplyPatch, KeyEdit
-from gateway.decide.performing import RequestDrafts
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, Rules
 from gateway.errors import AboveLimit
 from gateway.limits import ServiceLimits
-from gateway.model import ChangeRecord, CommitRecord, DocumentRecord
+from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, Skipped
 from patching import ABSENT, Patch
 from patching.owners import OwnerTree, change_between
 
@@ -27,21 +26,24 @@ GROWTH_MAX = 5
 _UNMEASURED_BYTES_MAX = 64 * 1024
 # Below this many bytes of JSON no document can exceed what the store holds: the worst growth from
 # JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
-_CERTAINLY_STORABLE_BYTES = 1_200_000
+CERTAINLY_STORABLE_BYTES = 1_200_000
 # The members of a commit's record besides texts of the client's, and those of a change.
 RECORD_BYTES = 660
 _CHANGE_BYTES = 180
 
 
 class CommitTerms(NamedTuple):
-    """What a commit is made of: ``drafts`` have what the ``edits`` of the request come to.
+    """What a commit is made of: what the ``edits`` of the request have ``changed``, by key.
 
     These are those for which the compares held or, where it has not ``succeeded``, those otherwise.
+    For ``skipped`` and ``left_out`` see ``CommitRecord``.
     """
 
     request: Request
     edits: Sequence[KeyEdit]
-    drafts: RequestDrafts
+    changed: Mapping[str, DraftChange]
+    skipped: tuple[Skipped, ...]
+    left_out: tuple[int, ...]
     attempt: int
     succeeded: bool
     rebased_from: str | None
@@ -54,12 +56,11 @@ def commit_of(
 
     Raises AboveLimit where it takes more than the history holds of one.
     """
-    request, drafts = terms.request, terms.drafts
+    request, changed = terms.request, terms.changed
     stamp = Stamp(revision, time_us, request.commit_id)
-    changed = drafts.changed()
     each = {
-        key: _change_and_document(drafts.found(key), key, draft, stamp, with_value=False)
-        for key, draft in changed.items()
+        key: _change_and_document(found, key, draft, stamp, with_value=False)
+        for key, (found, draft) in changed.items()
     }
     commit = CommitRecord(
         catalog=request.catalog,
@@ -74,16 +75,17 @@ def commit_of(
         succeeded=terms.succeeded,
         rebased_from=terms.rebased_from,
         deletes_catalog=request.deletes_catalog,
-        skipped=drafts.skipped,
-        left_out=drafts.left_out,
+        skipped=terms.skipped,
+        left_out=terms.left_out,
         parent=parent,
     )
     after = [document for _, document in each.values()]
     due = _values_due(request, terms.edits, commit, after, limits)
     if due:
         each |= {
-            key: _change_and_document(drafts.found(key), key, changed[key], stamp, with_value=True)
-            for key in due
+            key: _change_and_document(found, key, draft, stamp, with_value=True)
+            for key, (found, draft) in changed.items()
+            if key in due
         }
         commit = replace(commit, changes=tuple([change for change, _ in each.values()]))
     size_bytes = record_bytes(request, terms.edits, commit)
@@ -218,8 +220,7 @@ def _refuse_heavy(size_bytes: int, bytes_max: int) -> None:
 
 def refuse_oversized(draft: Draft, rules: Rules) -> None:
     """Raise AboveLimit where the document takes more than the store holds of one."""
-    if draft.content is ABSENT or draft.size_bytes <= _CERTAINLY_STORABLE_BYTES:
-        return
+    assert draft.content is not ABSENT
     bytes_max = rules.limits.stored_bytes_max
     actual = rules.stored_bytes(draft.content)
     if draft.attributes:

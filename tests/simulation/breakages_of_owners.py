@@ -54,20 +54,20 @@ _edit = Deciding._edit
 def edit_with_owners_of_the_base(
     self: Deciding, request: Request, edits: Sequence[KeyEdit], *given: Any, **named: Any
 ) -> Any:
-    base = self.base(request.key, named.get("rebased_from") or "")
+    base = self.state.base(request.key, named.get("rebased_from") or "")
     if base is None:
         return _edit(self, request, edits, *given, **named)
-    document = self.document
+    document = self.state.document
 
     def stale(key: str) -> DocumentRecord | None:
         found = document(key)
         return replace(found, owners=base.owners) if found and key == request.key else found
 
-    self.document = stale  # type: ignore[method-assign]
+    self.state.document = stale
     try:
         return _edit(self, request, edits, *given, **named)
     finally:
-        del self.document  # type: ignore[method-assign]
+        self.state.document = document
 
 
 _one = Deciding.one
@@ -76,7 +76,7 @@ _first_owners: dict[tuple[str, str], OwnerTree | None] = {}
 
 def decide_on_the_first_owners(self: Deciding, request: Request, attempt: int) -> Any:
     """Of a decision that is made again, because the move was lost, or was only a guess."""
-    document = self.document
+    document = self.state.document
 
     def as_first(key: str) -> DocumentRecord | None:
         found = document(key)
@@ -85,11 +85,11 @@ def decide_on_the_first_owners(self: Deciding, request: Request, attempt: int) -
         owners = _first_owners.setdefault((request.commit_id, key), found.owners)
         return replace(found, owners=owners)
 
-    self.document = as_first  # type: ignore[method-assign]
+    self.state.document = as_first
     try:
         return _one(self, request, attempt)
     finally:
-        del self.document  # type: ignore[method-assign]
+        self.state.document = document
 
 
 _let_go = patching.ownership.let_go

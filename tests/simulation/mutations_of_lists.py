@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import patching
 import patching.footprints
-from gateway.decide import decide, performing
+from gateway.decide import performing
 from gateway.decide.decide import BatchState
 
 from . import breakages_of_lists as breakages
@@ -23,7 +23,7 @@ LISTS: Mapping[str, Mutation] = {
     "indexes-tell": mutation(
         "an index goes to an item of a list only where the patch has tested which one it is",
         "untrue-commit",
-        (decide, "is_pinned", breakages.always_pinned),
+        (performing, "is_pinned", breakages.always_pinned),
         adjust=listing_at_a_distance,
     ),
     "items-in-place": mutation(
