@@ -194,11 +194,6 @@ class Applied(msgspec.Struct, frozen=True):
     replayed: bool = False
 
     @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """What its applies left to others."""
-        return self.commit.skipped
-
-    @property
     def document(self) -> DocumentRecord | None:
         """The state it left, of a request on one document."""
         return next(iter(self.documents.values()), None)

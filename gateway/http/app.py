@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
+from urllib.parse import unquote
 
 import flask
 from flask import Flask, Request, Response
@@ -15,11 +17,19 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from gateway import cpu
 from gateway.access.token_buckets import PrincipalLimits
 from gateway.errors import untraced
-from gateway.http.context import KEY, Asker, Environ, Observed, OpenContext, this_request
+from gateway.http.context import (
+    KEY,
+    Asker,
+    Environ,
+    Observed,
+    OpenContext,
+    RouteTaken,
+    this_request,
+)
 from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
 from gateway.http.door.authorization import Authenticate, Authorization, open_to_everybody
-from gateway.http.door.observation import Observation, Observer, route_taken, template
+from gateway.http.door.observation import Observation, Observer
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes import Routes
 from gateway.http.routes.applications import ApplicationRoutes
@@ -112,6 +122,21 @@ class _Doors:
         return answer
 
 
+def _route_taken(endpoint: str, template: str, names: Mapping[str, str]) -> RouteTaken:
+    catalog = names.get("catalog")
+    if catalog is not None and "%" in catalog:
+        catalog = unquote(catalog, errors="backslashreplace")
+    return RouteTaken(endpoint, template, names, catalog)
+
+
+@lru_cache(maxsize=1024)
+def _template(rule: str) -> str:
+    """The path as the API's description has it: ``/v1/catalogs/{catalog}``."""
+    parts = [part.rpartition(":")[2] for part in rule.replace("<", ">").split(">")]
+    # Between the brackets is every other part.
+    return "".join(f"{{{part}}}" if i % 2 else part for i, part in enumerate(parts))
+
+
 class GatewayFlask(Flask):
     """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
 
@@ -140,7 +165,7 @@ class GatewayFlask(Flask):
     def _answer(self, observed: Observed, found: DirectRoute, catalog: str, name: str) -> Response:
         names = {"catalog": catalog, found.variable: name}
         try:
-            observed.route = route_taken(found.endpoint, found.route, names)
+            observed.route = _route_taken(found.endpoint, found.route, names)
             answer = found.view(self.doors.let_in(observed), **names)
         except Exception as error:  # noqa: BLE001 - as Flask does
             answer = _answer_error(error)
@@ -154,7 +179,7 @@ class GatewayFlask(Flask):
         request, observed = flask.request, this_request()
         rule, names = request.url_rule, request.view_args or {}
         if rule is not None:
-            observed.route = route_taken(rule.endpoint, template(rule.rule), names)
+            observed.route = _route_taken(rule.endpoint, _template(rule.rule), names)
         context = self.doors.let_in(observed)
         if rule is None:
             self.raise_routing_exception(request)
@@ -185,7 +210,7 @@ class GatewayFlask(Flask):
                 mixed.add(parts[1])
             elif parts is not None:
                 view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
-                direct = DirectRoute(rule.endpoint, template(rule.rule), parts[2], view)
+                direct = DirectRoute(rule.endpoint, _template(rule.rule), parts[2], view)
                 found |= {(parts[1], method): direct for method in rule.methods or ()}
         self.direct_routes = {at: each for at, each in found.items() if at[0] not in mixed}
 

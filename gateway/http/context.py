@@ -93,6 +93,7 @@ NO_ROUTE: Final = RouteTaken(None, "(none)", MappingProxyType({}), None)
 class Observed:
     """A request, and what became of it so far.
 
+    ``body_bytes`` is how long its body is said to be; None where that is known at its end.
     ``asker`` is None before it is known, and on routes that are open to everybody. ``status`` is 0
     before the answer began. ``trace_id`` is that of ``traceparent``, or of the span that was begun
     for the request. ``problem`` is the code of the problem that was answered, and ``helps`` what
@@ -119,6 +120,7 @@ class Observed:
         self.begun = time.perf_counter()
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
+        self.body_bytes = _declared_bytes(environ)
         self.request_id = request_id
         self.trace_id = trace_id
 
@@ -151,7 +153,7 @@ class OpenContext:
     StoreUnavailable; it costs nothing where it was called a moment ago.
     """
 
-    __slots__ = ("counted", "environ", "observed", "require_still_let_in", "spending")
+    __slots__ = ("body_bytes", "counted", "environ", "observed", "require_still_let_in", "spending")
 
     def __init__(
         self,
@@ -161,6 +163,7 @@ class OpenContext:
     ) -> None:
         self.observed = observed
         self.environ = observed.environ
+        self.body_bytes = observed.body_bytes
         self.counted = observed.counted
         self.spending = spending
         observed.require_still_let_in = self.require_still_let_in = require_still_let_in
@@ -182,8 +185,7 @@ def this_request() -> Observed:
     return cast("Observed", current_request.get())
 
 
-def declared_bytes(environ: Environ) -> int | None:
-    """How long the body is said to be; None where that is known at its end, as of a chunked one."""
+def _declared_bytes(environ: Environ) -> int | None:
     if "HTTP_TRANSFER_ENCODING" in environ:
         return None
     declared: str = environ.get("CONTENT_LENGTH") or "0"

@@ -124,8 +124,13 @@ class Tail:
     def size_bytes(self) -> int:
         return sum(each.size_bytes for each in chain[Reply](self.commits, self.verdicts))
 
-    def copied(self) -> Tail:
-        return Tail(
+    @property
+    def documents_bytes(self) -> int:
+        return sum(each.size_bytes for each in self.documents.values())
+
+    def share(self, failures: int) -> Tail:
+        """What is written out of it in one go: after each failure in a row half as many commits."""
+        tail = Tail(
             self.since,
             self.written,
             list(self.commits),
@@ -134,6 +139,10 @@ class Tail:
             list(self.foreign),
             list(self.later),
         )
+        if failures and len(self.commits) > 1:
+            count = len(self.commits) >> failures
+            tail.leave(self.commits[max(count, 1)].revision)
+        return tail
 
     def leave(self, first: int) -> None:
         """Leave out the commits from ``first`` on."""

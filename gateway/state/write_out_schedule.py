@@ -229,8 +229,9 @@ class WriteOut:
             (self._apart if is_apart else self._line).add(due_at, catalog)
 
     def _run(self, line: _Line) -> None:
+        mine = self._runtime.event()
         while True:
-            tails, writer = self._take(line)
+            tails, writer = self._take(line, mine)
             try:
                 self._write(tails)
             except Exception:  # noqa: BLE001 - a writer must outlive any defect
@@ -238,9 +239,9 @@ class WriteOut:
                 self._put_off(tails)
             self._let_go(tails, writer)
 
-    def _take(self, line: _Line) -> tuple[dict[str, Tail], object]:
-        """What is due, by catalog, and what names this write-out; waits for it."""
-        mine = self._runtime.event()
+    def _take(self, line: _Line, mine: Event) -> tuple[dict[str, Tail], object]:
+        """What is due, by catalog, and what names this write-out; waits for it, and for ``mine``,
+        which is set when something is due before that."""
         while True:
             with self._lock:
                 now = self._runtime.monotonic()
@@ -276,17 +277,17 @@ class WriteOut:
                 self._look_at(catalog, held)
                 continue
             held.awaited = False
-            tails[catalog] = _share(held)
-            size_bytes += _bytes(tails[catalog])
+            tails[catalog] = tail = held.tail.share(held.failures)
+            size_bytes += tail.size_bytes + tail.documents_bytes
             if is_apart:
                 break
         return tails
 
     def _write(self, tails: Mapping[str, Tail]) -> None:
-        through = {catalog: tail.reached for catalog, tail in tails.items()}
         began = self._runtime.monotonic()
         try:
             left = self._leave_to_others(tails)
+            through = {catalog: tail.reached for catalog, tail in tails.items()}
             write_out(self._store, self._runtime, tails, self._late_s, self._kept_s, self._meters)
         except Unsent as error:  # that is everybody's trouble
             _log.warning("writing out was broken off: %s", error)
@@ -295,7 +296,7 @@ class WriteOut:
             self._failed(tails, error)
         else:
             self._suspects.worked(tails, began)
-            self._end({**through, **{c: (left[c], through[c][1]) for c in left}}, left)
+            self._end(through, left)
 
     def _failed(self, tails: Mapping[str, Tail], error: Exception) -> None:
         """Several are tried again one by one, at once: it may be the trouble of one of them."""
@@ -315,24 +316,24 @@ class WriteOut:
             _log.error(text, catalog, exc_info=error, extra=about)
         self._put_off(tails)
 
-    def _leave_to_others(self, tails: Mapping[str, Tail]) -> dict[str, int]:
+    def _leave_to_others(self, tails: Mapping[str, Tail]) -> set[str]:
         """Leave what others made, and what comes after it, unless they had their time for it, or
         moves of this worker wait behind one another: two workers would wait for each other.
 
-        Returns up to where that is written out then which was not left to them.
+        Returns the catalogs of which some was left to them.
         """
-        if not any(tail.foreign for tail in tails.values()):
-            return {}
-        leave_out_foreign(self._store, tails)
-        left = {}
+        left = set()
+        foreign = {catalog: tail for catalog, tail in tails.items() if tail.foreign}
+        if foreign:
+            leave_out_foreign(self._store, foreign)
         with self._lock:
-            for catalog, tail in tails.items():
+            for catalog, tail in foreign.items():
                 if len(self._outstanding[catalog].moved) > 1:
                     continue
                 for first, last in tail.foreign[:1]:
                     if not self._patience.is_over(catalog, last, last - first + 1):
                         tail.leave(first)
-                        left[catalog] = first - 1
+                        left.add(catalog)
         return left
 
     def _put_off(self, catalogs: Iterable[str], *, pauses: bool = True) -> None:
@@ -389,16 +390,3 @@ class WriteOut:
                 _log.exception("what waits for the tail of %r isn't told", catalog)
         for seconds in took:
             self._meters.written_out(seconds)
-
-
-def _share(held: _Outstanding) -> Tail:
-    """What is written out of it in one go: after each failure in a row half as many commits."""
-    tail = held.tail.copied()
-    count = len(tail.commits) >> held.failures
-    if held.failures and len(tail.commits) > 1:
-        tail.leave(tail.commits[max(count, 1)].revision)
-    return tail
-
-
-def _bytes(tail: Tail) -> int:
-    return tail.size_bytes + sum(each.size_bytes for each in tail.documents.values())

@@ -29,7 +29,6 @@ from gateway.http.context import (
     Observed,
     OpenContext,
     WsgiApplication,
-    declared_bytes,
 )
 from gateway.http.door.rate_limits import spend_body_bytes
 from gateway.http.wire.body import decode_value, read_body, require_few_values
@@ -178,11 +177,11 @@ class Admission:
             if environ["PATH_INFO"].startswith("/v1/"):
                 return self._held(environ, start_response, None, _Seat(self._reads))
             return self._application(environ, start_response)
-        seat = _Seat(among)
+        observed, seat = environ[KEY], _Seat(among)
         try:
-            self._admit(environ, among, seat)
+            self._admit(observed, among, seat)
         except Full as full:
-            return problem_answer(_refusal(full), environ[KEY])(environ, start_response)
+            return problem_answer(_refusal(full), observed)(environ, start_response)
         return self._held(environ, start_response, among, seat)
 
     def _held(
@@ -209,9 +208,9 @@ class Admission:
             raise
         return held
 
-    def _admit(self, environ: Environ, among: InFlight, seat: _Seat) -> None:
-        if among is self._writes and environ["REQUEST_METHOD"] != "DELETE":
-            size = declared_bytes(environ)
+    def _admit(self, observed: Observed, among: InFlight, seat: _Seat) -> None:
+        if among is self._writes and observed.method != "DELETE":
+            size = observed.body_bytes
             if size != 0:  # it has a body, and takes its seat when that is there
                 among.refuse_if_full(size or 0)
                 return
@@ -257,7 +256,7 @@ def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = Tru
     where the principal would not be let in any more; StoreUnavailable; and the connection's errors
     (werkzeug's BadRequest).
     """
-    raw = read_body(context.environ, limits)
+    raw = read_body(context, limits)
     seat, account = context.counted
     # What is smaller doesn't take much, whatever is in it.
     weighs = parsed and len(raw) > UNWEIGHED_BYTES

@@ -16,12 +16,11 @@ import logging
 import os
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-from gateway.http.context import KEY, Environ, HeaderList, Observed, RouteTaken, WsgiApplication
+from gateway.http.context import KEY, Environ, HeaderList, Observed, WsgiApplication
 from gateway.logs import current_request
 from gateway.meters import Meters
 
@@ -53,10 +52,10 @@ class Observation:
         self._observers = tuple(observers)
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
+        environ["PATH_INFO"] = raw_path(environ)
         header = environ.get("HTTP_TRACEPARENT")
         trace = trace_id(header) if header else None
         observed = environ[KEY] = Observed(environ, _request_id(environ), trace)
-        environ["PATH_INFO"] = raw_path(environ)
         current_request.set(observed)
         for observer in self._observers:
             observer.began(observed)
@@ -113,22 +112,6 @@ class _Watched:
                 close()
         finally:
             self._end(self._observed)
-
-
-def route_taken(endpoint: str, template: str, names: Mapping[str, str]) -> RouteTaken:
-    """The route that a request takes, with the ``names`` in its path as they were sent."""
-    catalog = names.get("catalog")
-    if catalog is not None and "%" in catalog:
-        catalog = unquote(catalog, errors="backslashreplace")
-    return RouteTaken(endpoint, template, names, catalog)
-
-
-@lru_cache(maxsize=1024)
-def template(rule: str) -> str:
-    """The path as the API's description has it: ``/v1/catalogs/{catalog}``."""
-    parts = [part.rpartition(":")[2] for part in rule.replace("<", ">").split(">")]
-    # Between the brackets is every other part.
-    return "".join(f"{{{part}}}" if i % 2 else part for i, part in enumerate(parts))
 
 
 _access_log = logging.getLogger("gateway.access")

@@ -20,7 +20,7 @@ from typing import Final
 
 from gateway.access import Principal
 from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
-from gateway.http.context import HeaderList, Observed, OpenContext, RateSpending, declared_bytes
+from gateway.http.context import HeaderList, Observed, OpenContext, RateSpending
 from gateway.http.wire.codes import TryLater
 
 REQUESTS: Final = "requests"
@@ -53,7 +53,7 @@ def admit(observed: Observed, spending: RateSpending) -> None:
     """Spend what any request of its kind costs. Raises TryLater."""
     amounts = {REQUESTS: 1}
     if observed.method not in _READING and observed.route.endpoint != "bulk":
-        amounts |= {OPERATIONS: 1, BODY_BYTES: declared_bytes(observed.environ) or 0}
+        amounts |= {OPERATIONS: 1, BODY_BYTES: observed.body_bytes or 0}
     spending.take(amounts)
 
 
@@ -139,5 +139,5 @@ def spend_operations(context: OpenContext, count: int) -> None:
 
 def spend_body_bytes(context: OpenContext, size: int) -> None:
     """The body had ``size`` bytes. Where it had said so before, they are spent already."""
-    if context.spending is not None and declared_bytes(context.environ) is None:
+    if context.spending is not None and context.body_bytes is None:
         context.spending.spend(BODY_BYTES, size)

@@ -38,6 +38,7 @@ from gateway.http.write.answer import (
     Result,
     carried_out,
     headers_of,
+    is_minimal,
     preferences_applied,
     written_shape,
 )
@@ -53,8 +54,8 @@ def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
     """``changes`` are those of the commit, or those that a dry run would make."""
     outcome = result.outcome
     content = written_shape(ask, result)
-    content["skipped"] = [_skipped_shape(each) for each in outcome.skipped]
-    if not ask.is_minimal:
+    content["skipped"] = [_skipped_shape(each) for each in result.skipped]
+    if not is_minimal(ask):
         applied = isinstance(outcome, Applied)
         changes = outcome.commit.changes if isinstance(outcome, Applied) else outcome.changes
         revision = result.catalog_revision if applied else result.catalog_revision + 1

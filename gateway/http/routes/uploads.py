@@ -13,7 +13,7 @@ from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import WriteOutcome
 from gateway.decide.strict import Exact, strict
 from gateway.errors import ConditionFailed
-from gateway.http.context import Context, Environ, declared_bytes
+from gateway.http.context import Context, Environ
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
@@ -148,7 +148,7 @@ class UploadRoutes(Routes):
 
     def _numbers(self, context: Context) -> list[int] | None:
         """The parts that the body lists; None where there is no body, or it lists none."""
-        if declared_bytes(context.environ) == 0:
+        if context.body_bytes == 0:
             return None
         numbers: list[int] | None = take_members(context, self._limits, UPLOAD_COMMIT)["parts"]
         return numbers

@@ -38,7 +38,7 @@ import patching.values
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
 from gateway.errors import AboveLimit, Unstorable
-from gateway.http.context import Environ, declared_bytes
+from gateway.http.context import Environ, OpenContext
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.responses import encode
@@ -61,14 +61,13 @@ _LONG_RUN = b"0" * 19
 _strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
 
 
-def read_body(environ: Environ, limits: RequestLimits) -> bytes:
+def read_body(context: OpenContext, limits: RequestLimits) -> bytes:
     """The body. Chunked bodies are read until the limit is passed, not further.
 
     Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
     """
-    maximum = limits.body_bytes_max
+    maximum, environ, length = limits.body_bytes_max, context.environ, context.body_bytes
     refuse_encoded(environ)
-    length = declared_bytes(environ)
     if length is not None and length > maximum:
         _refuse_large(maximum, length)
     is_whole = length is not None and environ.get("wsgi.input_terminated")
@@ -124,7 +123,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 # Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
 # in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
-# stands in the body, for the pointer to that member.
+# stands in the body, for the pointer to that member. Those that are no section are parts of one.
 
 
 @computed
@@ -159,7 +158,6 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     return value, size_bytes
 
 
-@computed
 def decode_patch(raw: bytes, at: str = "") -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
 
@@ -173,7 +171,6 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
     return value
 
 
-@computed
 def decode_extended_patch(raw: bytes) -> Json:
     """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
@@ -230,7 +227,6 @@ def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
         raise
 
 
-@computed
 def decode_members(raw: bytes) -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size and depth.
 
@@ -243,7 +239,6 @@ def decode_members(raw: bytes) -> Json:
     return value
 
 
-@computed
 def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
     """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
 
@@ -472,7 +467,6 @@ def _printable(token: str) -> str:
     return token.encode("utf-8", "backslashreplace").decode()
 
 
-@computed
 def require_storable_operations(operations: Json, depth_max: int) -> None:
     """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
     for index, operation in enumerate(operations if isinstance(operations, list) else ()):

@@ -28,7 +28,7 @@ from gateway.http.wire.shapes import change_shape, owners_shape, skipped_shape
 from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
 from gateway.http.write.represent import Represented
-from gateway.model import CommitRecord, DocumentRecord, version_token
+from gateway.model import CommitRecord, DocumentRecord, Skipped, version_token
 from gateway.read.visibility import Life
 from gateway.service import GatewayService
 from patching import Json
@@ -50,7 +50,7 @@ class Result(msgspec.Struct, frozen=True):
     ``commit`` is the write's own, made now or (``replayed``) the first time it was sent; None after
     a dry run or a no-op, which may be a replay as well. ``standing`` is None where the write left
     no document, or where a dry run would change it. ``created``: the commit created the document;
-    false in a dry run.
+    false in a dry run. ``skipped`` is what its applies left to others.
     """
 
     outcome: Applied | Unchanged
@@ -62,6 +62,7 @@ class Result(msgspec.Struct, frozen=True):
     attempts: int
     rebased_from: str | None
     replayed: bool
+    skipped: tuple[Skipped, ...]
 
 
 def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
@@ -90,6 +91,7 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
             attempts=commit.attempts,
             rebased_from=commit.rebased_from,
             replayed=outcome.replayed,
+            skipped=commit.skipped,
         )
     if isinstance(outcome, Unchanged):
         kept = None if outcome.would_change else outcome.documents.get(key)
@@ -103,6 +105,7 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
             attempts=written.attempts,
             rebased_from=outcome.rebased_from,
             replayed=outcome.replayed,
+            skipped=outcome.skipped,
         )
     if isinstance(outcome, Unknown):
         raise UnknownOutcome(outcome.commit_id)
@@ -157,10 +160,15 @@ def headers_of(result: Result) -> HeaderList:
     return headers
 
 
+def is_minimal(ask: Ask) -> bool:
+    """Whether a minimal answer is preferred, and says what there is to say."""
+    return ask.prefer.returns == "minimal" and not ask.dry_run
+
+
 def preferences_applied(ask: Ask, result: Result, *, represented: bool) -> HeaderList:
     """The preferences that the answer follows. ``represented``: its body shows the document."""
     applied = []
-    if represented or ask.is_minimal:
+    if represented or is_minimal(ask):
         applied.append(f"return={ask.prefer.returns}")
     if ask.prefer.wait_s is not None:
         applied.append(f"wait={ask.prefer.wait_s}")
@@ -198,7 +206,7 @@ def document_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer
             headers.append(("Commit-Id", standing.commit_id))
     if result.created:
         headers.append(("Location", document_path(ask.catalog, ask.key)))
-    document, skipped = None, result.outcome.skipped
+    document, skipped = None, result.skipped
     if ask.prefer.returns == "representation" and not skipped:
         document = _document_left(gateway, ask, result)
     if document is not None:
@@ -269,12 +277,12 @@ def _answer(
     status = 201 if result.created else 200
     if represented or needed:
         return body_answer(encode(content), headers, status)
-    if ask.is_minimal and status == 201:
+    if is_minimal(ask) and status == 201:
         # A creation is answered with 201, body or not (RFC 9110, section 9.3.4).
         headers.append(("Content-Length", "0"))
         return empty_answer(headers, status)
     deletes = ask.method == "DELETE" and ask.part != "owners"
-    if ask.is_minimal or (deletes and not ask.dry_run):
+    if is_minimal(ask) or (deletes and not ask.dry_run):
         return empty_answer(headers)
     return body_answer(encode(content), headers, status)
 

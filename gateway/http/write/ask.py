@@ -115,11 +115,6 @@ class Ask(msgspec.Struct, frozen=True):
     def is_conditional(self) -> bool:
         return self.conditions is not NO_CONDITIONS or self.resource_version is not None
 
-    @property
-    def is_minimal(self) -> bool:
-        """Whether a minimal answer is preferred, and says what there is to say."""
-        return self.prefer.returns == "minimal" and not self.dry_run
-
 
 class Sent(msgspec.Struct, frozen=True):
     """A write's body: decoded, its media type, and its length as it was sent. ``attributes``: those

@@ -374,7 +374,7 @@ def written_line(
         if represented is not None:
             more |= represented.members(request.catalog, request.key, error)
         return problem_line(index, untraced(error), request_name, **more)
-    standing, commit_id, skipped = result.standing, None, result.outcome.skipped
+    standing, commit_id, skipped = result.standing, None, result.skipped
     if result.commit is not None:
         commit_id = result.commit.id
     elif standing is not None:

@@ -23,7 +23,13 @@ from gateway.decide.request import Applied, Unchanged, named_keys
 from gateway.errors import CommitError, RevisionCompacted
 from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape, skipped_shape
-from gateway.http.write.answer import Result, headers_of, hidden_now, preferences_applied
+from gateway.http.write.answer import (
+    Result,
+    headers_of,
+    hidden_now,
+    is_minimal,
+    preferences_applied,
+)
 from gateway.http.write.ask import VERBS, Ask
 from gateway.http.write.transactions import TransactionBody
 from gateway.model import SETTINGS_KEY, ChangeRecord, CommitRecord, DocumentRecord, version_token
@@ -69,12 +75,12 @@ def transaction_answer(
         "commit_id": None if result.commit is None else result.commit.id,
         "attempts": result.attempts,
     }
-    if not ask.is_minimal:
+    if not is_minimal(ask):
         content["results"] = _results(edits, states, outcome, represented)
-    if outcome.skipped:
+    if result.skipped:
         content["skipped"] = [
             {"key": each.key, **shape}
-            for each, shape in zip(outcome.skipped, skipped_shape(outcome.skipped), strict=True)
+            for each, shape in zip(result.skipped, skipped_shape(result.skipped), strict=True)
         ]
     if ask.dry_run:
         content["dry_run"] = True
