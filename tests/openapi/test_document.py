@@ -17,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from gateway.http import create_app
 from gateway.http.write import bulk_lines as bulk_requests
-from gateway.http.write import compare_parsing as transaction_compares
+from gateway.http.write import transactions
 from gateway.http.write.answer import WriteAnswer
 from gateway.http.write.ask import VERBS
 from gateway.http.write.bulk_lines import LineAnswer
@@ -110,7 +110,7 @@ def test_the_members_of_transactions_and_bulk_lines_are_those_of_the_service() -
         assert action["action"]["const"] == name
         assert action.keys() - {"action", "if"} == {*verb.place, *verb.members}, name
     compares = schemas["Compare"]["properties"].keys()
-    assert compares == set(transaction_compares._KNOWN)
+    assert compares == set(transactions._COMPARE_MEMBERS)
     line = schemas["BulkLine"]["properties"]
     assert schemas["BulkOperation"]["enum"] == list(bulk_requests._OPERATIONS)
     operations = {name for members in bulk_requests._OPERATIONS.values() for name in members}

@@ -16,6 +16,9 @@ An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" 
 ``pointers``), ``delete`` (``key``, or ``prefix``), ``move`` (``from``, ``to``), ``attributes``
 (``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``), ``replace`` (``prefix``,
 ``documents``: by key). Patches are extended ones. Any may have ``if``, compares of its own.
+
+A compare is about a document (``key``), about all whose keys begin with a ``prefix``, or about the
+catalog (``resource_version``).
 """
 
 from __future__ import annotations
@@ -23,12 +26,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import patching
 import patching.extended
 from gateway.cpu import computed
-from gateway.decide.compares import Compare, compared_ranges
+from gateway.decide.compares import (
+    Compare,
+    Equals,
+    IsAbsent,
+    IsUnchanged,
+    RevisionIs,
+    Satisfies,
+    TokenIs,
+    compared_ranges,
+)
 from gateway.decide.edits import (
     ApplyPatch,
     Delete,
@@ -42,48 +54,61 @@ from gateway.decide.edits import (
     Touch,
 )
 from gateway.decide.ranges import (
+    COUNT_MAX,
     DOCUMENTS_MAX,
     RANGES_MAX,
+    RangeAbsent,
+    RangeCount,
     RangeDeletion,
     RangeEdit,
     RangeReplacement,
+    RangeUnchanged,
+    Relation,
 )
-from gateway.decide.strict import SWITCH, Exact, load, strict
+from gateway.decide.strict import SWITCH, Exact, load, strict, whole
+from gateway.errors import Unstorable
 from gateway.http.wire.apply_terms import (
     apply_members,
     give_back_members,
     let_go_members,
     require_wanted,
 )
-from gateway.http.wire.body import decode_members, document_bytes
+from gateway.http.wire.body import decode_members, document_bytes, require_storable_operations
 from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.headers import require_key, require_prefix
 from gateway.http.wire.members import (
     AUTHOR,
     MESSAGE,
+    REVISION,
     attributes_asked,
     invalid_body,
+    member,
     refuse_member,
     require_known,
+    require_object,
 )
+from gateway.http.wire.problems import problem_of
 from gateway.http.write.ask import VERBS
-from gateway.http.write.compare_parsing import (
-    Reader,
-    key_of,
-    patch_of,
-    prefix_of,
-    read_compare,
-    require_key_at,
-)
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
-from patching import Json, Limits, join_pointer
+from patching import Json, Limits, PatchError, join_pointer
 
 _Item = TypeVar("_Item")
+_Parsed = TypeVar("_Parsed")
 
 _LIST: Final = Exact(list, "it must be a list")
 TRANSACTION: Final = strict(
     compare=_LIST, then=_LIST, message=MESSAGE, author=AUTHOR, dry_run=SWITCH, **{"else": _LIST}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The rules for the items of a body, which ``principal`` has sent."""
+
+    limits: RequestLimits
+    patch_limits: Limits
+    principal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +136,10 @@ def read_transaction(
     _refuse_many(
         count, "compares and actions", "transaction_actions_max", limits.transaction_actions_max
     )
-    reader = Reader(limits, patch_limits, principal)
-    compare = _each(lists, "compare", reader, read_compare)
-    then = _each(lists, "then", reader, read_action)
-    otherwise = _each(lists, "else", reader, read_action) if "else" in lists else None
+    reader = _Reader(limits, patch_limits, principal)
+    compare = _each(lists, "compare", reader, _read_compare)
+    then = _each(lists, "then", reader, _read_action)
+    otherwise = _each(lists, "else", reader, _read_action) if "else" in lists else None
     _refuse_many_ranges(compare, (*then, *(otherwise or ())))
     return TransactionBody(
         compare=compare,
@@ -155,12 +180,12 @@ def _refuse_many(count: int, what: str, limit: str, maximum: int) -> None:
 
 
 def _each(
-    lists: dict[str, Any], name: str, reader: Reader, read: Callable[[Any, str, Reader], _Item]
+    lists: dict[str, Any], name: str, reader: _Reader, read: Callable[[Any, str, _Reader], _Item]
 ) -> tuple[_Item, ...]:
     return tuple(read(each, f"/{name}/{at}", reader) for at, each in enumerate(lists.get(name, ())))
 
 
-def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
+def _read_action(item: Any, at: str, reader: _Reader) -> KeyEdit:
     """The action at ``at`` of the body. Raises RequestRefused, Unstorable."""
     if not isinstance(item, dict):
         refuse_member(at, "it must be an object")
@@ -172,28 +197,28 @@ def read_action(item: Any, at: str, reader: Reader) -> KeyEdit:
     require_known(item, ("action", "if", *verb.place, *verb.members), at)
     when = _when(item, at, reader)
     if name == "move":
-        to = key_of(item, "to", at, reader)
-        return KeyEdit(key_of(item, "from", at, reader), MoveKey(to), when)
+        to = _key_of(item, "to", at, reader)
+        return KeyEdit(_key_of(item, "from", at, reader), MoveKey(to), when)
     if name == "touch":
         return KeyEdit(SETTINGS_KEY, Touch(), when)
     if "prefix" in item or name == "replace":
         return KeyEdit(SETTINGS_KEY, _range_edit(item, at, reader), when)
-    return KeyEdit(key_of(item, "key", at, reader), _READ[name](item, at, reader), when)
+    return KeyEdit(_key_of(item, "key", at, reader), _READ[name](item, at, reader), when)
 
 
-def _when(item: dict[str, Any], at: str, reader: Reader) -> tuple[Compare, ...]:
+def _when(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Compare, ...]:
     if "if" not in item:
         return ()
     listed, place = item["if"], f"{at}/if"
     if not isinstance(listed, list) or not listed:
         refuse_member(place, "it must be a list of compares that isn't empty")
-    return tuple(read_compare(each, f"{place}/{n}", reader) for n, each in enumerate(listed))
+    return tuple(_read_compare(each, f"{place}/{n}", reader) for n, each in enumerate(listed))
 
 
-def _range_edit(item: dict[str, Any], at: str, reader: Reader) -> RangeEdit:
+def _range_edit(item: dict[str, Any], at: str, reader: _Reader) -> RangeEdit:
     if "key" in item:
         refuse_member(f"{at}/key", "it is about a prefix, or about a key")
-    prefix = prefix_of(item, at, reader)
+    prefix = _prefix_of(item, at, reader)
     if item["action"] == "delete":
         return RangeDeletion(prefix)
     documents = item.get("documents")
@@ -206,16 +231,16 @@ def _range_edit(item: dict[str, Any], at: str, reader: Reader) -> RangeEdit:
 
 
 def _replacing(
-    prefix: str, key: str, value: Json, at: str, reader: Reader
+    prefix: str, key: str, value: Json, at: str, reader: _Reader
 ) -> tuple[str, Json, int]:
     place = f"{at}/documents{join_pointer([key])}"
     if not key.startswith(prefix):
         refuse_member(place, f"the key doesn't begin with {prefix!r}")
-    require_key_at(key, place, reader)
+    _require_key_at(key, place, reader)
     return key, value, document_bytes(value, reader.limits, place)
 
 
-def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+def _put(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     value, size_bytes = _value(item, at, reader)
     attributes = attributes_asked(item, at)
     if attributes:
@@ -223,25 +248,25 @@ def _put(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     return Put(value, size_bytes, attributes)
 
 
-def _merge(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+def _merge(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     return Merge(*_value(item, at, reader))
 
 
-def _apply(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+def _apply(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     wanted, size_bytes = _value(item, at, reader)
     require_wanted(wanted, f"{at}/value")
     return apply_members(item, reader.principal, at).edit(wanted, size_bytes)
 
 
-def _let_go(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+def _let_go(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     return let_go_members(item, reader.principal, at)
 
 
-def _give_back(item: dict[str, Any], at: str, _: Reader) -> Edit:
+def _give_back(item: dict[str, Any], at: str, _: _Reader) -> Edit:
     return give_back_members(item, at)
 
 
-def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
+def _attributes(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     if ("value" in item) == ("patch" in item):
         refuse_member(at, "it must have exactly one of: value, patch")
     if "patch" in item:
@@ -252,7 +277,7 @@ def _attributes(item: dict[str, Any], at: str, reader: Reader) -> Edit:
     return EditAttributes(Put(value, size_bytes))
 
 
-def _patched(item: dict[str, Any], at: str, reader: Reader) -> ApplyPatch:
+def _patched(item: dict[str, Any], at: str, reader: _Reader) -> ApplyPatch:
     if "patch" not in item:
         refuse_member(at, "'patch' is missing")
     operations, limits = item["patch"], reader.patch_limits
@@ -263,10 +288,10 @@ def _patched(item: dict[str, Any], at: str, reader: Reader) -> ApplyPatch:
         whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
         return patching.parse_extended(whole, limits=limits)
 
-    return ApplyPatch(patch_of(operations, f"{at}/patch", reader, parse))
+    return ApplyPatch(_patch_of(operations, f"{at}/patch", reader, parse))
 
 
-def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
+def _value(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Json, int]:
     if "value" not in item:
         refuse_member(at, "'value' is missing")
     value = item["value"]
@@ -274,7 +299,7 @@ def _value(item: dict[str, Any], at: str, reader: Reader) -> tuple[Json, int]:
 
 
 # What makes the edit of an action on one document; the others are made of their places.
-_READ: Final[Mapping[str, Callable[[dict[str, Any], str, Reader], Edit]]] = {
+_READ: Final[Mapping[str, Callable[[dict[str, Any], str, _Reader], Edit]]] = {
     "put": _put,
     "patch": _patched,
     "merge": _merge,
@@ -285,3 +310,133 @@ _READ: Final[Mapping[str, Callable[[dict[str, Any], str, Reader], Edit]]] = {
     "attributes": _attributes,
     "get": lambda *_: Get(),
 }
+
+
+_OF_KEYS: Final = ("etag", "absent", "unchanged_since", "equals", "test")
+_OF_RANGES: Final = ("unchanged_since", "absent", "count")
+_COMPARE_MEMBERS: Final = ("key", "prefix", *_OF_KEYS, "count", "resource_version")
+_RELATIONS: Final[tuple[Relation, ...]] = ("less", "equal", "greater")
+_COUNT: Final = whole(0, COUNT_MAX)
+
+
+def _read_compare(item: Any, at: str, reader: _Reader) -> Compare:
+    """The compare at ``at`` of the body. Raises RequestRefused, Unstorable."""
+    members = require_object(item, _COMPARE_MEMBERS, at)
+    if "resource_version" in members:
+        require_known(members, ("resource_version",), at)
+        return RevisionIs(member(members, "resource_version", REVISION, at))
+    if "prefix" in members:
+        require_known(members, ("prefix", *_OF_RANGES), at)
+        return _range_compare(members, at, reader)
+    require_known(members, ("key", *_OF_KEYS), at)
+    key = _key_of(members, "key", at, reader)
+    name = _only_one(members, _OF_KEYS, at)
+    value, place = members[name], f"{at}/{name}"
+    match name:
+        case "etag":
+            if not isinstance(value, str) or not value or '"' in value:
+                refuse_member(place, "it must be a version token, without a header's quotes")
+            return TokenIs(key, value)
+        case "absent":
+            _require_true(value, place)
+            return IsAbsent(key)
+        case "unchanged_since":
+            return IsUnchanged(key, member(members, name, REVISION, at))
+        case "equals":
+            document_bytes(value, reader.limits, place)
+            return Equals(key, value)
+    tests = _patch_of(
+        value,
+        place,
+        reader,
+        lambda: patching.extended.parse_tests(value, limits=reader.patch_limits),
+    )
+    return Satisfies(key, tests)
+
+
+def _range_compare(
+    members: dict[str, Any], at: str, reader: _Reader
+) -> RangeUnchanged | RangeAbsent | RangeCount:
+    prefix = _prefix_of(members, at, reader)
+    name = _only_one(members, _OF_RANGES, at)
+    if name == "unchanged_since":
+        return RangeUnchanged(prefix, member(members, name, REVISION, at))
+    if name == "absent":
+        _require_true(members[name], f"{at}/{name}")
+        return RangeAbsent(prefix)
+    count = require_object(members[name], _RELATIONS, f"{at}/{name}")
+    given = [relation for relation in _RELATIONS if relation in count]
+    if len(given) != 1:
+        refuse_member(f"{at}/{name}", f"it must have exactly one of: {', '.join(_RELATIONS)}")
+    return RangeCount(prefix, given[0], member(count, given[0], _COUNT, f"{at}/{name}"))
+
+
+def _only_one(members: dict[str, Any], names: tuple[str, ...], at: str) -> str:
+    given = [name for name in names if name in members]
+    if len(given) != 1:
+        refuse_member(at, f"it must have exactly one of: {', '.join(names)}")
+    return given[0]
+
+
+def _require_true(value: Any, place: str) -> None:
+    if value is not True:
+        refuse_member(place, "it must be true; for a document that exists, use a 'test' of \"\"")
+
+
+def _patch_of(
+    operations: Any, place: str, reader: _Reader, parse: Callable[[], _Parsed]
+) -> _Parsed:
+    """The result of ``parse`` for ``operations`` at ``place``; its errors name the place."""
+    try:
+        require_storable_operations(operations, reader.limits.depth_max)
+        return parse()
+    except Unstorable as error:
+        error.pointer = f"{place}/{error.operation}"
+        raise
+    except PatchError as error:
+        _refuse_patch(error, place)
+
+
+def _refuse_patch(error: PatchError, place: str) -> NoReturn:
+    problem = problem_of(error)
+    assert problem is not None
+    member = getattr(error, "member", None)
+    if member == "array_primary_keys":
+        place = place.rpartition("/")[0] + "/array_primary_keys"
+    elif error.operation is not None:
+        inside = [str(error.operation), *([member] if member else [])]
+        place += join_pointer(inside)
+    members = {**problem.members, "pointer": place}
+    raise RequestRefused(problem.code, problem.detail, **cast(Any, members)) from error
+
+
+def _key_of(members: dict[str, Any], name: str, at: str, reader: _Reader) -> str:
+    key = members.get(name)
+    if not isinstance(key, str):
+        place = f"{at}/{name}" if name in members else at
+        refuse_member(place, f"'{name}' must be a document's key")
+    _require_key_at(key, f"{at}/{name}", reader)
+    return key
+
+
+def _require_key_at(key: str, place: str, reader: _Reader) -> None:
+    """Raise RequestRefused unless the text at ``place`` can be a document's key."""
+    try:
+        require_key(key, reader.limits)
+    except RequestRefused as error:
+        error.members["pointer"] = place
+        raise
+
+
+def _prefix_of(members: dict[str, Any], at: str, reader: _Reader) -> str:
+    """The member ``prefix``, which is required; "" is the beginning of all keys."""
+    prefix = members.get("prefix")
+    if not isinstance(prefix, str):
+        place = f"{at}/prefix" if "prefix" in members else at
+        refuse_member(place, "'prefix' must be the beginning of documents' keys")
+    try:
+        require_prefix(prefix, reader.limits)
+    except RequestRefused as error:
+        error.members["pointer"] = f"{at}/prefix"
+        raise
+    return prefix
