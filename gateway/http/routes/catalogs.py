@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
+from typing import Final
 
 from gateway.access import Principal, Role
 from gateway.decide.conditions import CatalogTag
@@ -23,10 +25,15 @@ from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.query import (
-    CATALOGS_PARAMETERS,
-    READ_PARAMETERS,
-    SETTINGS_PARAMETERS,
+    DRY_RUN,
+    LIMIT,
+    READ,
+    TEXT,
+    Parameter,
     parameters,
+    switch,
+    takes,
+    whole_number,
 )
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.write.answer import carried_out, catalog_answer, commit
@@ -35,13 +42,25 @@ from gateway.model import SETTINGS_KEY, Head
 from gateway.read.listing import Listing
 from patching.values import rfc3339
 
+# A page of catalogs with names above ``after``.
+_CATALOGS_PARAMETERS: Final = takes(prefix=TEXT, after=TEXT, limit=LIMIT)
+# New settings; ``check_documents``: whether documents may break lists that they declare;
+# ``examine``: how many documents a dry run checks against their schemas.
+_SETTINGS_PARAMETERS: Final = takes(
+    resource_version=Parameter(whole_number),
+    dry_run=DRY_RUN,
+    check_documents=Parameter(switch, load_default=True),
+    examine=Parameter(partial(whole_number, minimum=1, maximum=10_000), load_default=None),
+)
+_READ_PARAMETERS: Final = takes(**READ)
+
 
 class WholeCatalogRoutes(Routes):
     @route("GET", "/v1/catalogs", "list_catalogs")
     def list(self, context: Context) -> Answer:
         """List the catalogs that the principal may read, by name; a page may hold fewer."""
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, CATALOGS_PARAMETERS)
+        asked = parameters(context.environ, _CATALOGS_PARAMETERS)
         heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)
         content = {
             "catalogs": [
@@ -62,7 +81,7 @@ class WholeCatalogRoutes(Routes):
         """Where the catalog is, and its settings."""
         environ = context.environ
         catalog = catalog_name(catalog, self._limits)
-        parameters(environ, READ_PARAMETERS)
+        parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
         tag = CatalogTag(state.revision)
         headers = state_headers(tag, state.revision)
@@ -82,13 +101,13 @@ class WholeCatalogRoutes(Routes):
     @route("PUT", CATALOG, "put_catalog")
     def put(self, context: Context, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
-        asked = parameters(context.environ, SETTINGS_PARAMETERS)
+        asked = parameters(context.environ, _SETTINGS_PARAMETERS)
         checks_lists, examined = asked["check_documents"], asked["examine"]
         if examined is not None and not asked["dry_run"]:
             detail = "parameter 'examine': it is for a dry run"
             raise RequestRefused("invalid_parameter", detail, parameter="examine")
         name = catalog_name(catalog, self._limits)
-        ask = read_ask(context, name, known=SETTINGS_PARAMETERS)
+        ask = read_ask(context, name, known=_SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)

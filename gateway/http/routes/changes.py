@@ -13,8 +13,10 @@ and for two minutes after it was cut off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
+from marshmallow import fields
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
@@ -29,7 +31,16 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
-from gateway.http.wire.query import POLL_PARAMETERS, STREAM_PARAMETERS, parameters
+from gateway.http.wire.query import (
+    LIMIT,
+    TEXT,
+    Parameter,
+    manager_name,
+    parameters,
+    switch,
+    takes,
+    whole_number,
+)
 from gateway.http.wire.responses import Answer, Stream, StreamAnswer, body_answer, encode, in_pieces
 from gateway.http.wire.shapes import (
     FeedPosition,
@@ -57,6 +68,35 @@ _NO_STORE = ("Cache-Control", "no-store")
 _PAGE_BYTES = 4 * 1024 * 1024
 
 
+# What a feed tells beside a change: the document before it, and after it.
+_IMAGES: Final = ("before", "value")
+
+
+def _image(text: str) -> str:
+    if text not in _IMAGES:
+        raise ValueError(f"it must be one of {', '.join(_IMAGES)}")
+    return text
+
+
+_FEED: Any = {
+    "after": Parameter(whole_number, load_default=None),
+    "key": fields.List(fields.String(), load_default=()),
+    "prefix": TEXT,
+    "author": fields.List(fields.String(), load_default=()),
+    "manager": fields.List(Parameter(manager_name), load_default=()),
+    "include": fields.List(Parameter(_image), load_default=()),
+    "initial": Parameter(switch, load_default=False),
+}
+# Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``; of
+# these the ones by an ``author``, with a change by a ``manager``. ``include``: whole documents
+# beside their changes. ``initial``: before all that, the documents that there are.
+_STREAM_PARAMETERS: Final = takes(**_FEED)
+# At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
+_POLL_PARAMETERS: Final = takes(
+    **_FEED, limit=LIMIT, timeout=Parameter(partial(whole_number, maximum=60), load_default=30)
+)
+
+
 class ChangesRoutes(Routes):
     def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         super().__init__(gateway, limits)
@@ -74,7 +114,7 @@ class ChangesRoutes(Routes):
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
-        asked = parameters(environ, STREAM_PARAMETERS if as_stream else POLL_PARAMETERS)
+        asked = parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
         _refuse_contradictions(asked)
         position = _last_event_id(environ)
         view = self._view(context, catalog, asked)

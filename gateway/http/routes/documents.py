@@ -7,9 +7,11 @@ the same way: as they are, or as they were.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from flask import Flask
+from marshmallow import fields
 from msgspec.structs import replace
 
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
@@ -35,11 +37,17 @@ from gateway.http.wire.conditions import (
 )
 from gateway.http.wire.headers import catalog_name, document_key
 from gateway.http.wire.query import (
-    APPLY_PARAMETERS,
-    DOCUMENT_PARAMETERS,
-    LET_GO_PARAMETERS,
-    LOSSES_PARAMETERS,
+    AFTER,
+    LIMIT,
+    READ_AS_OF,
+    TEXT,
+    WRITE_PARAMETERS,
+    Parameter,
+    manager_name,
     parameters,
+    switch,
+    takes,
+    whole_number,
 )
 from gateway.http.wire.responses import (
     Answer,
@@ -57,8 +65,41 @@ from gateway.model import DocumentRecord
 from gateway.read.current import DocumentReading
 from gateway.read.losses import Losses
 from gateway.service import GatewayService
+from patching.ownership import CONFLICTS
 
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
+
+
+def _conflict(text: str) -> str:
+    if text not in CONFLICTS:
+        raise ValueError(f"it must be one of {', '.join(CONFLICTS)}")
+    return text
+
+
+# A document, as it is or (one of the two) as it was.
+_DOCUMENT_PARAMETERS: Final = takes(**READ_AS_OF)
+# An apply of what a manager wants, and what makes it let go: see ``wire.apply_terms``.
+_APPLY_PARAMETERS: Final = takes(
+    **WRITE_PARAMETERS.fields,
+    manager=Parameter(manager_name),
+    conflict=Parameter(_conflict),
+    force=fields.List(fields.String()),
+)
+_LET_GO_PARAMETERS: Final = takes(
+    **WRITE_PARAMETERS.fields,
+    manager=Parameter(manager_name),
+    prune=Parameter(switch, load_default=False),
+    pointer=fields.List(fields.String()),
+)
+# What was taken over from manager ``lost_by``; of the commit below ``before`` the keys behind
+# ``after_key``.
+_LOSSES_PARAMETERS: Final = takes(
+    lost_by=Parameter(manager_name, required=True, error_messages={"required": "it is missing"}),
+    after=AFTER,
+    before=Parameter(partial(whole_number, minimum=1), load_default=None),
+    after_key=TEXT,
+    limit=LIMIT,
+)
 
 
 class DocumentRoutes(Routes):
@@ -110,7 +151,7 @@ class DocumentRoutes(Routes):
         return self._write(context, ask, edit, Sent(body, media_type, len(raw)))
 
     def _apply(self, context: Context, catalog: str, key: str) -> Answer:
-        asked = parameters(context.environ, APPLY_PARAMETERS)
+        asked = parameters(context.environ, _APPLY_PARAMETERS)
         ask = read_ask(context, catalog, key, asked=asked)
         terms = apply_parameters(asked, context.by.name)
         raw = take_body(context, self._limits)
@@ -171,7 +212,7 @@ def _reading(gateway: GatewayService, context: Context, catalog: str, key: str) 
     environ = context.environ
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
-    revision = asked_revision(gateway, context, catalog, parameters(environ, DOCUMENT_PARAMETERS))
+    revision = asked_revision(gateway, context, catalog, parameters(environ, _DOCUMENT_PARAMETERS))
     if revision is None:
         return gateway.read(catalog, key)
     return gateway.read_at_revision(catalog, key, revision)
@@ -230,7 +271,7 @@ class OwnersRoutes(Routes):
         parameters."""
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, LOSSES_PARAMETERS)
+        asked = parameters(context.environ, _LOSSES_PARAMETERS)
         manager = asked.pop("lost_by")
         sight = self._gateway.acls.sight(context.by, catalog)
         page = self._gateway.losses.page(Losses(catalog, manager, sight=sight, **asked))
@@ -257,7 +298,7 @@ class OwnersRoutes(Routes):
         """A manager owns nothing of the document any more, and what nobody else owns is removed.
 
         With ``pointer``, what plain writes own there is given back."""
-        asked = parameters(context.environ, LET_GO_PARAMETERS)
+        asked = parameters(context.environ, _LET_GO_PARAMETERS)
         ask = read_ask(context, *self._names(catalog, key), part="owners", asked=asked)
         edit = owners_parameters(asked, context.by.name)
         sent = replace(NOTHING_SENT, terms=owning_terms(edit))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from functools import partial
+from typing import Any, Final, cast
 
 import msgspec
+from marshmallow import fields
 
 from gateway.cpu import interruptible
 from gateway.http.context import Context
@@ -14,9 +16,14 @@ from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
 from gateway.http.wire.query import (
-    COMMITS_PARAMETERS,
-    DIFFERENCES_PARAMETERS,
+    AFTER,
+    LIMIT,
+    TEXT,
+    Parameter,
     parameters,
+    switch,
+    takes,
+    timestamp_us,
     whole_number,
 )
 from gateway.http.wire.responses import Answer, body_answer, encode
@@ -28,6 +35,25 @@ from gateway.read.visibility import Sight
 from patching import Json, diff
 from patching.values import rfc3339
 
+_SPAN: Any = {
+    "from": Parameter(whole_number, required=True, error_messages={"required": "it is missing"}),
+    "to": Parameter(whole_number, load_default=None),
+}
+# A page of commits above revision ``after``, of one document if ``key`` is given.
+# Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.
+_COMMITS_PARAMETERS: Final = takes(
+    after=AFTER,
+    limit=LIMIT,
+    key=fields.String(load_default=None),
+    before=Parameter(partial(whole_number, minimum=1), load_default=None),
+    author=fields.String(load_default=None),
+    since=Parameter(timestamp_us, load_default=None),
+    until=Parameter(timestamp_us, load_default=None),
+    newest_first=Parameter(switch, load_default=False),
+)
+# A page of what two revisions have otherwise, of keys above ``after``.
+_DIFFERENCES_PARAMETERS: Final = takes(**_SPAN, prefix=TEXT, after=TEXT, limit=LIMIT)
+
 
 class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/commits", "list_commits")
@@ -35,7 +61,7 @@ class HistoryRoutes(Routes):
         """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, COMMITS_PARAMETERS)
+        asked = parameters(context.environ, _COMMITS_PARAMETERS)
         sight = self._sight(context, catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])
@@ -85,7 +111,7 @@ class HistoryRoutes(Routes):
         """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, DIFFERENCES_PARAMETERS)
+        asked = parameters(context.environ, _DIFFERENCES_PARAMETERS)
         reading = self._gateway.differences
         span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
         sight = self._gateway.acls.sight(context.by, catalog)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import flask
 import msgspec
+from marshmallow import fields
 
 from gateway import memory
 from gateway.cpu import interruptible
@@ -21,10 +23,13 @@ from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name, require_key
 from gateway.http.wire.query import (
-    DOCUMENTS_PARAMETERS,
-    EXPORT_PARAMETERS,
-    PARTITIONS_PARAMETERS,
+    READ_AS_OF,
+    TEXT,
+    Parameter,
+    manager_name,
     parameters,
+    takes,
+    whole_number,
 )
 from gateway.http.wire.responses import (
     Answer,
@@ -52,12 +57,44 @@ _AT_ONCE = 50
 _PAGE_BYTES = 4 * 1024 * 1024
 
 
+def _selected(text: str) -> str:
+    if text not in ("digest", "key"):
+        raise ValueError("it must be 'digest' or 'key', or be left out")
+    return text
+
+
+# A whole catalog, or the part of it whose keys begin with ``prefix``.
+_EXPORT_PARAMETERS: Final = takes(**READ_AS_OF, prefix=TEXT)
+# A page of documents with keys above ``after``, of those whose keys contain a text, or those under
+# the ``key`` parameters; or their digests, or their keys alone, of which a page has more, also as
+# folders. With a ``manager``, the digests of its parts.
+_DOCUMENTS_PARAMETERS: Final = takes(
+    **READ_AS_OF,
+    prefix=TEXT,
+    after=TEXT,
+    limit=Parameter(partial(whole_number, minimum=1, maximum=10_000), load_default=100),
+    key=fields.List(fields.String(), load_default=None),
+    select=Parameter(_selected, load_default=None),
+    manager=Parameter(manager_name, load_default=None),
+    contains=TEXT,
+    delimiter=TEXT,
+)
+# At most ``count`` ranges of the keys above ``after`` up to ``until``.
+_PARTITIONS_PARAMETERS: Final = takes(
+    **READ_AS_OF,
+    count=Parameter(partial(whole_number, minimum=1, maximum=1000), load_default=1),
+    prefix=TEXT,
+    after=TEXT,
+    until=fields.String(load_default=None),
+)
+
+
 class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/documents", "list_documents")
     def page(self, context: Context, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
         catalog = catalog_name(catalog, self._limits)
-        asked = parameters(context.environ, DOCUMENTS_PARAMETERS)
+        asked = parameters(context.environ, _DOCUMENTS_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, context, catalog, asked)
         names = _names(asked, by_key=keys is not None)
         if keys is not None:
@@ -168,7 +205,7 @@ class ListingRoutes(Routes):
     def export(self, context: Context, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
         catalog = catalog_name(catalog, self._limits)
-        asked = parameters(context.environ, EXPORT_PARAMETERS)
+        asked = parameters(context.environ, _EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
         export = self._gateway.listing.export(
             catalog,
@@ -197,7 +234,7 @@ class ListingRoutes(Routes):
         """The revision that was asked for, and the keys that end its ranges."""
         catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, PARTITIONS_PARAMETERS)
+        asked = parameters(context.environ, _PARTITIONS_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
         span = KeySpan(asked["prefix"], asked["after"], asked["until"])
         sight = self._gateway.acls.sight(context.by, catalog)
