@@ -71,6 +71,11 @@ class RoundParts:
 _Carried = tuple[list[CommitRecord], list[Verdict]]
 
 
+def _moves(decision: Decision) -> bool:
+    """Whether it has something for the head."""
+    return bool(decision.commits or decision.verdicts)
+
+
 class Round:
     """Owns the batches it was given until each has been answered or has gone back."""
 
@@ -97,7 +102,7 @@ class Round:
             self._meet()
             guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
             decisions = self.decisions(self._batches.keys() - guessed, guessed)
-            unproven = {c for c in guessed if c not in decisions or not decisions[c].moves}
+            unproven = {c for c in guessed if c not in decisions or not _moves(decisions[c])}
             for catalog in unproven:
                 decisions.pop(catalog, None)
             if unproven:
@@ -110,7 +115,7 @@ class Round:
             return
         decisions = self._held(decisions)
         for catalog, decision in list(decisions.items()):
-            if not decision.moves:
+            if not _moves(decision):
                 self._guarded(catalog, partial(self._answer, catalog, decision))
                 del decisions[catalog]
         self._times.decided = self._parts.runtime.monotonic()
@@ -300,8 +305,9 @@ class Round:
         parts, move, decision = self._parts, self._moves[catalog], self._decisions[catalog]
         if catalog in parts.claims.shared:
             parts.claims.won(catalog, move.base, move.reached[0])
+        is_contended = parts.queue.is_contended(catalog)
         parts.cache.replace(move, decision.documents)
-        if not parts.queue.is_contended(catalog):
+        if not is_contended:
             self._guesses.gained(catalog)
         parts.write_out.add(self._since, move, *self._carried(catalog), decision.documents)
         self._answer(catalog, decision)
@@ -403,10 +409,11 @@ class Round:
     def _measure_moves(self, moved: Mapping[str, MoveResult]) -> None:
         times, meters = self._times, self._parts.meters
         won = [catalog for catalog, result in moved.items() if result is Moved.WON]
+        lost = list(moved.values()).count(Moved.LOST)
         if won:
             batches = [len(self._decisions[catalog].commits) for catalog in won]
             meters.heads_moved(batches, times.moved - times.taken)
-        if lost := sum(result is Moved.LOST for result in moved.values()):
+        if lost:
             meters.races_lost(lost)
 
     def _answer(self, catalog: str, decision: Decision) -> None:

@@ -338,11 +338,6 @@ class Decision(msgspec.Struct, frozen=True):
     documents: Mapping[str, DocumentRecord]
     verdicts: tuple[Verdict, ...] = ()
 
-    @property
-    def moves(self) -> bool:
-        """Whether it has something for the head."""
-        return bool(self.commits or self.verdicts)
-
 
 def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
     """The keys of the documents that replacements of ranges put."""

@@ -304,19 +304,13 @@ class Cache:
         if stranger is not None:
             self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
 
-    def wrote(self, catalog: str, revision: int) -> None:
-        """Everything up to ``revision`` is written out."""
+    def wrote(self, catalog: str, revision: int, judged: int = 0) -> None:
+        """All commits up to ``revision``, and verdicts up to number ``judged``, are written out."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is not None:
                 self._wrote(entry, revision)
-
-    def wrote_verdicts(self, catalog: str, number: int) -> None:
-        """All verdicts up to ``number`` are written out."""
-        with self._lock:
-            entry = self._entries.get(catalog)
-            if entry is not None:
-                self._wrote_verdicts(entry, number)
+                self._wrote_verdicts(entry, judged)
 
     def _wrote(self, entry: _Entry, revision: int) -> None:
         if revision > entry.written:

@@ -157,8 +157,7 @@ class HeadReader:
                 return None
         self._cache.advance(catalog, tail)
         self._cache.begin(head)
-        self._cache.wrote(catalog, max(head.written, head.floor))
-        self._cache.wrote_verdicts(catalog, head.judged_written)
+        self._cache.wrote(catalog, max(head.written, head.floor), head.judged_written)
         return _standing(head, tail, head.verdicts or ())._replace(claims=head.claims)
 
 
@@ -279,8 +278,7 @@ class Settler:
         finally:
             cpu.work_for(own)
             memory.work_for(held)
-        self._cache.wrote(catalog, head.revision)
-        self._cache.wrote_verdicts(catalog, head.judged)
+        self._cache.wrote(catalog, head.revision, head.judged)
         return True
 
 

@@ -203,7 +203,10 @@ def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: f
     dropped = False
     while True:
         now = moment(runtime)
-        late = {c: tail for c, tail in tails.items() if elapsed_s(tail.since, now) > late_s}
+        late: dict[str, Tail] = {}
+        for catalog, tail in tails.items():
+            if elapsed_s(tail.since, now) > late_s:
+                late[catalog] = tail
         if late:
             heads = store.tails(late)
             for catalog, tail in late.items():

@@ -363,8 +363,7 @@ class WriteOut:
         self._put_off(lost)
         through = {catalog: reached for catalog, reached in through.items() if catalog not in lost}
         for catalog, (revision, judged) in through.items():
-            self._cache.wrote(catalog, revision)
-            self._cache.wrote_verdicts(catalog, judged)
+            self._cache.wrote(catalog, revision, judged)
         took: list[float] = []
         with self._lock:
             now = self._runtime.monotonic()

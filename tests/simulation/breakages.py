@@ -101,7 +101,7 @@ def decide_and_answer(
 ) -> dict[str, Any]:
     decisions = _decide(self, {c for c in fresh if c in self._batches}, guessed)
     for catalog in guessed:
-        if catalog in decisions and not decisions[catalog].moves:
+        if catalog in decisions and not round._moves(decisions[catalog]):
             self._answer(catalog, decisions.pop(catalog))
     return decisions
 
