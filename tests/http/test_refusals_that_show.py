@@ -9,7 +9,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from gateway.http import create_app
-from gateway.http.write import represent
+from gateway.http.write import explain
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -160,7 +160,7 @@ def test_contents_that_were_not_read_for_the_decision_are_shown() -> None:
     refused = problem(send(anew, "POST", "/transactions", body, **SHOW), 412, "precondition_failed")
     told = [each["current"] for each in refused["failed_compares"]]
     values = [each["value"] for each in told if "value" in each]
-    count = represent.VALUES_BYTES_MAX // len(json.dumps(large["large-0"]))
+    count = explain.VALUES_BYTES_MAX // len(json.dumps(large["large-0"]))
     assert len(values) == count - 1  # the first one is told twice
     assert all(value in large.values() for value in values)
     assert [each["too_large"] for each in told if "value" not in each] == [True] * (

@@ -62,7 +62,7 @@ from gateway.http.write.bulk_stream import (
     Spool,
     Windows,
 )
-from gateway.http.write.represent import Represented
+from gateway.http.write.explain import Represented
 from gateway.limits import MIB, RequestLimits
 from gateway.logs import for_this_request
 from gateway.service import GatewayService

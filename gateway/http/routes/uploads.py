@@ -27,7 +27,6 @@ from gateway.http.wire.responses import Answer, body_answer, empty_answer, encod
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import further_members
-from gateway.http.write.represent import Represented
 from gateway.uploads import PART_NUMBER_MAX, OpenUpload
 from patching.values import rfc3339
 
@@ -72,10 +71,10 @@ class UploadRoutes(Routes):
         try:
             opened = self._gateway.uploads.open(catalog, key, context.by, conditions, attributes)
         except ConditionFailed as failed:
-            helps = further_members(self._gateway, context.by, catalog, failed, None)
-            if preferences(context.environ).refusal_shows:
-                helps |= Represented(self._gateway, context.by).members(catalog, key, failed)
-            context.observed.helps = helps
+            shows = preferences(context.environ).refusal_shows
+            context.observed.helps = further_members(
+                self._gateway, context.by, catalog, failed, key=key, shows=shows
+            )
             raise
         place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)

@@ -27,7 +27,6 @@ from gateway.http.wire.responses import (
 from gateway.http.wire.shapes import change_shape, owners_shape, skipped_shape
 from gateway.http.write.ask import Ask, Part
 from gateway.http.write.explain import further_members
-from gateway.http.write.represent import Represented
 from gateway.model import CommitRecord, DocumentRecord, Skipped, version_token
 from gateway.read.visibility import Life
 from gateway.service import GatewayService
@@ -140,10 +139,15 @@ def carried_out(
         context.observed.decided = Decided(ask.author, ask.dry_run, done)
         return result_of(done, ask.key, dry_run=ask.dry_run)
     except CommitError as error:
-        helps = further_members(gateway, ask.by, ask.catalog, error, ask.idempotency_key)
-        if ask.prefer.refusal_shows:
-            helps |= Represented(gateway, ask.by).members(ask.catalog, ask.key, error)
-        context.observed.helps = helps
+        context.observed.helps = further_members(
+            gateway,
+            ask.by,
+            ask.catalog,
+            error,
+            key=ask.key,
+            idempotency_key=ask.idempotency_key,
+            shows=ask.prefer.refusal_shows,
+        )
         raise
 
 

@@ -79,8 +79,7 @@ from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, VERBS, Ask, Sent, request_of
 from gateway.http.write.begins import BEGIN, BeginNeeded, BeginRefused, read_begin
 from gateway.http.write.bulk_stream import BodyLine
-from gateway.http.write.explain import outcome_members
-from gateway.http.write.represent import Represented
+from gateway.http.write.explain import Represented, outcome_members
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
 from gateway.service import GatewayService
