@@ -1,4 +1,4 @@
-"""The stages of a request, and the type of each, which says what is known by then.
+"""A request on its way in, and the types that say what is known of it by then.
 
     Observed      it has come: what it says of itself, and what becomes of it. ``door.observation``
                   makes it, the WSGI environment carries it, and observers are told of it.
