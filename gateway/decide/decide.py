@@ -171,10 +171,8 @@ class Deciding:
         self._judged = view.judged
         now_us = max(now_us, view.time_us)  # a clock that is behind would forget verdicts early
         self._now_us = now_us
-        self._rules = rules
-        self._settings = NO_SETTINGS  # those that the request at hand meets
-        self._limits = rules.limits
-        self._term = Term(now_us, rules.limits.retention.idempotency_s)
+        self.rules = rules
+        self.term = Term(now_us, rules.limits.retention.idempotency_s)
         self._replies = dict(view.replies)
         self._bytes = 0
         self.verdicts: list[Verdict] = []
@@ -190,7 +188,7 @@ class Deciding:
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
         if request.fence is not None:
-            refused = refusal(request, self.state.document(APPLICATIONS_KEY), self._term)
+            refused = refusal(request, self.state.document(APPLICATIONS_KEY), self.term)
             if refused is not None:  # its key decides nothing by that
                 return refused
         if request.idempotency is not None:
@@ -201,7 +199,7 @@ class Deciding:
         outcome = self._decided(request, attempt)
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
             verdict = self._verdict(request, outcome, attempt)
-            if not self._fits(verdict.size_bytes):
+            if not self.fits(verdict.size_bytes):
                 return None
             conclude()
             self._judge(verdict)
@@ -210,7 +208,7 @@ class Deciding:
     def _verdict(self, request: Request, outcome: Unchanged | Refused, attempt: int) -> Verdict:
         number = self._judged + len(self.verdicts) + 1
         return verdict_of(
-            request, outcome, attempt, number, self.state.revision, self._now_us, self._rules
+            request, outcome, attempt, number, self.state.revision, self._now_us, self.rules
         )
 
     def _judge(self, verdict: Verdict) -> None:
@@ -219,14 +217,27 @@ class Deciding:
         self._bytes += verdict.size_bytes
         self._replies[verdict.idempotency.principal, verdict.idempotency.key] = verdict
 
-    def _fits(self, size_bytes: int) -> bool:
+    def fits(self, size_bytes: int) -> bool:
         """Whether the batch has room for a record of this size; the first one always fits."""
         first = not self.state.commits and not self.verdicts
-        return first or self._bytes + size_bytes <= self._limits.batch_bytes_max
+        return first or self._bytes + size_bytes <= self.rules.limits.batch_bytes_max
+
+    def next_time_us(self) -> int:
+        """The time of the next commit: later than that of the last one, whatever the clock says."""
+        return max(self._now_us, self.state.time_us + 1)
+
+    def record(
+        self, request: Request, commit: CommitRecord, after: Mapping[str, DocumentRecord]
+    ) -> None:
+        """The request's commit, and the documents that it leaves."""
+        self.state.record(commit, after)
+        self._bytes += commit.size_bytes
+        if request.idempotency is not None:
+            self._replies[request.idempotency.principal, request.idempotency.key] = commit
 
     def _decided(self, request: Request, attempt: int) -> Outcome | None:
         try:
-            return self._guarded(request, attempt)
+            return RequestDecision(self, request, attempt).outcome()
         except CommitError as error:
             if isinstance(error, ConditionFailed) and error is not request.refusal:
                 conflict = replace(error.conflict, catalog_revision=self.state.revision)
@@ -247,31 +258,47 @@ class Deciding:
             self._judge(self._verdict(request, outcome, attempt))
         return outcome
 
-    def _guarded(self, request: Request, attempt: int) -> Outcome | None:
-        """Find out which of its edits are to be committed, and commit them."""
-        state, found = self.state, self.state.document(SETTINGS_KEY)
+
+class RequestDecision:
+    """The decision on one ``request``, with the catalog's settings that it meets.
+
+    Its patches and tests together may only be so much work.
+    """
+
+    def __init__(self, batch: Deciding, request: Request, attempt: int) -> None:
+        self._batch = batch
+        self._attempt = attempt
+        self.request = request
+        self.state = batch.state
+        found = self.state.document(SETTINGS_KEY)
         exists = found is not None and found.exists
-        self._settings = self._rules.settings_of(found) if exists else NO_SETTINGS
-        self._comparing: Comparing | None = None
+        self._settings = batch.rules.settings_of(found) if exists else NO_SETTINGS
+        self._limits = batch.rules.limits
         self._items = Items(self._limits.patch, self._limits.patch)
+
+    @cached_property
+    def _comparing(self) -> Comparing:
+        return Comparing(self._items, self._settings.lists)
+
+    def outcome(self) -> Outcome | None:
+        """Find out which of its edits are to be committed, and commit them."""
+        state, request = self.state, self.request
         if request.step is not None:
-            records = state.document(APPLICATIONS_KEY)
-            edit = records_after_step(
-                request.step, request.commit_id, request.by, records, self._term
-            )
-            return self._edit(request, (KeyEdit(APPLICATIONS_KEY, edit),), attempt)
+            records, term = state.document(APPLICATIONS_KEY), self._batch.term
+            edit = records_after_step(request.step, request.commit_id, request.by, records, term)
+            return self._edit((KeyEdit(APPLICATIONS_KEY, edit),))
         rebased_from = require_guards(request, state, self._settings, deleted=state.deleted)
-        failed = self._compared().failed(request.compare, state) if request.compare else []
+        failed = self._comparing.failed(request.compare, state) if request.compare else []
         if not failed:
-            return self._edit(request, request.edits, attempt, rebased_from=rebased_from)
-        done = self.holds_already(request, [each.index for each in failed])
+            return self._edit(request.edits, rebased_from=rebased_from)
+        done = self.holds_already([each.index for each in failed])
         if done is not None:
             return self._unchanged(request.edits, drafts=done)
         if request.otherwise is None:
             raise ConditionFailed(compares_conflict(request, failed))
-        return self._edit(request, request.otherwise, attempt, succeeded=False)
+        return self._edit(request.otherwise, succeeded=False)
 
-    def holds_already(self, request: Request, failed: Sequence[int]) -> RequestDrafts | None:
+    def holds_already(self, failed: Sequence[int]) -> RequestDrafts | None:
         """The drafts of a request that was made before: what it asks for is so, by its own doing or
         another. None: it isn't.
 
@@ -281,49 +308,39 @@ class Deciding:
         that it writes. This goes before ``otherwise``, which is for a state that somebody else
         wanted. A move holds by no state alone: what was moved isn't known.
         """
-        if not self._are_explained(request, failed, request.edits):
+        edits = self.request.edits
+        if not self._are_explained(failed, edits):
             return None
         try:
-            drafts = self._drafted(request, request.edits)
+            drafts = self._drafted(edits)
             changed = drafts.changed()
         except CommitError:
             return None
         if drafts.left_out:  # of these nobody knows whether they were done
-            done = [each for n, each in enumerate(request.edits) if n not in drafts.left_out]
-            if not self._are_explained(request, failed, done):
+            done = [each for n, each in enumerate(edits) if n not in drafts.left_out]
+            if not self._are_explained(failed, done):
                 return None
         return None if drafts.forced or changed else drafts
 
-    def _are_explained(
-        self, request: Request, failed: Sequence[int], edits: Sequence[KeyEdit]
-    ) -> bool:
+    def _are_explained(self, failed: Sequence[int], edits: Sequence[KeyEdit]) -> bool:
         """Whether the compares may be false because of what ``edits`` write."""
         written = {each.key for each in edits if kind_of(each.edit).writes}
         written |= replaced_keys(edits)
-        return all(self._is_explained(request.compare[index], written) for index in failed)
+        return all(self._is_explained(self.request.compare[index], written) for index in failed)
 
     def _is_explained(self, compare: Compare, written: Collection[str]) -> bool:
         if isinstance(compare, RangeAbsent):
             return self.state.are_within(compare.prefix, written)
         return isinstance(compare, IsAbsent | Equals | Satisfies) and compare.key in written
 
-    def _compared(self) -> Comparing:
-        """All compares of a request together may be only so much work."""
-        if self._comparing is None:
-            self._comparing = Comparing(self._items, self._settings.lists)
-        return self._comparing
-
-    def _next_time_us(self) -> int:
-        """The time of the next commit: later than that of the last one, whatever the clock says."""
-        return max(self._now_us, self.state.time_us + 1)
-
-    def _drafted(self, request: Request, edits: Sequence[KeyEdit]) -> RequestDrafts:
+    def _drafted(self, edits: Sequence[KeyEdit]) -> RequestDrafts:
+        request = self.request
         otherwise = edits is request.otherwise
         drafts = RequestDrafts(
             request,
             self.state,
             self._limits,
-            self._next_time_us(),
+            self._batch.next_time_us(),
             self._settings.lists,
             self._items,
             otherwise=otherwise,
@@ -333,7 +350,7 @@ class Deciding:
                 drafts.perform(edits[0])
                 drafts.require_gettable(edits[0])
             else:
-                drafts.left_out = perform_all(edits, drafts, self.state, self._compared())
+                drafts.left_out = perform_all(edits, drafts, self.state, self._comparing)
             drafts.require_undisputed()
         except CommitError as error:
             if len(edits) == 1:
@@ -346,26 +363,24 @@ class Deciding:
 
     def _edit(
         self,
-        request: Request,
         edits: Sequence[KeyEdit],
-        attempt: int,
         *,
         succeeded: bool = True,
         rebased_from: str | None = None,
     ) -> Outcome | None:
-        state, drafts = self.state, self._drafted(request, edits)
+        request, state, drafts = self.request, self.state, self._drafted(edits)
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts)
         for key, (_, draft) in changed.items():
-            self._require_fit(request, key, draft)
+            self._require_fit(key, draft)
         skipped, left_out = drafts.skipped, drafts.left_out
         commit, after = commit_of(
             CommitTerms(
-                request, edits, changed, skipped, left_out, attempt, succeeded, rebased_from
+                request, edits, changed, skipped, left_out, self._attempt, succeeded, rebased_from
             ),
             state.revision + 1,
-            self._next_time_us(),
+            self._batch.next_time_us(),
             state.last,
             self._limits,
         )
@@ -381,26 +396,23 @@ class Deciding:
                 skipped=commit.skipped,
                 left_out=commit.left_out,
             )
-        if not self._fits(commit.size_bytes):
+        if not self._batch.fits(commit.size_bytes):
             return None
         conclude()
-        state.record(commit, after)
-        self._bytes += commit.size_bytes
-        if request.idempotency is not None:
-            self._replies[request.idempotency.principal, request.idempotency.key] = commit
+        self._batch.record(request, commit, after)
         return Applied(commit, {key: state.document(key) for key in keys})
 
-    def _require_fit(self, request: Request, key: str, draft: Draft) -> None:
+    def _require_fit(self, key: str, draft: Draft) -> None:
         """Raise AboveLimit, SettingsInvalid, SchemaViolation or ItemsCollide for what the key can't
         hold, and what ``require_held`` raises."""
         if draft.content is ABSENT:
             return
         if draft.size_bytes > CERTAINLY_STORABLE_BYTES:
-            refuse_oversized(draft, self._rules)
+            refuse_oversized(draft, self._batch.rules)
         if key == SETTINGS_KEY:
             after = parse_settings(draft.content)
             state = self.state
-            require_held(request, self._settings, after, state.revision, state.written_since)
+            require_held(self.request, self._settings, after, state.revision, state.written_since)
         elif draft.action == "attributes" or key == APPLICATIONS_KEY:
             return
         elif (settings := self._settings) is not NO_SETTINGS:

@@ -59,7 +59,7 @@ def nothing_of_the_batch(self: RangeState, ranges: Any, found: Any, documents: A
     self._ranges, self._found, self._documents = ranges, found, {}
 
 
-def never_done(self: object, request: object, failed: object) -> None:  # noqa: ARG001
+def never_done(self: object, failed: object) -> None:  # noqa: ARG001
     return None
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import patching
 import patching.ownership
-from gateway.decide.decide import Deciding
+from gateway.decide.decide import Deciding, RequestDecision
 from gateway.decide.draft import DELETED, Draft
 from gateway.decide.edits import KeyEdit
 from gateway.decide.owning import (
@@ -48,15 +48,16 @@ def owners_before(
     return change.owners if document is None else document.owners
 
 
-_edit = Deciding._edit
+_edit = RequestDecision._edit
 
 
 def edit_with_owners_of_the_base(
-    self: Deciding, request: Request, edits: Sequence[KeyEdit], *given: Any, **named: Any
+    self: RequestDecision, edits: Sequence[KeyEdit], **named: Any
 ) -> Any:
+    request = self.request
     base = self.state.base(request.key, named.get("rebased_from") or "")
     if base is None:
-        return _edit(self, request, edits, *given, **named)
+        return _edit(self, edits, **named)
     document = self.state.document
 
     def stale(key: str) -> DocumentRecord | None:
@@ -65,7 +66,7 @@ def edit_with_owners_of_the_base(
 
     self.state.document = stale
     try:
-        return _edit(self, request, edits, *given, **named)
+        return _edit(self, edits, **named)
     finally:
         self.state.document = document
 

@@ -258,7 +258,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "done-before": mutation(
         "a transaction that was done before holds, though its compares don't any more",
         "untrue-refusal untrue-commit",
-        (decide.Deciding, "holds_already", history.never_done),
+        (decide.RequestDecision, "holds_already", history.never_done),
     ),
     "touch": mutation(
         "a touch makes a commit that changes nothing",

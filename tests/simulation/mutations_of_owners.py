@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import patching.ownership
 from gateway.decide import performing
-from gateway.decide.decide import Deciding
+from gateway.decide.decide import Deciding, RequestDecision
 from gateway.state import replay
 
 from . import breakages_of_owners as breakages
@@ -36,7 +36,7 @@ OWNING: Mapping[str, Mutation] = {
     "owners-of-now": mutation(
         "a rebased apply meets the owners that there are, not those of its token",
         "owners untrue-commit untrue-no-op",
-        (Deciding, "_edit", breakages.edit_with_owners_of_the_base),
+        (RequestDecision, "_edit", breakages.edit_with_owners_of_the_base),
         adjust=owning_at_a_distance,
     ),
     "owners-anew": mutation(
