@@ -39,7 +39,7 @@ _COMMITS = 1_000
 _DOCUMENTS = 4
 _EXAMINED_AT_ONCE = 100
 
-_UNDELETED: Final = "the catalog was deleted and made again all the time; nothing was deleted"
+_UNDELETED: Final = "others delete and make the catalog all the time; nothing was deleted"
 _UNCHECKED: Final = (
     "there was no time to check all documents for list items that share a key or have none; nothing"
     " was changed. With check_documents=false, lists are declared without this check"

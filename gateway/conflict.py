@@ -30,8 +30,8 @@ class NotRebased(Enum):
     NO_PATCH = "only a patch can be rebased"
     DELETED = "the document doesn't exist any more"
     MADE_AGAIN = "the document was deleted and made again since"
-    BASE_UNKNOWN = "the state that it was made against can't be told"
-    TOO_LARGE = "it is too large, and changed in too many places, to be compared"
+    BASE_UNKNOWN = "the state that it was made for is no longer known"
+    TOO_LARGE = "it is too large, or changed in too many places, to be compared"
     OVERLAPS = "what it reads or writes was changed since"
 
 
@@ -141,7 +141,7 @@ class StateConflict:
         if self.prefix is not None:
             why = f"they changed at revision {self.changed_at}, after {self.since_revision}"
             if self.changed_at is None:
-                why = f"the catalog has yet to reach revision {self.since_revision}"
+                why = f"the catalog hasn't reached revision {self.since_revision} yet"
             return f"{name} is false for the documents under {self.prefix!r}: {why}"
         if not self.key:  # the settings' key is none that a client could be told
             return f"{name} is false for {self.about}" if self.about else f"{name} is false"

@@ -257,8 +257,8 @@ class Memory:
             self._refused += 1
             self._let_pass()
         raise MemoryFull(
-            f"there was no room for {waiter.size} bytes among the {self.limits.bytes_max} that this"
-            " process has for requests (memory_bytes_max)"
+            f"there was no room for {waiter.size} bytes within the {self.limits.bytes_max} that"
+            " this worker has for requests (memory_bytes_max)"
         )
 
     def require_within_part(self, account: Account, size: int) -> None:

@@ -123,7 +123,7 @@ def checked_name(name: object) -> str:
     if not name.isprintable() or name != name.strip():
         raise ValueError("a name is printable and has no space at its ends")
     if name == ANONYMOUS.name:
-        raise ValueError(f"the name {name!r} is everybody's where access control is off")
+        raise ValueError(f"the name {name!r} is everybody's while access control is off")
     return name
 
 
@@ -136,7 +136,7 @@ def parse_grant(text: object) -> Grant:
         raise ValueError(f"a grant is role:pattern with one of the roles {', '.join(_ROLES)}")
     if not 1 <= len(pattern) <= _PATTERN_CHARACTERS_MAX or not _is_storable(pattern):
         raise ValueError(
-            f"a pattern has 1 to {_PATTERN_CHARACTERS_MAX} characters and holds no NUL"
+            f"a pattern has 1 to {_PATTERN_CHARACTERS_MAX} characters and contains no NUL"
         )
     return Grant(_ROLES[role], pattern)
 

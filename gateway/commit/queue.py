@@ -150,8 +150,9 @@ class Pending:
         if after.stage is Stage.LEFT or (after.outcome is not None and is_for_now(after.outcome)):
             self.enter(Stage.LEFT)
             detail = (
-                f"a write of document {self.request.key!r} before it, of those that came together,"
-                " was refused for now or may not have been applied: send them again in order"
+                f"an earlier write of document {self.request.key!r}, which came together with"
+                " this one, was refused for now or may not have been applied: send both again,"
+                " in order"
             )
             self.answer(Refused(HeldBack(detail)))
             return True
@@ -166,7 +167,7 @@ def too_late(pending: Pending) -> Outcome:
     tries = f"{pending.attempts} lost races" if pending.attempts else waited
     if pending.unreachable:
         return Refused(StoreUnavailable("the database can't be reached; nothing was applied"))
-    return Refused(DeadlineExceeded(f"the deadline came after {tries}; nothing was applied"))
+    return Refused(DeadlineExceeded(f"the deadline passed after {tries}; nothing was applied"))
 
 
 def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:

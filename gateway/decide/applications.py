@@ -139,7 +139,7 @@ def _require_unfenced(request: Request, document: DocumentRecord | None, term: T
     if record is None or record.scope != fence.scope:
         raise ApplicationConflict(
             f"the fence isn't one of application {fence.name!r} of catalog {request.catalog!r},"
-            " which was deleted since, or never was"
+            " which was deleted since, or never existed"
         )
     _require_shared(fence.name, record, request.by)
     what = f"version {fence.version} of application {fence.name!r}"
@@ -186,8 +186,8 @@ def _advanced(step: ApplicationStep, record: Application, by: Principal, term: T
         return record
     if record.version is not None and step.version < record.version:
         raise ApplicationConflict(
-            f"{what} wasn't finished before {record.version} was begun: nothing more is applied of"
-            " it"
+            f"{what} wasn't finished before {record.version} was begun: nothing more of it is"
+            " applied"
         )
     if step.version == record.version:
         if not step.finished:
@@ -237,9 +237,9 @@ def _require_named(step: ApplicationStep, record: Application, by: Principal) ->
 def _require_in_time(what: str, record: Application, term: Term) -> None:
     if term.is_over(record):
         raise ApplicationConflict(
-            f"{what} was begun more than {term.of(record)} seconds ago, for which idempotency keys"
-            " are remembered (idempotency_retention_s): what was applied of it could be applied"
-            " again. See what is there, and begin another version with what is missing"
+            f"{what} was begun more than {term.of(record)} seconds ago, and idempotency keys are"
+            " remembered for no longer (idempotency_retention_s): what it applied could be applied"
+            " again. Check what was written, then begin another version with what is missing"
         )
 
 
@@ -252,8 +252,8 @@ def _leaver(document: DocumentRecord | None, term: Term) -> str | None:
     ended = [name for name, record in records.items() if _is_ended(record, term)]
     if not ended:
         raise AboveLimit(
-            f"the catalog knows {count} applications, {_APPLICATIONS_MAX} are allowed; delete some"
-            " that aren't run any more",
+            f"the catalog has {count} applications, {_APPLICATIONS_MAX} are allowed; delete some"
+            " that are no longer used",
             limit="applications_max",
             maximum=_APPLICATIONS_MAX,
             actual=count,

@@ -186,8 +186,8 @@ class Comparing:
         self._tested_bytes += size_bytes
         if size_bytes and self._tested_bytes > _TESTED_BYTES_MAX:
             raise AboveLimit(
-                f"the tests would look through {self._tested_bytes} bytes of documents, more than"
-                f" the {_TESTED_BYTES_MAX} that one transaction may",
+                f"the tests would search {self._tested_bytes} bytes of documents, more than the"
+                f" {_TESTED_BYTES_MAX} that are allowed in one transaction",
                 limit="tested_bytes_max",
                 maximum=_TESTED_BYTES_MAX,
                 actual=self._tested_bytes,
@@ -209,8 +209,8 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
         told, changed_at = why_count_false(compare, count), None
         if told is None:
             raise AboveLimit(
-                f"there are more documents under {prefix!r} than can be counted together with what"
-                f" else the request asks for: {count.least}",
+                f"there are more documents under {prefix!r} than the {count.least} that can be"
+                " counted together with the rest of the request",
                 limit="range_documents_max",
                 maximum=count.least,
                 actual=count.least + 1,
@@ -236,7 +236,7 @@ def why_changed(compare: RangeUnchanged, state: State) -> tuple[str, int | None]
 def _yet_to_reach(since: int, revision: int) -> str:
     """Why nothing is unchanged since a revision of another catalog, or of before a backup was
     restored."""
-    return f"the catalog is at revision {revision}, and has yet to reach {since}"
+    return f"the catalog is at revision {revision}, and hasn't reached {since} yet"
 
 
 def _why_false(
@@ -256,4 +256,4 @@ def _why_false(
             return "" if live.token == compare.token else f"its token is {live.token}"
         case Equals():
             assert live.content is not ABSENT
-            return "" if patching.equal(live.content, compare.value) else "it holds another value"
+            return "" if patching.equal(live.content, compare.value) else "it has another value"

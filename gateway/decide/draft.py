@@ -139,8 +139,8 @@ def require_room(patched_bytes: int) -> None:
     """Raise AboveLimit if the patches so far are more than one request may make."""
     if patched_bytes > _PATCHED_BYTES_MAX:
         raise AboveLimit(
-            f"the patches would work through {patched_bytes} bytes of documents, more"
-            f" than the {_PATCHED_BYTES_MAX} that one transaction may",
+            f"the patches would process {patched_bytes} bytes of documents, more than the"
+            f" {_PATCHED_BYTES_MAX} that are allowed in one transaction",
             limit="patched_bytes_max",
             maximum=_PATCHED_BYTES_MAX,
             actual=patched_bytes,

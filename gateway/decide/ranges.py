@@ -230,8 +230,8 @@ class RangeState:
         keys = list(dict.fromkeys(self._live(listed, prefix)))
         if not listed.is_whole or len(keys) > most:
             raise AboveLimit(
-                f"there are {len(keys)} documents under {prefix!r}, or more, and one request may"
-                f" be about {most} of a range",
+                f"there are {len(keys)} documents or more under {prefix!r}; one action on a range"
+                f" may be about {most} at most",
                 limit=limit,
                 maximum=most,
                 actual=len(keys),
@@ -268,7 +268,7 @@ def why_count_false(compare: RangeAbsent | RangeCount, count: Count) -> str | No
     if not settled:
         return None
     found = least if is_exact else f"at least {least}"
-    return "" if is_true else f"their number is {found}, and not {_words(compare)}"
+    return "" if is_true else f"there are {found}, not {_words(compare)}"
 
 
 def _words(compare: RangeCount) -> str:

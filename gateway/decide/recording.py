@@ -270,8 +270,8 @@ def _beside_patch_bytes(change: ChangeRecord) -> int:
 def refused_too_heavy(size_bytes: int) -> AboveLimit:
     """The refusal of a request whose documents take more than are read for one."""
     return AboveLimit(
-        f"the documents that it is about take {size_bytes} bytes, more than the"
-        f" {DOCUMENTS_BYTES_MAX} that one request may",
+        f"the documents that the request is about take {size_bytes} bytes, more than the"
+        f" {DOCUMENTS_BYTES_MAX} that are allowed",
         limit="documents_bytes_max",
         maximum=DOCUMENTS_BYTES_MAX,
         actual=size_bytes,

@@ -239,7 +239,7 @@ class Schema:
         """References below an ``$id`` are relative to it, and would lead elsewhere than told."""
         name = node.get("id" if self._draft_4 else "$id")
         if self._strict and node is not self.root and isinstance(name, str) and name[:1] != "#":
-            raise SchemaTooHeavy(f"{name[:100]!r}: a schema within it has no $id of its own")
+            raise SchemaTooHeavy(f"{name[:100]!r}: a schema within it can't have its own $id")
 
     def _targets(self, keyword: str, reference: str) -> list[Any]:
         name = reference.removeprefix("#")

@@ -121,7 +121,7 @@ class Weighing:
         """Raises SchemaTooHeavy where it is strict."""
         self._values += sum(1 for _ in values_in(schema))
         if self.strict and self._values > _VALUES_MAX:
-            raise SchemaTooHeavy(f"a catalog's schemas hold {_VALUES_MAX} values at most together")
+            raise SchemaTooHeavy(f"the schemas of a catalog hold more than {_VALUES_MAX} values")
         try:
             self._weigh_patterns(schema)
         except SchemaTooHeavy:
@@ -134,9 +134,9 @@ class Weighing:
             for part_load, text_load in _by_depth(Schema(schema, self.strict, self._step)):
                 if part_load > _LOAD_MAX:
                     raise SchemaTooHeavy(
-                        f"{len(parts)} levels down, one value of a document would be looked at by"
-                        f" more than {_LOAD_MAX} of its parts; where several ways lead from it back"
-                        " to itself, it must be said once, beside the alternatives"
+                        f"{len(parts)} levels down, more than {_LOAD_MAX} of its parts would apply"
+                        " to one value of a document; if several routes lead from it back to"
+                        " itself, write the recursion once, next to the alternatives"
                     )
                 parts.append(part_load)
                 texts.append(text_load)
@@ -160,21 +160,21 @@ class Weighing:
             self._folding += folding_bytes(pattern)
             if self._folding > COMPILED_BYTES_MAX:
                 raise SchemaTooHeavy(
-                    "the patterns of a catalog's schemas ignore the case of too many sets that go"
-                    f" through most of Unicode, such as [^\\W\\d]: {FOLDED_MAX} at most together"
+                    "the patterns of a catalog's schemas ignore the case of too many sets that"
+                    f" cover most of Unicode, such as [^\\W\\d]: {FOLDED_MAX} are allowed in all"
                 )
             size = compiled_bytes(pattern)
             # One that can't be compiled is told by its place, when it is tried.
             self._patterns[pattern] = size if size <= COMPILED_BYTES_MAX else 0
             if len(self._patterns) > _PATTERNS_MAX:
                 raise SchemaTooHeavy(
-                    f"a catalog's schemas have {_PATTERNS_MAX} different patterns at most together"
+                    f"the schemas of a catalog have more than {_PATTERNS_MAX} different patterns"
                 )
             if sum(self._patterns.values()) > COMPILED_BYTES_MAX:
                 raise SchemaTooHeavy(
                     "the patterns of a catalog's schemas take more than"
-                    f" {COMPILED_BYTES_MAX} bytes compiled, together: classes of Unicode such as"
-                    " \\w or \\pL that are repeated many times take most"
+                    f" {COMPILED_BYTES_MAX} bytes together when compiled: classes of Unicode such"
+                    " as \\w or \\pL take most if they are repeated many times"
                 )
 
     def _step(self, steps: int) -> None:

@@ -132,7 +132,7 @@ class HistoryReads:
         while True:
             standing = self._settler.settle(catalog)
             if time_us > max(self._runtime.now_us(), standing.time_us):
-                raise RevisionNotFound("that time is still to come", standing.revision)
+                raise RevisionNotFound("that time is in the future", standing.revision)
             commit = self._store.commit_at(catalog, time_us)
             revision = 0 if commit is None else commit.revision
             floor = self._floor(catalog)

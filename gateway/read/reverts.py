@@ -160,8 +160,8 @@ class _Undos:
         self._bytes += sum(each.size_bytes for each in states)
         if self._bytes > DOCUMENTS_BYTES_MAX:
             raise AboveLimit(
-                f"the states to go back to, and from, take {self._bytes} bytes or more, and"
-                f" {DOCUMENTS_BYTES_MAX} are allowed: revert less, under a prefix",
+                f"the documents before and after the undone commits take {self._bytes} bytes or"
+                f" more, {DOCUMENTS_BYTES_MAX} are allowed: revert less at a time, with a prefix",
                 limit="documents_bytes_max",
                 maximum=DOCUMENTS_BYTES_MAX,
                 actual=self._bytes,
@@ -209,7 +209,7 @@ def _require_few(documents: int, terms: RevertTerms) -> None:
     if documents > maximum:
         raise AboveLimit(
             f"it is about {documents} documents or more, and one commit may revert {maximum}:"
-            " revert them under one prefix after the other",
+            " revert one prefix after the other",
             limit="transaction_actions_max",
             maximum=maximum,
             actual=documents,

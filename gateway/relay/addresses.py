@@ -68,7 +68,7 @@ def target_of(url: str) -> Target:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise AddressRefused("it is no URL") from error
+        raise AddressRefused("it isn't a URL") from error
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise AddressRefused("it must be a URL that begins with https://")
     if parts.username is not None or parts.password is not None:
@@ -79,7 +79,7 @@ def target_of(url: str) -> Target:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     found = Target(secure, parts.hostname, (443 if secure else 80) if port is None else port, path)
     if not secure and not found.names_loopback:
-        raise AddressRefused("http is for this machine alone (localhost, 127.0.0.1): use https")
+        raise AddressRefused("http is only for this machine (localhost, 127.0.0.1): use https")
     return found
 
 

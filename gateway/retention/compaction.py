@@ -115,7 +115,7 @@ class CatalogCompaction:
                 return CompactionResult(
                     revision, standing.revision, swept, self.tidy(catalog, rest)
                 )
-        raise StoreUnavailable("the catalog moves on all the time, or others compact it")
+        raise StoreUnavailable("the catalog changes all the time, or others compact it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
         """Sweep what a raised floor has left to be swept; how many commits that were."""

@@ -62,7 +62,7 @@ class BodiesUnderWay:
             limits = self._limits
             if time.monotonic() >= deadline:
                 whole_s = limits.body_whole_timeout_s
-                late = f"the body wasn't there after {whole_s:g} s (body_whole_timeout_s)"
+                late = f"the body wasn't complete after {whole_s:g} s (body_whole_timeout_s)"
             else:
                 late = f"no byte of the body came for {limits.body_timeout_s:g} s (body_timeout_s)"
             raise RequestTimeout(late) from error

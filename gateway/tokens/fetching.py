@@ -36,7 +36,7 @@ def body_of(
     try:
         status, body = _exchanged(opener, asked, seconds)
     except http.client.HTTPException as error:
-        raise OSError(f"the answer is no HTTP: {error!r}"[:200]) from error
+        raise OSError(f"the answer isn't HTTP: {error!r}"[:200]) from error
     finally:
         deadline.cancel()
     if deadline.is_over:  # what was cut off may look whole

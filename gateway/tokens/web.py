@@ -125,10 +125,10 @@ def _holder(claims: Mapping[str, Any], claim: str) -> str:
     """Raises ValueError."""
     name = claims.get(claim)
     if not isinstance(name, str):
-        raise ValueError(f"{claim!r} has to name who holds the token")
+        raise ValueError(f"{claim!r} must name the holder of the token")
     # Whoever may enter any address at the issuer could take another's name by it.
     if claim == "email" and claims.get("email_verified", True) is not True:
-        raise ValueError("the issuer hasn't verified the address")
+        raise ValueError("the issuer hasn't verified the e-mail address")
     return name
 
 

@@ -318,7 +318,7 @@ def test_bad_names_and_fences_are_refused(ann: Caller) -> None:
         assert (code(answer), answer["problem"]["pointer"]) == ("invalid_body", "/fence")
     bare = appended("a", "7.5f0c.etl")
     del bare["idempotency_key"]
-    assert of_one(ann, bare)["problem"]["detail"].endswith("it goes with an idempotency_key")
+    assert of_one(ann, bare)["problem"]["detail"].endswith("it needs an idempotency_key")
     missing: TestResponse = ann.send("GET", f"{catalog_path('c')}/applications")
     problem(missing, 404, "catalog_not_found")
 
@@ -367,7 +367,7 @@ def test_where_there_is_no_room_those_leave_of_which_nothing_more_can_come(
         assert {"n0", "n1", "n4", new} < names()
     problem(stepped(ann, "c", 1), 413, "over_limit")
     answer = of_one(ann, appended("a", late))
-    assert "deleted since, or never was" in answer["problem"]["detail"]
+    assert "deleted since, or never existed" in answer["problem"]["detail"]
     clock.passed_s += KEPT_S + 1
     for new in "cde":
         assert stepped(ann, new, 1, finished=True).status_code == 200

@@ -79,7 +79,7 @@ class BearerTokens:
             )
         found = _bearer(authorization)
         if found is None:
-            raise Unauthenticated("Authorization: it isn't 'Bearer' and a token", presented=False)
+            raise Unauthenticated("Authorization: it must be 'Bearer' and a token", presented=False)
         token = found[1]
         for verifier in self._verifiers:
             if verifier.is_one(token):

@@ -39,7 +39,7 @@ class ApplicationRoutes(Routes):
         if asked["version"] is None and asked["principals"] is None:
             refuse_member("", "it needs a version, principals, or both")
         if asked["version"] is None and asked["finished"]:
-            refuse_member("/finished", "it goes with a version")
+            refuse_member("/finished", "it needs a version")
         result = self._take(context, step_of(catalog, name, asked))
         record = record_after(result, name)
         content = {**_shape(name, record), "fence": fence_of(name, record, asked["run"])}

@@ -408,7 +408,7 @@ class _Run:
     def _held(self, request: Request) -> WriteOutcome | None:
         """The outcome of a line that has to be sent again after an earlier one; None of others."""
         if len(self._held_back) >= _HELD_BACK_MAX:
-            which = f"lines of {_HELD_BACK_MAX} documents"
+            which = f"a line of each of {_HELD_BACK_MAX} documents"
         elif (request.catalog, request.key) in self._held_back:
             which = f"a line of document {request.key!r}"
         elif (request.catalog, None) in self._held_back:
@@ -416,8 +416,8 @@ class _Run:
         else:
             return None
         detail = (
-            f"{which} before it was refused for now, or may not have been applied: send them"
-            " again in order"
+            f"{which} before this line was refused for now, or may not have been applied: send them"
+            " again, in order"
         )
         return WriteOutcome(Refused(HeldBack(detail)), request.commit_id, 1)
 
@@ -426,7 +426,7 @@ class _Run:
         maximum = self._terms.limits.bulk_refused_lines_max
         detail = (
             f"{maximum} lines in a row were refused or blank (bulk_refused_lines_max);"
-            " this one and what comes behind it isn't read"
+            " this line and those after it aren't read"
         )
         return problem_line(index, RequestRefused("too_many_refused", detail), self._name)
 

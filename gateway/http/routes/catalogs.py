@@ -104,7 +104,7 @@ class WholeCatalogRoutes(Routes):
         asked = parameters(context.environ, _SETTINGS_PARAMETERS)
         checks_lists, examined = asked["check_documents"], asked["examine"]
         if examined is not None and not asked["dry_run"]:
-            detail = "parameter 'examine': it is for a dry run"
+            detail = "parameter 'examine': it needs dry_run=true"
             raise RequestRefused("invalid_parameter", detail, parameter="examine")
         name = catalog_name(catalog, self._limits)
         ask = read_ask(context, name, known=_SETTINGS_PARAMETERS)

@@ -244,7 +244,7 @@ def _behind_commit(position: FeedPosition | None, after: int) -> int:
     if position is None:
         return after
     if position.key is not None:
-        detail = "Last-Event-ID: a position within a list goes with 'initial=true'"
+        detail = "Last-Event-ID: a position before 'synced' needs 'initial=true'"
         raise RequestRefused("invalid_header", detail, header="Last-Event-ID")
     return position.revision
 

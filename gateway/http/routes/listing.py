@@ -285,9 +285,9 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     if names.contain and by_key:
         _refuse("contains", "it can't be given together with 'key'")
     if names.delimiter and (asked["select"] is None or by_key):
-        _refuse("delimiter", "it is for pages with 'select=digest' or 'select=key'")
+        _refuse("delimiter", "it needs 'select=digest' or 'select=key'")
     if asked["manager"] is not None and asked["select"] != "digest":
-        _refuse("manager", "it goes with 'select=digest'")
+        _refuse("manager", "it needs 'select=digest'")
     if all(names):
         _refuse("delimiter", "it can't be given together with 'contains'")
     return names

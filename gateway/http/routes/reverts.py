@@ -212,7 +212,7 @@ def _require_either(asked: dict[str, Any]) -> None:
     if since is None:
         return
     if asked["to"] is None:
-        refuse_member("/from", "it goes with 'to'")
+        refuse_member("/from", "it needs 'to'")
     if since < asked["to"]:
         refuse_member("/from", "it must not be before 'to'")
 

@@ -118,7 +118,7 @@ class SubscriptionRoutes(Routes):
         asked = take_members(context, self._limits, REPLAY)
         _refuse_two_beginnings(asked)
         if asked["from"] is None and not asked["initial"]:
-            refuse_member("/from", "it is missing; or 'initial', true, begins anew")
+            refuse_member("/from", "it is missing; to begin anew, send 'initial': true")
         by = context.by.name
         return _answer(self._gateway.subscriptions.replay(catalog, name, asked["from"], by))
 

@@ -48,13 +48,13 @@ def _are_part_numbers(listed: list[Any]) -> bool:
     seen: set[int] = set()
     for index, each in enumerate(listed):
         if type(each) is not int or not 1 <= each <= PART_NUMBER_MAX or each in seen:
-            raise ValidationError({index: [f"it must be from 1 to {PART_NUMBER_MAX}, and once"]})
+            raise ValidationError({index: [f"it must be from 1 to {PART_NUMBER_MAX}, once"]})
         seen.add(each)
     return bool(listed)
 
 
 UPLOAD_COMMIT: Final = strict(
-    parts=Exact(list, "it must be a list of part numbers that isn't empty", _are_part_numbers)
+    parts=Exact(list, "it must be a non-empty list of part numbers", _are_part_numbers)
 )
 
 

@@ -90,7 +90,7 @@ def _pointer_parameters(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
             detail = f"parameter {name!r}: {error.detail}"
             raise RequestRefused("invalid_parameter", detail, parameter=name) from error
     if len(pointers) > _POINTERS_MAX:
-        detail = f"parameter {name!r}: it can be given {_POINTERS_MAX} times"
+        detail = f"parameter {name!r}: it can be given at most {_POINTERS_MAX} times"
         raise RequestRefused("invalid_parameter", detail, parameter=name)
     return pointers
 

@@ -92,7 +92,7 @@ def require_few_values(raw: bytes, limits: RequestLimits) -> None:
         if actual > limits.body_values_max:
             raise RequestRefused(
                 "over_limit",
-                f"the JSON holds about {actual} values, {limits.body_values_max} are allowed",
+                f"the JSON has about {actual} values, {limits.body_values_max} are allowed",
                 limit="body_values_max",
                 maximum=limits.body_values_max,
                 actual=actual,
@@ -436,14 +436,14 @@ def _require_item_storable(
 
 def _problem(item: Json, depth: int, depth_max: int) -> str | None:
     if isinstance(item, str):
-        return None if _is_unicode(item) else "text holds a lone surrogate"
+        return None if _is_unicode(item) else "the text contains a lone surrogate"
     if isinstance(item, bool) or item is None:
         return None
     if isinstance(item, int):
         fits = _INTEGER_MIN <= item <= _INTEGER_MAX
         return None if fits else "an integer beyond 64 bits can't be stored"
     if isinstance(item, float):
-        return None if math.isfinite(item) else "a number beyond the range of a double"
+        return None if math.isfinite(item) else "a number beyond a double can't be stored"
     if depth >= depth_max:
         return f"nested deeper than {depth_max} levels"
     if isinstance(item, dict):
@@ -451,7 +451,7 @@ def _problem(item: Json, depth: int, depth_max: int) -> str | None:
             if "\0" in name:
                 return "a member name holds NUL"
             if not _is_unicode(name):
-                return "a member name holds a lone surrogate"
+                return "a member's name contains a lone surrogate"
     return None
 
 

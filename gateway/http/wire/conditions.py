@@ -113,7 +113,7 @@ def _range_of(given: Any, at: str) -> RangeUnchanged:
         if name not in each:
             refuse_member(at, f"{name!r} is missing")
     if not isinstance(each["prefix"], str):
-        refuse_member(f"{at}/prefix", "it must be the beginning of documents' keys")
+        refuse_member(f"{at}/prefix", "it must be a prefix of documents' keys")
     return RangeUnchanged(each["prefix"], member(each, "revision", REVISION, at))
 
 
@@ -262,7 +262,7 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
             if '"' not in value:  # copied from a body, say, where tokens stand without them
                 advice = f'; a version token has its quotes here: {header}: "{value.strip()[:100]}"'
             raise _refusal(
-                header, f"no list of entity tags (text in double quotes): {shown}{advice}"
+                header, f"it isn't a list of entity tags (text in double quotes): {shown}{advice}"
             )
         position = element.end()
         written, weak, token, star = element.groups()
@@ -298,7 +298,7 @@ def _pair(text: str) -> tuple[str, str | None]:
     except ValueError as error:
         raise ValueError(f"the key {name[:100]!r} can't be decoded: {error}") from error
     if key in OWN_KEYS or not token or "=" in token:
-        raise ValueError(f"this is no key=token: {text[:100]!r}")
+        raise ValueError(f"this isn't key=token: {text[:100]!r}")
     return key, None if token == ABSENT_TOKEN else token
 
 
@@ -309,7 +309,7 @@ def _date(header: str, value: str) -> int:
             return calendar.timegm(time.strptime(value.strip(" \t"), form))
         except ValueError:
             continue
-    raise _refusal(header, f"{value[:100]!r} is no HTTP date: Sun, 06 Nov 1994 08:49:37 GMT")
+    raise _refusal(header, f"{value[:100]!r} isn't an HTTP date like Sun, 06 Nov 1994 08:49:37 GMT")
 
 
 def _contradiction(conditions: Preconditions) -> str | None:
@@ -318,7 +318,7 @@ def _contradiction(conditions: Preconditions) -> str | None:
     if match is None or none_match is None:
         return None
     if none_match == ANY_TAG:
-        return "'*' asks for no document, If-Match for one"
+        return "'*' requires that there is no document, If-Match that there is one"
     return "it names a token that If-Match names too" if match & none_match else None
 
 
@@ -362,15 +362,15 @@ def _member_tags(name: str, value: Any) -> Tags:
     for index, token in enumerate(tokens):
         pointer = f"/{name}" if tokens is not value else f"/{name}/{index}"
         if not isinstance(token, str) or not token:
-            raise _member_refusal(name, "a version token is a text that isn't empty", pointer)
+            raise _member_refusal(name, "a version token is a non-empty text", pointer)
         if '"' in token:
             raise _member_refusal(
-                name, "a version token stands here without the header's quotes", pointer
+                name, "write the version token without the header's quotes", pointer
             )
         if token == ANY:
             raise _member_refusal(name, _STAR_ALONE, pointer)
         if not _is_tag(token):
-            raise _member_refusal(name, f"no version token: {token[:100]}", pointer)
+            raise _member_refusal(name, f"this isn't a version token: {token[:100]}", pointer)
         try:
             tags.add(_tag(token))
         except ValueError as error:

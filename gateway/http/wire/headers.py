@@ -200,7 +200,7 @@ def catalog_name(encoded: str, limits: RequestLimits) -> str:
     """The catalog that a path names: any text but "" and what holds NUL."""
     name = _decoded(encoded, "catalog name")
     if "\0" in name:
-        raise RequestRefused("invalid_name", "a catalog name can't hold NUL")
+        raise RequestRefused("invalid_name", "a catalog name can't contain NUL")
     _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
     return name
 
@@ -226,7 +226,7 @@ def application_name(encoded: str) -> str:
     """The application that a path names: any text but "" and what holds NUL."""
     name = _decoded(encoded, "application name")
     if "\0" in name:
-        raise RequestRefused("invalid_name", "an application name can't hold NUL")
+        raise RequestRefused("invalid_name", "an application name can't contain NUL")
     if len(name) > NAME_CHARACTERS_MAX:
         detail = f"an application name has at most {NAME_CHARACTERS_MAX} characters"
         raise RequestRefused("invalid_name", detail)

@@ -86,7 +86,7 @@ def attributes_asked(members: Mapping[str, Any], at: str = "") -> Attributes | N
         refuse_member(f"{at}/mode", f"it must be one of {', '.join(_MODES)}")
     if mode != "replace":
         if "value" in wanted:
-            refuse_member(f"{at}/value", f"mode {mode!r} takes none")
+            refuse_member(f"{at}/value", f"mode {mode!r} takes no value")
         return None if mode == "keep" else {}
     value = wanted.get("value")
     if not isinstance(value, dict):

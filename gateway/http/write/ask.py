@@ -178,7 +178,7 @@ def with_members(
 
 def _agreed(header: str, said: str | None, member: str, in_body: str | None) -> str | None:
     if said is not None and in_body is not None and said != in_body:
-        detail = f"{header}: the body has another {member!r}"
+        detail = f"{header}: it contradicts {member!r} of the body"
         raise RequestRefused("invalid_header", detail, header=header)
     return in_body or said
 

@@ -135,7 +135,7 @@ def begun_fence(step: ApplicationStep, written: WriteOutcome) -> Fence | BeginRe
         record = record_after(result_of(written, APPLICATIONS_KEY, dry_run=False), step.name)
         _require_as_asked(step, record)
     except UnknownOutcome as error:
-        why = f"whether the version was begun isn't known ({error.detail}): send the line again"
+        why = f"it isn't known whether the version was begun ({error.detail}): send the line again"
         return BeginRefused(HeldBack(why))
     except CommitError as error:
         return BeginRefused(untraced(error))
@@ -151,6 +151,6 @@ def _require_as_asked(step: ApplicationStep, record: Application) -> None:
         raise ApplicationConflict(f"{what} is finished: nothing more is applied under its fence")
     if not record.open and step.keys is not None and step.keys != record.keys:
         raise ApplicationConflict(
-            f"{what} was begun with keys {record.keys!r}, not {step.keys!r}: what was applied of it"
+            f"{what} was begun with keys {record.keys!r}, not {step.keys!r}: what it applied"
             " would be applied again"
         )

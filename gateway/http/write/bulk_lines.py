@@ -115,7 +115,7 @@ _IDEMPOTENCY_KEY: Final = Exact(
     str, "it must be 1 to 255 visible ASCII characters", is_idempotency_key
 )
 
-_FENCE: Final = Exact(str, "it must be as the begin of the version answered it", parse_fence)
+_FENCE: Final = Exact(str, "it must be a fence that a begin of the version returned", parse_fence)
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
@@ -207,7 +207,7 @@ def _fence(
         return None
     fence = parse_fence(text)
     if "idempotency_key" not in members and not (fence and fence.open):
-        refuse_member("/fence", "it goes with an idempotency_key")
+        refuse_member("/fence", "it needs an idempotency_key")
     return fence
 
 
@@ -215,7 +215,7 @@ def _begun(
     members: dict[str, Any], raw: bytes, catalog: str, terms: LineTerms
 ) -> Fence | BeginNeeded:
     if "fence" in members:
-        refuse_member(BEGIN, "a line has a fence, or begins what has one")
+        refuse_member(BEGIN, "a line has either a fence or a begin")
     if member(members, "dry_run", SWITCH) or terms.dry_run:
         refuse_member(BEGIN, "nothing is begun in a dry run")
     # Of what was sent, which may be as long as a line, only the digest is kept.
@@ -226,7 +226,7 @@ def _begun(
     begun = found or BeginNeeded(read_begin(raw, catalog, terms.limits), place)
     is_open = begun.open if isinstance(begun, Fence) else begun.step.open
     if "idempotency_key" not in members and not is_open:
-        refuse_member(BEGIN, "it goes with an idempotency_key")
+        refuse_member(BEGIN, "it needs an idempotency_key")
     return begun
 
 
@@ -319,7 +319,7 @@ def _key(
 ) -> str:
     if operation == "touch" and "key" not in members:
         if not conditions.are_about_ranges:
-            refuse_member("/key", "it is missing; the conditions are about it")
+            refuse_member("/key", "it is missing, and the conditions need it")
         return SETTINGS_KEY
     key = required_text(members, "key")
     require_key(key, limits)

@@ -211,13 +211,13 @@ def _when(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Compare, ...]
         return ()
     listed, place = item["if"], f"{at}/if"
     if not isinstance(listed, list) or not listed:
-        refuse_member(place, "it must be a list of compares that isn't empty")
+        refuse_member(place, "it must be a non-empty list of compares")
     return tuple(_read_compare(each, f"{place}/{n}", reader) for n, each in enumerate(listed))
 
 
 def _range_edit(item: dict[str, Any], at: str, reader: _Reader) -> RangeEdit:
     if "key" in item:
-        refuse_member(f"{at}/key", "it is about a prefix, or about a key")
+        refuse_member(f"{at}/key", "it must have either 'prefix' or 'key'")
     prefix = _prefix_of(item, at, reader)
     if item["action"] == "delete":
         return RangeDeletion(prefix)
@@ -272,7 +272,7 @@ def _attributes(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     if "patch" in item:
         return EditAttributes(_patched(item, at, reader))
     if "array_primary_keys" in item:
-        refuse_member(f"{at}/array_primary_keys", "it goes with a patch")
+        refuse_member(f"{at}/array_primary_keys", "it needs a patch")
     value, size_bytes = _value(item, at, reader)
     return EditAttributes(Put(value, size_bytes))
 
@@ -433,7 +433,7 @@ def _prefix_of(members: dict[str, Any], at: str, reader: _Reader) -> str:
     prefix = members.get("prefix")
     if not isinstance(prefix, str):
         place = f"{at}/prefix" if "prefix" in members else at
-        refuse_member(place, "'prefix' must be the beginning of documents' keys")
+        refuse_member(place, "'prefix' must be a prefix of documents' keys")
     try:
         require_prefix(prefix, reader.limits)
     except RequestRefused as error:
