@@ -221,6 +221,11 @@ class Memory:
                 raise MemoryFull(f"there is no room for {size} bytes beside {self._held.held}")
             self._hold(account, size)
 
+    def has_room(self, account: Account, size: int) -> bool:
+        """See ``Account.has_room``."""
+        with self._lock:
+            return not self._waiting and self._fits(account, size)
+
     def give_back(self, account: Account, size: int) -> None:
         with self._lock:
             self._let_go(account, size)
@@ -337,6 +342,10 @@ class Account:
         Raises AboveLimit beyond the request's part, and MemoryFull where there is no room for long.
         """
         self._memory.take(self, size)
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes may be had without a wait."""
+        return self._memory.has_room(self, size)
 
     def give_back(self, size: int) -> None:
         self._memory.give_back(self, size)

@@ -12,6 +12,7 @@ from gateway.commit.handover import HandOver, Peers
 from gateway.commit.loop import CommitLoop
 from gateway.commit.queue import Queue
 from gateway.commit.round import RoundParts
+from gateway.commit.series import Series
 from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
@@ -158,16 +159,9 @@ class GatewayService:
         outcome, attempts = self._loop.commit(request)
         return WriteOutcome(outcome, request.commit_id, attempts)
 
-    def commit_each(self, requests: Sequence[Request]) -> list[WriteOutcome]:
-        """Commit independent requests side by side; those of one catalog in the order given.
-
-        Waits where the queue is full, and then refuses at a request's deadline.
-        """
-        outcomes = self._loop.commit_each(requests)
-        return [
-            WriteOutcome(outcome, request.commit_id, attempts)
-            for request, (outcome, attempts) in zip(requests, outcomes, strict=True)
-        ]
+    def series(self, principal: str) -> Series:
+        """For independent requests that come together, brought by that principal."""
+        return self._loop.series(principal)
 
     def write(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace as changed
 from typing import Any, TypeVar
@@ -15,7 +15,16 @@ import patching
 from gateway.decide.conditions import NO_CONDITIONS
 from gateway.decide.decide import decide
 from gateway.decide.edits import ApplyPatch, Edit, KeyEdit, Put
-from gateway.decide.request import Applied, Decision, Outcome, Refused, Request, Rules, View
+from gateway.decide.request import (
+    Applied,
+    Decision,
+    Outcome,
+    Refused,
+    Request,
+    Rules,
+    View,
+    WriteOutcome,
+)
 from gateway.decide.settings import CompiledSettings
 from gateway.errors import CommitError
 from gateway.limits import ServiceLimits
@@ -183,3 +192,10 @@ def content_of(gateway: GatewayService, key: str = "k", catalog: str = "c") -> A
     """None where there is no such document."""
     found = gateway.read(catalog, key).document
     return found and found.content
+
+
+def commit_each(gateway: GatewayService, requests: Sequence[Request]) -> list[WriteOutcome]:
+    """The outcomes of requests that come together, in one window."""
+    series = gateway.series("ann")
+    series.put(requests)
+    return series.take()

@@ -95,6 +95,22 @@ def test_who_finds_no_room_waits_until_there_is_some(eventually: Eventually) -> 
     assert memory.readings().waited == 1
 
 
+def test_whether_there_is_room_is_told_without_a_wait(eventually: Eventually) -> None:
+    memory = memory_of(10, 10)
+    ann, bob = owned(memory, "ann"), owned(memory, "bob")
+    assert ann.has_room(10 * MIB)
+    bob.take(6 * MIB)
+    assert ann.has_room(2 * MIB)
+    assert not ann.has_room(5 * MIB)
+    ann.take(MIB)
+    waiting = Taking(memory.account(), 5)
+    eventually(lambda: memory.readings().waiting == 1)
+    assert not ann.has_room(MIB), "somebody was there before"
+    bob.close()
+    waiting.wait()
+    assert held(memory) == 6
+
+
 def test_who_needs_less_overtakes_nobody(eventually: Eventually) -> None:
     memory = memory_of(10, 10)
     first, second, third = (memory.account() for _ in range(3))

@@ -6,31 +6,23 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import takewhile
 
 from gateway import memory
 from gateway.commit.handover import HandOver
 from gateway.commit.messages import Handed
-from gateway.commit.queue import Pending, too_late
+from gateway.commit.queue import Pending
 from gateway.commit.round import Round, RoundParts
+from gateway.commit.series import Callers, Series, Waiting, ended
 from gateway.cpu import CpuAccount, conclude, own_account
-from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
+from gateway.decide.request import Outcome, Request
 from gateway.errors import QueueFull
-from gateway.meters import WriteEnded, outcome_code
-from gateway.runtime import Event, Runtime
+from gateway.meters import WriteEnded
 from gateway.state.cache import Guesses
 
 _log = logging.getLogger(__name__)
 
-# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
-_GRACE_AFTER_DEADLINE_S = 15.0
-_LOOK_AGAIN_S = 0.5
 # Each waits for the store because of one catalog at a time.
 _LEADERS_APART = 8
-_PAUSE_QUEUE_FULL_S = 0.005
 
 
 class CommitLoop:
@@ -44,6 +36,8 @@ class CommitLoop:
         self._guesses = Guesses(parts.runtime)
         self._leaders = leaders
         self._callers = Callers(parts.runtime)
+        self._waiting = Waiting(parts.queue, parts.runtime)
+        self._request_cpu_s = parts.rules.limits.request_cpu_ms / 1000
         self._started = False
         self._start_lock = parts.runtime.lock()
 
@@ -73,71 +67,31 @@ class CommitLoop:
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
-        pending = self._pending(request, self._runtime.event(), own_account())
+        # One that comes without an account, from another worker, gets its own.
+        account = own_account() or CpuAccount(self._request_cpu_s)
+        now = self._runtime.monotonic()
+        pending = Pending(request, self._runtime.event(), now, account=account)
         try:
             self._queue.put(pending)
         except QueueFull as full:
-            ended = WriteEnded(full.code, 1, pending.queued, None, None)
-            self._parts.meters.writes_ended([ended])
+            refused = WriteEnded(full.code, 1, pending.queued, None, None)
+            self._parts.meters.writes_ended([refused])
             raise
         try:
-            self._await(pending)
+            self._waiting.until_answered(pending)
             conclude()
-            self._parts.meters.writes_ended([_ended(pending)])
+            self._parts.meters.writes_ended([ended(pending)])
             return _answer(pending)
         finally:
             self._queue.departed(pending)
 
-    def commit_each(self, requests: Sequence[Request]) -> list[tuple[Outcome, int]]:
-        """Like ``commit`` for each, concurrently; those of a catalog join its queue in this order.
-
-        The call waits while the queue is full, in turn with others: that is no part of the time
-        that the requests have. What comes after one on the same document that was refused for now
-        is refused too (``HeldBack``), so that they can be sent again in order.
-        """
+    def series(self, principal: str) -> Series:
+        """Of requests that come together, brought by that principal."""
         self._start()
-        answered = self._runtime.event()
-        pendings = [self._pending(request, answered, None) for request in requests]
-        newest: dict[tuple[str, str], Pending] = {}
-        for pending in pendings:
-            document = (pending.request.catalog, pending.request.key)
-            pending.after, newest[document] = newest.get(document), pending
-        queued = let_go = 0
-        try:
-            if requests:
-                with self._callers.turn(requests[0].by.name):
-                    while queued < len(pendings):
-                        now = self._runtime.monotonic()
-                        queued += self._queue.put_first_of(pendings[queued:], now)
-                        if queued < len(pendings):
-                            let_go += self._make_room(pendings[let_go:queued])
-            while let_go < len(pendings):
-                let_go += self._let_go(pendings[let_go:])
-        finally:
-            self._queue.departed(*pendings[let_go:queued])
-        return doubting(requests, [_answer(pending) for pending in pendings])
-
-    def _make_room(self, queued: Sequence[Pending]) -> int:
-        """Let go of the first ones that are answered or late; wait a little where there is none."""
-        for first in queued[:1]:
-            if first.outcome is not None or first.deadline <= self._runtime.monotonic():
-                return self._let_go(queued)
-        self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
-        return 0
-
-    def _let_go(self, queued: Sequence[Pending]) -> int:
-        """Await the first one, and let go of it and of all behind it that have their answers, too;
-        returns how many that are."""
-        self._await(queued[0])
-        done = list(takewhile(lambda pending: pending.outcome is not None, queued))
-        self._parts.meters.writes_ended([_ended(pending) for pending in done])
-        self._queue.departed(*done)
-        return len(done)
-
-    def _pending(self, request: Request, answered: Event, account: CpuAccount | None) -> Pending:
-        """One that comes without an account, in a line or from another worker, gets its own."""
-        account = account or CpuAccount(self._parts.rules.limits.request_cpu_ms / 1000)
-        return Pending(request, answered, self._runtime.monotonic(), account=account)
+        parts = self._parts
+        return Series(
+            self._queue, self._runtime, parts.meters, self._callers, principal, self._request_cpu_s
+        )
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""
@@ -150,30 +104,6 @@ class CommitLoop:
                     self._runtime.spawn(self._lead, f"leader-{number}")
                 self._parts.write_out.start()
                 self._started = True
-
-    def _await(self, pending: Pending) -> None:
-        left_s = pending.deadline - self._runtime.monotonic()
-        if self._is_answered(pending, max(left_s, 0.0)):
-            return
-        give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
-        while not self._queue.leave(pending):
-            if self._is_answered(pending, _LOOK_AGAIN_S):
-                return
-            if self._runtime.monotonic() > give_up:
-                self._queue.give_up(pending)
-                return
-        pending.answer(too_late(pending))
-
-    def _is_answered(self, pending: Pending, within_s: float) -> bool:
-        """Whether it is, ``within_s`` seconds from now. Its event is one for all that its caller
-        waits for."""
-        until = self._runtime.monotonic() + within_s
-        while pending.outcome is None:
-            if not pending.done.wait(max(until - self._runtime.monotonic(), 0.0)):
-                break
-            if pending.outcome is None:
-                pending.done.clear()  # it was another's answer, or this one comes right now
-        return pending.outcome is not None
 
     def _lead(self) -> None:
         account = self._account()
@@ -221,82 +151,3 @@ class CommitLoop:
 def _answer(pending: Pending) -> tuple[Outcome, int]:
     assert pending.outcome is not None
     return pending.outcome, pending.attempts + 1
-
-
-def _ended(pending: Pending) -> WriteEnded:
-    outcome, attempts = _answer(pending)
-    code = outcome_code(outcome, dry_run=pending.request.dry_run)
-    return WriteEnded(code, attempts, pending.queued, pending.taken, pending.times)
-
-
-def doubting(
-    requests: Sequence[Request], outcomes: Sequence[tuple[Outcome, int]]
-) -> list[tuple[Outcome, int]]:
-    """The outcomes, where a done request is in doubt behind one in doubt on its document.
-
-    Who is told of both sends both again, in order; told that the second is done, only the first.
-    """
-    doubted: set[tuple[str, str]] = set()
-    told = []
-    for request, (outcome, attempts) in zip(requests, outcomes, strict=True):
-        document = (request.catalog, request.key)
-        if isinstance(outcome, Unknown):
-            doubted.add(document)
-        elif document in doubted and isinstance(outcome, Applied | Unchanged):
-            outcome = Unknown(request.commit_id)
-        told.append((outcome, attempts))
-    return told
-
-
-class Callers:
-    """Who comes next to bring many requests: the principals in turn, the calls of each in order.
-
-    So a principal with a thousand calls delays another's next one by one call of its own. At most
-    one call has its turn at a time. Thread-safe.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lock = runtime.lock()
-        self._has_turn = False
-        self._waiting: dict[str, deque[Event]] = {}
-
-    @contextmanager
-    def turn(self, principal: str) -> Iterator[None]:
-        """Wait for one's turn, which ends with the block."""
-        mine: Event | None = None
-        with self._lock:
-            if self._has_turn:
-                mine = self._runtime.event()
-                self._waiting.setdefault(principal, deque()).append(mine)
-            self._has_turn = True
-        try:
-            if mine is not None:
-                mine.wait()
-            yield
-        finally:
-            if not self._left(principal, mine):
-                self._pass_on()
-
-    def _left(self, principal: str, mine: Event | None) -> bool:
-        """Whether the call was broken off while it waited; then it waits no more."""
-        with self._lock:
-            calls = self._waiting.get(principal, deque())
-            if mine is None or mine not in calls:
-                return False
-            calls.remove(mine)
-            if not calls:
-                del self._waiting[principal]
-            return True
-
-    def _pass_on(self) -> None:
-        with self._lock:
-            self._has_turn = bool(self._waiting)
-            if not self._waiting:
-                return
-            principal = next(iter(self._waiting))
-            calls = self._waiting.pop(principal)
-            following = calls.popleft()
-            if calls:
-                self._waiting[principal] = calls  # behind all others
-        following.set()

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.decide.request import Unknown, WriteOutcome
+from gateway.decide.request import Request, Unknown, WriteOutcome
 from gateway.store.contract import StoreUnreachable
 from tests.access.service import Caller, Service
+from tests.fates import fated
 from tests.memory_store import MemoryStore
 
 PATH = "/v1/catalogs/team%2Fc"
@@ -172,14 +173,14 @@ def test_the_author_of_a_line_in_bulk_is_told(service: Service, lines: Lines) ->
 def test_a_line_in_bulk_whose_outcome_is_unknown_is_told_so(
     service: Service, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = [WriteOutcome(Unknown("the-id"), "the-id", 1)]
-    monkeypatch.setattr(service.gateway, "commit_each", lambda _: unknown)
+    asked: list[Request] = []
+    fated(monkeypatch, lambda request: asked.append(request) or "unknown")
     (answer,) = service.caller("ann", "write:*").bulk(
         {"catalog": "c", "key": "k", "op": "put", "value": 1}
     )
     ((write,), *_) = [each["writes"] for each in lines() if "writes" in each]
     assert write["code"] == answer["problem"]["code"] == "outcome_unknown"
-    assert write["commit_id"] == "the-id"
+    assert write["commit_id"] == asked[0].commit_id
 
 
 def test_a_bulk_request_of_nothing_but_refused_lines_is_told(

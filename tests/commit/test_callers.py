@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from gateway.commit.loop import Callers
+from gateway.commit.series import Callers
 from gateway.runtime import Event, Runtime, ThreadRuntime
 from tests.patience import WAIT_S
 

@@ -21,7 +21,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import suspects
 from gateway.store.contract import Rejected, Store, StoreUnreachable, WriteRejected
-from tests.asking import applied, put, refused, replace, wait_until
+from tests.asking import applied, commit_each, put, refused, replace, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 
@@ -126,7 +126,7 @@ def written(ours: GatewayService, value: int, wait_s: float = 0.5) -> dict[str, 
         ours.request(n, (KeyEdit("k", put(value)),), wait_s=wait_s if n == SICK else None)
         for n in names
     ]
-    told = ours.commit_each(requests)
+    told = commit_each(ours, requests)
     return {name: each.outcome for name, each in zip(names, told, strict=True)}
 
 
@@ -198,7 +198,7 @@ def test_of_a_batch_that_is_refused_only_who_is_refused_alone_is_told_so() -> No
         ours.request("c", (KeyEdit(f"k{number}", put("x" * size)),))
         for number, size in enumerate(sizes)
     ]
-    told = [each.outcome for each in ours.commit_each(requests)]
+    told = [each.outcome for each in commit_each(ours, requests)]
     refused(told.pop(1), StoreUnavailable)
     assert [applied(each).commit.revision for each in told] == [1, 2, 3, 4, 5, 6]
 

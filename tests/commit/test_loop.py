@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.commit.loop import doubting
 from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Applied, Outcome, Unchanged, Unknown, WriteOutcome
@@ -33,7 +32,7 @@ from tests.asking import (
     WatchedStore,
     add,
     applied,
-    ask,
+    commit_each,
     content_of,
     once,
     put,
@@ -199,7 +198,7 @@ def test_a_batch_that_is_large_already_waits_only_where_several_moves_are_not_wr
     def commit(writes: int, wait_s: float = WAIT_S) -> list[Outcome]:
         edits = [KeyEdit(f"k{number}", put({"n": next(values)})) for number in range(writes)]
         asked = [ours.request("c", [edit], wait_s=wait_s) for edit in edits]
-        return [written.outcome for written in ours.commit_each(asked)]
+        return [written.outcome for written in commit_each(ours, asked)]
 
     values = itertools.count()
     reached, hold = threading.Event(), threading.Event()
@@ -382,7 +381,7 @@ def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document
         for key, value, wait_s in edits
     ]
     written: list[WriteOutcome] = []
-    bulk = threading.Thread(target=lambda: written.extend(ours.commit_each(requests)))
+    bulk = threading.Thread(target=lambda: written.extend(commit_each(ours, requests)))
     bulk.start()
     assert over.wait(WAIT_S)
     moved.set()
@@ -393,7 +392,7 @@ def test_behind_a_write_that_was_refused_for_now_none_is_applied_on_its_document
     for each in (behind, last):
         assert refused(each, HeldBack).retryable
     applied(other)
-    again = [each.outcome for each in ours.commit_each([requests[n] for n in (1, 3)])]
+    again = [each.outcome for each in commit_each(ours, [requests[n] for n in (1, 3)])]
     assert [applied(each).commit.revision for each in again] == [3, 4]
     assert content_of(ours) == 3
 
@@ -519,7 +518,7 @@ def test_what_cannot_be_read_of_one_catalog_refuses_no_others_writes(
 
     setattr(store, call, fail)
     requests = [ours.request(name, (KeyEdit("k", replace("/n", 2)),)) for name in names]
-    found = {n: w.outcome for n, w in zip(names, ours.commit_each(requests), strict=True)}
+    found = {n: w.outcome for n, w in zip(names, commit_each(ours, requests), strict=True)}
     refused(found.pop(bad), StoreUnavailable)
     for outcome in found.values():
         applied(outcome)
@@ -543,22 +542,6 @@ def test_of_many_that_come_together_the_wait_for_room_is_no_part_of_their_time(
     limits = ServiceLimits(queue_requests_max=2)
     ours = GatewayService(cast(Store, store), Slow(), limits)
     requests = [ours.request("c", (KeyEdit(f"k{n}", put(n)),)) for n in range(40)]
-    commits = [applied(each.outcome).commit for each in ours.commit_each(requests)]
+    commits = [applied(each.outcome).commit for each in commit_each(ours, requests)]
     assert [commit.changes[0].key for commit in commits] == [f"k{n}" for n in range(40)]
     assert Slow.moves >= 40
-
-
-def test_behind_one_in_doubt_a_done_one_is_in_doubt() -> None:
-    """Simulation seed 21000383: of two that came together, the second was told as done, and the
-    first, in doubt, was sent again over it."""
-    ours = [ask(put(n), key=key) for n, key in enumerate("kkjk")]
-    done = Unchanged({}, 1)
-    told = doubting(ours, [(Unknown("first"), 1), (done, 1), (done, 1), (done, 2)])
-    kept = (done, 1)
-    assert told == [
-        (Unknown("first"), 1),
-        (Unknown(ours[1].commit_id), 1),
-        kept,
-        (Unknown(ours[3].commit_id), 2),
-    ]
-    assert doubting(ours[:2], [kept, kept]) == [kept, kept]

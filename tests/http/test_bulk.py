@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flask.testing import FlaskClient
 from werkzeug.exceptions import ClientDisconnected
 from werkzeug.test import TestResponse
 
-from gateway.decide.request import Refused, Request, Unknown, WriteOutcome
-from gateway.errors import StoreUnavailable
+from gateway.commit.series import Series
+from gateway.decide.request import Request
 from gateway.http import create_app
 from gateway.http.routes import bulk as bulk_route
 from gateway.http.write import bulk_stream
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.store.contract import Store
+from tests.asking import WatchedStore, once
+from tests.fates import fated
 from tests.http.conftest import JSON_PATCH, Catalog, problem
 from tests.memory_store import MemoryStore
+from tests.patience import WAIT_S
 
 NDJSON = "application/x-ndjson"
 
@@ -209,35 +214,55 @@ def test_wait_bounds_each_line(bulk: Bulk) -> None:
 def test_behind_a_line_that_may_come_again_the_lines_of_its_document_are_held_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also in later windows, and of any document once there are very many of them."""
+    """Also in later windows, whether they were read before it was refused, or after."""
     monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 2)
-    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    failing = {"a": "away", "b": "unknown"}
+    fated(monkeypatch, lambda request: failing.pop(request.key, "done"))
+    client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
+    lines = [{"catalog": "c", "key": key, **put(n)} for n, key in enumerate("abcabdacb")]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    told = [
+        each.get("problem", {}).get("code") for each in answers(send(client.test_client(), text))
+    ]
+    held = "held_back"
+    assert told == [
+        "store_unavailable",
+        "outcome_unknown",
+        None,
+        held,
+        held,
+        None,
+        held,
+        None,
+        held,
+    ]
+
+
+def test_the_next_window_waits_in_the_queue_while_one_is_moved(
+    monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """Read, parsed and in its place, and no third one."""
+    monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 2)
+    store, go = WatchedStore(cast(Store, MemoryStore())), threading.Event()
+    store.before["move_heads"] = once(lambda: go.wait(WAIT_S))
+    gateway = GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()
-    commit_each = gateway.commit_each
-    failing: list[str] = []
-
-    def flaky(requests: Sequence[Request]) -> list[WriteOutcome]:
-        return [once_failing(request) for request in requests]
-
-    def once_failing(request: Request) -> WriteOutcome:
-        if request.key not in failing:
-            return commit_each([request])[0]
-        failing.remove(request.key)
-        if request.key == "a":
-            return WriteOutcome(Refused(StoreUnavailable("away")), request.commit_id, 1)
-        return WriteOutcome(Unknown(request.commit_id), request.commit_id, 1)
-
-    def told() -> list[str | None]:
-        failing[:] = "ab"
-        lines = [{"catalog": "c", "key": key, **put(n)} for n, key in enumerate("abcabd")]
-        text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        return [each.get("problem", {}).get("code") for each in answers(send(client, text))]
-
-    monkeypatch.setattr(gateway, "commit_each", flaky)
-    failed = ["store_unavailable", "outcome_unknown"]
-    assert told() == [*failed, None, "held_back", "held_back", None]
-    monkeypatch.setattr(bulk_route, "_HELD_BACK_MAX", 2)
-    assert told() == [*failed, *["held_back"] * 4]
+    lines = [{"catalog": "c", "key": f"k{n % 3}", **put(n)} for n in range(9)]
+    lines[3]["op"] = "never heard of"
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    sent: list[TestResponse] = []
+    sending = threading.Thread(target=lambda: sent.append(send(client, text)))
+    sending.start()
+    eventually(lambda: gateway.readings().queue_requests == 3)
+    sending.join(0.1)
+    assert gateway.readings().queue_requests == 3
+    go.set()
+    sending.join(WAIT_S)
+    told = answers(sent[0])
+    assert [line["status"] for line in told] == [201, 201, 201, 400, *[200] * 5]
+    revisions = [line["revision"] for line in told if "revision" in line]
+    assert revisions == list(range(1, 9))
+    assert gateway.readings().queue_requests == 0
 
 
 def test_a_touch_needs_no_key_and_takes_conditions_only_with_one(
@@ -381,27 +406,25 @@ def test_a_line_over_its_bound_is_skipped(memory_gateway: GatewayService) -> Non
     assert long["problem"] | {"limit": "bulk_line_bytes_max", "actual": 300_000} == long["problem"]
 
 
-def test_an_unknown_outcome_names_where_to_ask() -> None:
-    class Silent(GatewayService):
-        def commit_each(self, requests: Any) -> list[WriteOutcome]:
-            return [WriteOutcome(Unknown(each.commit_id), each.commit_id, 1) for each in requests]
-
-    client = create_app(Silent(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+def test_an_unknown_outcome_names_where_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    fated(monkeypatch, lambda _: "unknown")
+    client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     line = {"catalog": "c", "key": "k", **put(1, idempotency_key="one")}
-    (unknown,) = answers(send(client, json.dumps(line).encode()))
+    (unknown,) = answers(send(client.test_client(), json.dumps(line).encode()))
     assert (unknown["status"], unknown["problem"]["applied"]) == (504, "unknown")
     assert unknown["problem"]["outcome"] == "/v1/catalogs/c/outcomes/one"
 
 
-def test_a_defect_never_looks_like_the_end() -> None:
-    class Broken(GatewayService):
-        def commit_each(self, *_: Any) -> list[WriteOutcome]:
-            raise RuntimeError("a defect")
+@pytest.mark.parametrize("step", ["put", "take"])
+def test_a_defect_never_looks_like_the_end(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("a defect")
 
-    client = create_app(Broken(MemoryStore(), ThreadRuntime(), ServiceLimits())).test_client()
+    monkeypatch.setattr(Series, step, broken)
+    client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
     line = {"catalog": "c", "key": "k", **put(1)}
     with pytest.raises(RuntimeError, match="broken off"):
-        send(client, json.dumps(line).encode())
+        send(client.test_client(), json.dumps(line).encode())
 
 
 def test_a_defect_with_one_line_is_that_lines_alone() -> None:

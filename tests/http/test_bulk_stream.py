@@ -59,6 +59,40 @@ def test_lines_wait_while_the_queue_is_full() -> None:
     assert queue.take() == []
 
 
+def test_a_window_is_read_ahead_where_it_is_there_as_a_whole_and_requests_are_few() -> None:
+    among = Windows()
+    among.begin()
+    line = BodyLine(0, 1, b"x")
+    for reader in (LineQueue(among), LineQueue(among)):
+        assert not reader.has_next()
+        reader.put([line])
+        assert not reader.has_next(), "it gathers while one is under way"
+        reader.end()
+        assert reader.has_next(), "more won't come"
+        reader.take()
+        assert not reader.has_next()
+    full = LineQueue(among)
+    full.put([line] * among.lines_max)
+    assert full.has_next()
+    for _ in range(3):
+        among.begin()
+    assert full.has_next()
+    among.begin()
+    assert not full.has_next(), "others are read meanwhile"
+
+
+def test_a_spool_tells_whether_it_would_keep_its_writer_waiting() -> None:
+    budget = Budget(10)
+    full, other = Spool(budget), Spool(budget)
+    full.write(b"x" * 10)
+    assert other.has_room(), "nothing of it waits to be read"
+    other.write(b"a")
+    assert not full.has_room()
+    assert not other.has_room()
+    assert other.write(b"b", waits=False)
+    assert (other.read(5), other.has_room()) == (b"ab", True)
+
+
 def test_nobody_waits_for_what_nobody_takes() -> None:
     queue = LineQueue(windows(1, 1))
     spool = Spool(Budget(1))

@@ -17,6 +17,7 @@ import pytest
 from flask.testing import FlaskClient
 from pymongo.errors import BulkWriteError
 
+from gateway.commit.series import Series
 from gateway.http import create_app
 from gateway.http.door.observation import AccessLog
 from gateway.limits import ServiceLimits
@@ -232,12 +233,12 @@ def test_an_access_line_says_what_the_request_was_and_what_it_did(lines: Read) -
 
 def with_a_defect(monkeypatch: pytest.MonkeyPatch, name: str) -> FlaskClient:
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
-
-    def defect(*_: Any) -> None:
-        raise RuntimeError("a defect")
-
     monkeypatch.setattr(gateway, name, defect)
     return create_app(gateway).test_client()
+
+
+def defect(*_: Any) -> None:
+    raise RuntimeError("a defect")
 
 
 def test_what_is_logged_during_a_request_says_which(
@@ -297,7 +298,9 @@ def test_a_line_that_can_not_be_made_says_where_it_is_from_and_nothing_else(
 def test_other_threads_of_a_request_say_so_too(
     lines: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = with_a_defect(monkeypatch, "commit_each")
+    monkeypatch.setattr(Series, "put", defect)
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    client = create_app(gateway).test_client()
     body = b'{"catalog": "c", "key": "k", "op": "put", "value": {"its": "contents"}}\n'
     headers = {"X-Request-Id": "mine", "Content-Type": "application/x-ndjson"}
     with pytest.raises(RuntimeError):

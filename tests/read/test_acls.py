@@ -14,7 +14,7 @@ from gateway.read.visibility import Life
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import WatchedStore, applied, once, put, wait_until
+from tests.asking import WatchedStore, applied, commit_each, once, put, wait_until
 
 EVE = Principal("eve", (Grant(Role.READ, "*"),))
 OPEN = {"acl": {"read": ["eve"]}}
@@ -31,7 +31,7 @@ def close_and_delete(gateway: GatewayService, *, makes_again: bool) -> None:
     """In one batch: eve is taken off, and the document ends."""
     steps = [EditAttributes(Put(CLOSED, 40)), Delete(), *([put("new")] if makes_again else [])]
     requests = [gateway.request("c", (KeyEdit("k", step),)) for step in steps]
-    for written in gateway.commit_each(requests):
+    for written in commit_each(gateway, requests):
         applied(written.outcome)
 
 

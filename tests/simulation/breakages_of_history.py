@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway import catalogs
-from gateway.commit import loop, range_reads
+from gateway.commit import range_reads, series
 from gateway.decide import compares, performing
 from gateway.decide.edits import Delete, KeyEdit, Touch
 from gateway.decide.ranges import RangeState
-from gateway.decide.request import Request
+from gateway.decide.request import Request, WriteOutcome
 from gateway.errors import CatalogNotFound
 from gateway.feed import channel as watch_channel
 from gateway.feed import channel as watch_log
@@ -104,11 +104,15 @@ def compact_unsettled(
         self._settler.settle = settle  # type: ignore[method-assign]
 
 
-_commit_each = loop.CommitLoop.commit_each
+_put, _take = series.Series.put, series.Series.take
 
 
-def commit_backwards(self: loop.CommitLoop, requests: Sequence[Request]) -> list[Any]:
-    return _commit_each(self, requests[::-1])[::-1]
+def put_backwards(self: series.Series, requests: Sequence[Request]) -> bool:
+    return _put(self, requests[::-1])
+
+
+def take_backwards(self: series.Series) -> list[WriteOutcome]:
+    return _take(self)[::-1]
 
 
 _deletion = catalogs.CatalogWide.deletion_of

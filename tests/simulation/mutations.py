@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, queue, range_reads, resolve, round
+from gateway.commit import inputs, queue, range_reads, resolve, round, series
 from gateway.decide import compares, decide, performing, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
@@ -278,7 +278,8 @@ MUTATIONS: Mapping[str, Mutation] = {
     "bulk-order": mutation(
         "writes that come together are done in the order given, catalog by catalog",
         "bulk",
-        (loop.CommitLoop, "commit_each", history.commit_backwards),
+        (series.Series, "put", history.put_backwards),
+        (series.Series, "take", history.take_backwards),
     ),
     "held-back": mutation(
         "behind a write that may come again, none is done on its document of what came with it",
@@ -293,7 +294,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "doubt-goes-on": mutation(
         "behind a write in doubt, what came with it is in doubt on its document",
         "bulk",
-        (loop, "doubting", lambda requests, outcomes: outcomes),  # noqa: ARG005
+        (series.Series, "is_in_doubt", lambda self, document: False),  # noqa: ARG005
         adjust=standing,
     ),
     "deletion-of-all": mutation(

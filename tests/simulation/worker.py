@@ -214,6 +214,16 @@ def serve_revert(gateway: GatewayService, call: Call, undone: Undone) -> None:
 
 
 def serve_bulk(gateway: GatewayService, calls: Sequence[Call]) -> None:
+    """In two windows, the second while the first is under way."""
     requests = [request_of(gateway, call.ask) for call in calls]
-    for call, written in zip(calls, gateway.commit_each(requests), strict=True):
-        call.outcome, call.commit_id = written.outcome, written.commit_id
+    series = gateway.series(requests[0].by.name)
+    half = len(requests) // 2
+    written: list[WriteOutcome] = []
+    for window in (requests[:half], requests[half:]):
+        if not series.put(window):
+            written += series.take()
+            series.put(window)
+    while len(written) < len(calls):
+        written += series.take()
+    for call, each in zip(calls, written, strict=True):
+        call.outcome, call.commit_id = each.outcome, each.commit_id

@@ -19,8 +19,7 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from gateway.decide.edits import Put
-from gateway.decide.request import Refused, Request, Unknown, WriteOutcome
-from gateway.errors import StoreUnavailable
+from gateway.decide.request import Request
 from gateway.http import create_app
 from gateway.http.write import bulk_stream
 from gateway.limits import ServiceLimits
@@ -35,6 +34,7 @@ from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import TaskWritten
 from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
 from tests.asking import SetClock
+from tests.fates import fated
 from tests.memory_store import MemoryStore
 from tests.service import RunningGateway
 
@@ -228,26 +228,16 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
     luck = random.Random(5)
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()
-    commit_each = gateway.commit_each
     failed: Counter[str] = Counter()
 
-    def flaky(requests: Sequence[Request]) -> list[WriteOutcome]:
-        return [maybe(request) for request in requests]
-
-    def maybe(request: Request) -> WriteOutcome:
+    def fate_of(_: Request) -> str:
         fate = luck.choice(["away", "lost", "unknown", *["done"] * 6])
         failed[fate] += 1
-        if fate in ("done", "lost"):
-            (written,) = commit_each([request])
-            if fate == "done":
-                return written
-        if fate == "away":
-            return WriteOutcome(Refused(StoreUnavailable("away")), request.commit_id, 1)
-        return WriteOutcome(Unknown(request.commit_id), request.commit_id, 1)
+        return fate
 
     for key in "klm":
         gateway.write("c", key, Put({"log": []}, 10))
-    monkeypatch.setattr(gateway, "commit_each", flaky)
+    fated(monkeypatch, fate_of)
     inside(client=client)
     rows = [(luck.choice("klm"), n) for n in range(300)]
     counts = run_at("http://x", "c", batches(rows), Attempt("job", 0, 0, 0)).counts

@@ -16,7 +16,7 @@ from gateway.runtime import ThreadRuntime, moment
 from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import Store, StoreUnreachable
-from tests.asking import SetClock, WatchedStore, add, applied, put
+from tests.asking import SetClock, WatchedStore, add, applied, commit_each, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 from tests.retention.history_checks import (
@@ -217,7 +217,7 @@ FIRST, LAST = 3, 6
 def write_tail(gateway: GatewayService, first: int = FIRST, last: int = LAST) -> None:
     """The commits of ``TAIL`` from ``first`` up to ``last``, by one move."""
     edits = TAIL[first - FIRST : last + 1 - FIRST]
-    for written in gateway.commit_each([gateway.request("c", each) for each in edits]):
+    for written in commit_each(gateway, [gateway.request("c", each) for each in edits]):
         applied(written.outcome)
 
 

@@ -14,7 +14,7 @@ from gateway.state import write_out_schedule
 from gateway.state.cache import Cache
 from gateway.state.write_out_schedule import WriteOut
 from gateway.store.contract import StoreUnreachable
-from tests.asking import SetClock, applied, put
+from tests.asking import SetClock, applied, commit_each, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import gateway_on
@@ -78,7 +78,7 @@ def test_what_fails_for_a_catalog_alone_is_tried_again_with_half_of_its_commits(
     store = Slow()
     gateway = gateway_on(store)
     requests = [gateway.request("c", [KeyEdit(f"k{n}", put(n))]) for n in range(8)]
-    for written in gateway.commit_each(requests):
+    for written in commit_each(gateway, requests):
         applied(written.outcome)
     wait_until_written(gateway)
     assert store.sent[:3] == [8, 4, 2]

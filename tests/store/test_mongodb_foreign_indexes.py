@@ -17,6 +17,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Moved, Rejected, StoreUnreachable, Swept
 from gateway.store.mongodb import MongoStore, connect
+from tests.asking import commit_each
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
 
@@ -99,7 +100,7 @@ def test_beside_a_catalog_that_is_refused_the_others_are_written(
 
     def written(value: int) -> dict[str, Any]:
         requests = [gateway.request(name, (KeyEdit("k", Put(value, 1)),)) for name in names]
-        told = gateway.commit_each(requests)
+        told = commit_each(gateway, requests)
         return {name: each.outcome for name, each in zip(names, told, strict=True)}
 
     written(0)

@@ -8,7 +8,9 @@ Three work at once on a request, so that none of them waits for what another sho
 
 A client that sends everything before it reads anything finds its lines read all the same. One that
 sends a line and waits for its answer gets it: a window is what there is when the committer is free,
-not what fills it. Memory is taken by two windows, a line and a piece of the spool.
+not what fills it. While one is under way, the next is read and queued, where it is there as a whole
+and whoever else wants the same room has some: so it is decided at once when the first one is done.
+Memory is taken by three windows, a line and a piece of the spool.
 
 A client that neither takes answers nor sends lines is cut off, and one whose lines are refused one
 after the other, none of them for what it meets, is told that no more is read.
@@ -22,6 +24,7 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -30,10 +33,11 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu, memory
+from gateway.commit.series import never
 from gateway.decide.application_steps import Fence
 from gateway.decide.edits import operations_in
-from gateway.decide.request import Refused, Request, WriteOutcome, is_for_now
-from gateway.errors import Forbidden, GatewayError, HeldBack, MemoryFull
+from gateway.decide.request import Request, is_for_now
+from gateway.errors import Forbidden, GatewayError, MemoryFull
 from gateway.http.context import Context, HeaderList
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line
 from gateway.http.door.rate_limits import BODY_BYTES, OPERATIONS
@@ -79,7 +83,6 @@ _SEND_BYTES: Final = 4 * 1024
 # connection at once would lose answers that are on their way.
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
-_HELD_BACK_MAX: Final = 10_000
 _BEGINS_MAX: Final = 1_000
 # Of memory, that the lines committed at a time take once they are parsed; what isn't counted; and
 # what may count for a line alone, which is refused where it has too many values.
@@ -129,16 +132,20 @@ class _Shared(NamedTuple):
     large_lines: Budget
 
 
-class _Read:
-    """Lines that were read, by their places, and wait to be decided."""
+class _Window:
+    """Lines that are committed together, from the one with the index ``first`` on: the answers to
+    them, or their requests by their places among these; and what they hold as long as they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.answers: list[bytes] = []
         self.requests: dict[int, Request] = {}
-        self.held_back: dict[int, tuple[Request, WriteOutcome]] = {}
         self.told: list[LineOutcome] = []
+        self.offsets: list[int] = []
+        self.memory_bytes = 0
 
-    def catalogs(self) -> set[str]:
-        return {each.catalog for each in self.requests.values()}
+    def has(self, catalog: str) -> bool:
+        return any(each.catalog == catalog for each in self.requests.values())
 
 
 class _Run:
@@ -170,9 +177,11 @@ class _Run:
         self._failed = False
         self._moved_at = time.monotonic()  # when lines came, or answers went
         self._refused = 0  # how many lines in a row, up to the last one
-        # Documents of which a line was refused for now, or may not have been applied: those behind
-        # it wait for its being sent again.
-        self._held_back: set[tuple[str, str | None]] = set()
+        self._series = gateway.series(context.by.name)
+        self._under_way: deque[_Window] = deque()
+        self._account = gateway.memory.account()
+        self._account.claim(context.holder)
+        self._parsed_bytes = 0  # what windows hold of it
         # Fences of versions that the request began.
         self._begun: set[Fence | None] = set()
         self._ended_early = False
@@ -243,6 +252,7 @@ class _Run:
                 if not self._lines.put(lines):
                     self._discard(pieces)
                     return
+                self._series.stirred.set()
                 if splitter.begun_bytes > _SMALL_LINE_BYTES:
                     self._large.hold(splitter.offset)
                 # The following bytes are read as fast as the principal may send.
@@ -259,6 +269,7 @@ class _Run:
             self._failed = True
         finally:
             self._lines.end()
+            self._series.stirred.set()
 
     def _discard(self, pieces: Iterator[bytes]) -> None:
         """Read the bytes under way of a request that was ended, so that its answers get through."""
@@ -272,17 +283,16 @@ class _Run:
     def _commit(self) -> None:
         """The committer: until there are no more lines, or nobody takes the answers."""
         index = 0
+        memory.work_for(self._account)
         try:
-            for lines in self._windows_taken():
-                self._pace(OPERATIONS, len(lines))
-                answers = self._window(index, lines)
-                index += len(answers)
+            for lines, memory_bytes in self._windows_taken():
+                index = self._read_window(index, lines, memory_bytes)
                 if self._ended_early:
-                    answers.append(self._end_line(index))
-                self._large.let_go(line.offset for line in lines)
-                if not self._spool.write(b"".join(answers)) or self._ended_early:
-                    return
-            if self._broken is not None:
+                    break
+            self._finish_all()
+            if self._ended_early:
+                self._spool.write(self._end_line(index))
+            elif self._broken is not None:
                 # Whether there was another line, and what it asked for, nobody can tell.
                 self._spool.write(problem_line(index, self._broken, self._name))
         except Exception:  # noqa: BLE001 - the sender tells the client
@@ -290,103 +300,144 @@ class _Run:
             self._failed = True
         finally:
             self._lines.close()
+            self._series.close()
+            self._account.close()
             self._audit.tell_end(index, self._ended_early)
             self._spool.end()
 
-    def _windows_taken(self) -> Iterator[list[BodyLine]]:
+    def _windows_taken(self) -> Iterator[tuple[list[BodyLine], int]]:
         """The windows that are taken, each cut to some that take little memory once parsed, or to a
-        line alone. It is there while they are committed."""
-        account = self._gateway.memory.account()
-        account.claim(self._holder)
-        memory.work_for(account)
-        try:
-            while lines := self._lines.take():
-                for some, memory_bytes in _light(lines):
-                    if not self._has_memory(account, memory_bytes):
-                        return
-                    yield some
-                    account.close()
-        finally:
-            account.close()
+        line alone; and that memory, which is there."""
+        while lines := self._next_lines():
+            for some, memory_bytes in _light(lines):
+                if not self._has_memory(memory_bytes):
+                    return
+                self._pace(OPERATIONS, len(some))
+                yield some, memory_bytes
 
-    def _has_memory(self, account: memory.Account, size: int) -> bool:
+    def _next_lines(self) -> list[BodyLine]:
+        """Those that are there, or the first ones to come; meanwhile windows are finished."""
+        while self._under_way:
+            may_be_ahead = self._lines.has_next if self._may_be_ahead(0) else never
+            if not self._series.is_answered(may_be_ahead):
+                break
+            self._finish()
+        return self._lines.take()
+
+    def _may_be_ahead(self, memory_bytes: int) -> bool:
+        """Whether a window may be read while another one is under way: it may not wait for anything
+        that this one holds, nor keep its answers waiting."""
+        account = self._account
+        return (
+            len(self._under_way) == 1
+            and self._spending is None
+            and self._spool.has_room()
+            and account.held + memory_bytes <= 2 * _PARSED_BYTES_MAX
+            and account.has_room(memory_bytes)
+        )
+
+    def _has_memory(self, size: int) -> bool:
         """Wait until there is so much, or nobody takes the answers any more. No line is refused for
         waiting."""
+        while self._under_way and not self._may_be_ahead(size):
+            self._finish()
         while size > _UNCOUNTED_BYTES and not self._lines.is_closed():
             try:
-                account.take(size)
+                self._account.take(size)
             except MemoryFull:
                 continue
+            self._parsed_bytes += size
             break
         return not self._lines.is_closed()
 
-    def _window(self, first: int, lines: list[BodyLine]) -> list[bytes]:
-        """The answers to ``lines``, the first of which has the index ``first``; fewer of them where
-        the request ends early."""
-        answers: list[bytes] = [b""] * len(lines)
-        read = _Read()
+    def _read_window(self, index: int, lines: list[BodyLine], memory_bytes: int) -> int:
+        """Put the requests of ``lines``, the first of which has this index, into the queue; returns
+        the index behind them, or of the line that isn't looked at any more."""
+        window = _Window(index)
         refusal = self._refusal()
-        for place, line in enumerate(lines):
+        for line in lines:
             self._refused += line.blank_before
             if self._refused >= self._terms.limits.bulk_refused_lines_max:
                 self._ended_early = True
-                del answers[place:]
                 break
             cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
+            answer = b""
             try:
                 if refusal is not None:
                     raise refusal
                 request = line_request(self._gateway, line, self._terms)
                 if isinstance(request, BeginNeeded):
-                    is_full = len(self._terms.begun) >= _BEGINS_MAX
-                    if is_full or request.step.catalog in read.catalogs():
-                        self._decide(first, read, answers)
-                        read = _Read()
-                    if is_full:
-                        self._terms.begun.clear()
-                        self._begun.clear()
+                    window = self._settled(request, window)
                     self._begin(request)
                     request = line_request(self._gateway, line, self._terms)
                     assert isinstance(request, Request)
                 self._refused = 0
-                if (refused := self._held(request)) is not None:
-                    read.held_back[place] = request, refused
-                else:
-                    read.requests[place] = request
+                window.requests[len(window.answers)] = request
             except BeginRefused as refused_begin:
                 error = refused_begin.error
-                answers[place] = problem_line(first + place, error, self._name, pointer=BEGIN)
+                answer = problem_line(index, error, self._name, pointer=BEGIN)
             except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
                 self._refused += 1
                 self._audit.refused += 1
                 if isinstance(error, Forbidden):
-                    read.told.append(refused_line(error))
-                answers[place] = problem_line(first + place, error, self._name, offset=line.offset)
-        self._decide(first, read, answers)
-        return answers
+                    window.told.append(refused_line(error))
+                answer = problem_line(index, error, self._name, offset=line.offset)
+            window.answers.append(answer)
+            window.offsets.append(line.offset)
+            index += 1
+        window.memory_bytes = memory_bytes if memory_bytes > _UNCOUNTED_BYTES else 0
+        self._put(window)
+        return index
 
-    def _decide(self, first: int, read: _Read, answers: list[bytes]) -> None:
-        """Commit what was ``read``, and put its answers in their places."""
-        requests = read.requests
-        self._spend_beyond_lines(requests.values())
+    def _put(self, window: _Window) -> None:
+        requests = list(window.requests.values())
+        self._spend_beyond_lines(requests)
         cpu.conclude()  # the answers tell of what is done
-        done = self._gateway.commit_each(list(requests.values()))
-        decided = dict(zip(requests, zip(requests.values(), done, strict=True), strict=True))
+        if not self._series.put(requests):
+            self._finish_all()
+            self._series.put(requests)
+        self._under_way.append(window)
+
+    def _finish_all(self) -> None:
+        while self._under_way:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Answer the first window under way, and let go of what it holds."""
+        done = self._series.take()
+        window = self._under_way.popleft()
         terms = self._terms
         shown = Represented(self._gateway, terms.by) if terms.prefer.refusal_shows else None
-        for place, (request, written) in sorted((read.held_back | decided).items()):
-            answers[place] = written_line(
-                first + place,
+        for (place, request), written in zip(window.requests.items(), done, strict=True):
+            window.answers[place] = written_line(
+                window.first + place,
                 request,
                 written,
                 self._name,
                 shown,
                 tells_fence=request.fence in self._begun,
             )
-            read.told.append(outcome_of_line(request, written))
-            if is_for_now(written.outcome):
-                self._held_back.add((request.catalog, request.key))
-        self._audit.tell_lines(read.told)
+            window.told.append(outcome_of_line(request, written))
+        self._audit.tell_lines(window.told)
+        self._large.let_go(window.offsets)
+        self._parsed_bytes -= window.memory_bytes
+        if self._account.held > self._parsed_bytes:
+            self._account.give_back(self._account.held - self._parsed_bytes)
+        # Where another window is under way, it isn't kept waiting by who takes no answers.
+        self._spool.write(b"".join(window.answers), waits=not self._under_way)
+
+    def _settled(self, needed: BeginNeeded, window: _Window) -> _Window:
+        """The window that goes on with the line that needs a begin: this one, or a new one where
+        what was read before is to be done first."""
+        is_full = len(self._terms.begun) >= _BEGINS_MAX
+        if is_full or any(each.has(needed.step.catalog) for each in (window, *self._under_way)):
+            self._put(window)
+            self._finish_all()
+            window = _Window(window.first + len(window.answers))
+        if is_full:
+            self._terms.begun.clear()
+            self._begun.clear()
+        return window
 
     def _begin(self, needed: BeginNeeded) -> None:
         """Take the step that a line needs, for all that need the same."""
@@ -398,28 +449,12 @@ class _Run:
             self._spending.spend(OPERATIONS, 1)
         if is_for_now(written.outcome):
             # Lines of any of its documents may have been meant to come after those under it.
-            self._held_back.add((request.catalog, None))
+            self._series.hold_back(request.catalog)
         found = begun_fence(needed.step, written)
         self._terms.begun[needed.place] = found
         if isinstance(found, Fence):
             self._begun.add(found)
         cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
-
-    def _held(self, request: Request) -> WriteOutcome | None:
-        """The outcome of a line that has to be sent again after an earlier one; None of others."""
-        if len(self._held_back) >= _HELD_BACK_MAX:
-            which = f"a line of each of {_HELD_BACK_MAX} documents"
-        elif (request.catalog, request.key) in self._held_back:
-            which = f"a line of document {request.key!r}"
-        elif (request.catalog, None) in self._held_back:
-            which = "the begin of a version"
-        else:
-            return None
-        detail = (
-            f"{which} before this line was refused for now, or may not have been applied: send them"
-            " again, in order"
-        )
-        return WriteOutcome(Refused(HeldBack(detail)), request.commit_id, 1)
 
     def _end_line(self, index: int) -> bytes:
         """In the place of the line at ``index``, which isn't looked at."""

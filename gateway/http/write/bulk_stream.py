@@ -98,6 +98,7 @@ class Windows:
         self._lock = threading.Lock()
         self.lines_max = _WINDOW_LINES_MAX
         self.bytes_max = _WINDOW_BYTES_MAX
+        self.are_few = True  # each request may have two
 
     def begin(self) -> None:
         """There is a request more."""
@@ -114,6 +115,7 @@ class Windows:
             lines, size = _WINDOWS_LINES // among, _WINDOWS_BYTES // among
             self.lines_max = min(max(lines, _WINDOW_LINES_MIN), _WINDOW_LINES_MAX)
             self.bytes_max = min(max(size, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
+            self.are_few = 2 * among * self.lines_max <= _WINDOWS_LINES
 
 
 class LineQueue:
@@ -161,6 +163,11 @@ class LineQueue:
             self._changed.notify_all()
             return taken
 
+    def has_next(self) -> bool:
+        """Whether a window is there as a whole, and may be had beside another one."""
+        is_whole = self._is_full() or (self._ended and bool(self._lines))
+        return is_whole and self._windows.are_few
+
     def is_closed(self) -> bool:
         return self._closed
 
@@ -191,6 +198,10 @@ class Budget:
     def __init__(self, bytes_max: int) -> None:
         self._shares = Shares(bytes_max)
         self._freed = threading.Condition()
+
+    def has_room(self, principal: str | None) -> bool:
+        with self._freed:
+            return self._has_room_for(principal, 1)
 
     def take(self, principal: str | None, size: int, may_wait: Callable[[], bool]) -> None:
         """Wait until there is room, unless one may not wait, or not any longer.
@@ -271,9 +282,13 @@ class Spool:
         self._closed = False
         self._changed = threading.Condition()
 
-    def write(self, data: bytes) -> bool:
-        """False where nobody will read it any more."""
-        self._budget.take(self._principal, len(data), lambda: bool(self._waiting))
+    def has_room(self) -> bool:
+        """Whether nothing that is written has to wait now."""
+        return not self._waiting or self._budget.has_room(self._principal)
+
+    def write(self, data: bytes, *, waits: bool = True) -> bool:
+        """False where nobody will read it any more. It ``waits`` for room, if there is none."""
+        self._budget.take(self._principal, len(data), lambda: waits and bool(self._waiting))
         with self._changed:
             if self._closed:
                 self._budget.give_back(self._principal, len(data))

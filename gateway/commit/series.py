@@ -1,0 +1,281 @@
+"""Many requests of one caller that come together, window by window.
+
+A window may be put into the queue while the one before it is under way: it is decided as soon as
+that has its answers. A caller that waits for its turn, or for room in the queue, has no window
+under way, or lets go of it meanwhile: so nobody waits for room that is held by who waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import Final
+
+from gateway.commit.queue import Pending, Queue, too_late
+from gateway.cpu import CpuAccount
+from gateway.decide.request import (
+    Applied,
+    Request,
+    Unchanged,
+    Unknown,
+    WriteOutcome,
+    is_for_now,
+)
+from gateway.meters import Meters, WriteEnded, outcome_code
+from gateway.runtime import Event, Runtime
+
+# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
+_GRACE_AFTER_DEADLINE_S: Final = 15.0
+_LOOK_AGAIN_S: Final = 0.5
+_PAUSE_QUEUE_FULL_S: Final = 0.005
+_HELD_BACK_MAX: Final = 10_000
+
+
+def never() -> bool:
+    return False
+
+
+class Waiting:
+    """How a caller waits for the answers of what it has put into the queue."""
+
+    def __init__(self, queue: Queue, runtime: Runtime) -> None:
+        self._queue = queue
+        self._runtime = runtime
+
+    def until_answered(self, pending: Pending, unless: Callable[[], bool] = never) -> bool:
+        """Whether it has its answer; otherwise ``unless`` says so, asked at each ``pending.done``.
+
+        Until the request's deadline; if its commit was sent by then, as long as that may take.
+        """
+        while pending.outcome is None:
+            if unless():
+                return False
+            if not self._is_stirred(pending, pending.deadline):
+                self._take_out(pending)
+        return True
+
+    def _is_stirred(self, pending: Pending, until: float) -> bool:
+        """Whether its event is set by then, which is one for all that its caller waits for."""
+        is_set = pending.done.wait(max(until - self._runtime.monotonic(), 0.0))
+        if is_set and pending.outcome is None:
+            pending.done.clear()  # it was another's answer, or this one comes right now
+        return is_set
+
+    def _take_out(self, pending: Pending) -> None:
+        """Its time is over."""
+        give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
+        while not self._queue.leave(pending):
+            until = self._runtime.monotonic() + _LOOK_AGAIN_S
+            while pending.outcome is None and self._is_stirred(pending, until):
+                pass
+            if pending.outcome is not None:
+                return
+            if self._runtime.monotonic() > give_up:
+                self._queue.give_up(pending)
+                return
+        pending.answer(too_late(pending))
+
+
+def ended(pending: Pending) -> WriteEnded:
+    """What meters are told of a request that has its answer."""
+    assert pending.outcome is not None
+    code = outcome_code(pending.outcome, dry_run=pending.request.dry_run)
+    return WriteEnded(code, pending.attempts + 1, pending.queued, pending.taken, pending.times)
+
+
+_Document = tuple[str, str]
+
+
+class Series:
+    """By one thread at a time. ``stirred`` is set at each answer, and by whoever wants the thread
+    to look up (``is_answered``)."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        runtime: Runtime,
+        meters: Meters,
+        callers: Callers,
+        principal: str,
+        request_cpu_s: float,
+    ) -> None:
+        self.stirred = runtime.event()
+        self._queue = queue
+        self._runtime = runtime
+        self._meters = meters
+        self._callers = callers
+        self._principal = principal
+        self._request_cpu_s = request_cpu_s
+        self._waiting = Waiting(queue, runtime)
+        self._windows: deque[list[Pending]] = deque()  # under way
+        self._last: dict[_Document, Pending] = {}  # by document, the last one under way
+        self._queued: deque[Pending] = deque()  # that hold room, in their order
+        # Of windows that were taken: documents of which a request was refused for now or, True,
+        # may have been applied, and catalogs (``hold_back``).
+        self._held_back: dict[_Document | str, bool] = {}
+
+    def put(self, requests: Sequence[Request]) -> bool:
+        """Bring the next window into the queue, those of a catalog in this order.
+
+        The call waits while the queue is full, in turn with others: that is no part of the time
+        that the requests have. False, and nothing was done, where it is another's turn and a window
+        is under way: that has to be taken first.
+
+        What comes after a request on the same document that was refused for now is refused too
+        (``HeldBack``), so that they can be sent again in order.
+        """
+        if not requests:
+            self._windows.append([])
+            return True
+        with self._callers.turn(self._principal, waits=not self._windows) as has_turn:
+            if not has_turn:
+                return False
+            now = self._runtime.monotonic()
+            window = [self._pending(request, now) for request in requests]
+            waiting = [pending for pending in window if pending.outcome is None]
+            put = 0
+            while put < len(waiting):
+                more = self._queue.put_first_of(waiting[put:], self._runtime.monotonic())
+                self._queued.extend(waiting[put : put + more])
+                put += more
+                if put < len(waiting):
+                    self._make_room()
+            self._windows.append(window)
+        return True
+
+    def is_answered(self, unless: Callable[[], bool] = never) -> bool:
+        """Wait until the first window under way has its answers; False as soon as ``unless``, which
+        is asked whenever ``stirred`` is set."""
+        for pending in self._windows[0]:
+            if pending.outcome is None:
+                if not self._waiting.until_answered(pending, unless):
+                    return False
+                self._let_go()
+        return True
+
+    def take(self) -> list[WriteOutcome]:
+        """The outcomes of the first window under way, which is over with that; waits for them.
+
+        One that is done behind one in doubt on its document is in doubt: who is told of both sends
+        both again, in order; told that the second is done, only the first.
+        """
+        self.is_answered()
+        self._let_go()
+        return [self._told(pending) for pending in self._windows.popleft()]
+
+    def hold_back(self, catalog: str) -> None:
+        """Of this catalog nothing that comes from now on is done."""
+        self._held_back[catalog] = False
+
+    def close(self) -> None:
+        """Nobody waits for what is under way."""
+        self._queue.departed(*self._queued)
+        self._queued.clear()
+
+    def _pending(self, request: Request, now: float) -> Pending:
+        account = CpuAccount(self._request_cpu_s)
+        pending = Pending(request, self.stirred, now, account=account)
+        document = (request.catalog, request.key)
+        pending.after, self._last[document] = self._last.get(document), pending
+        if document in self._held_back:
+            pending.hold_back(f"a write of document {request.key!r}")
+        elif request.catalog in self._held_back:
+            pending.hold_back("a write of this catalog")
+        elif len(self._held_back) >= _HELD_BACK_MAX:
+            pending.hold_back(f"a write of one of {_HELD_BACK_MAX} documents")
+        return pending
+
+    def _told(self, pending: Pending) -> WriteOutcome:
+        request, outcome = pending.request, pending.outcome
+        assert outcome is not None
+        document = (request.catalog, request.key)
+        if self._last.get(document) is pending:
+            del self._last[document]
+        if isinstance(outcome, Applied | Unchanged):
+            if self.is_in_doubt(document):
+                outcome = Unknown(request.commit_id)
+        elif is_for_now(outcome):
+            self._held_back[document] = self.is_in_doubt(document) or isinstance(outcome, Unknown)
+        return WriteOutcome(outcome, request.commit_id, pending.attempts + 1)
+
+    def is_in_doubt(self, document: _Document) -> bool:
+        return self._held_back.get(document, False)
+
+    def _make_room(self) -> None:
+        """Let go of the first ones that are answered or late; wait a little where there is none."""
+        for first in tuple(self._queued)[:1]:
+            if first.outcome is not None or first.deadline <= self._runtime.monotonic():
+                self._waiting.until_answered(first)
+                self._let_go()
+                return
+        self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
+
+    def _let_go(self) -> None:
+        """Of the first ones, as far as they have their answers: they hold no room any more."""
+        done = list(takewhile(lambda pending: pending.outcome is not None, self._queued))
+        for _ in done:
+            self._queued.popleft()
+        if done:
+            self._meters.writes_ended([ended(pending) for pending in done])
+            self._queue.departed(*done)
+
+
+class Callers:
+    """Who comes next to bring many requests: the principals in turn, the calls of each in order.
+
+    So a principal with a thousand calls delays another's next one by one call of its own. At most
+    one call has its turn at a time. Thread-safe.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._has_turn = False
+        self._waiting: dict[str, deque[Event]] = {}
+
+    @contextmanager
+    def turn(self, principal: str, *, waits: bool = True) -> Iterator[bool]:
+        """Wait for one's turn, which ends with the block; or be told that there was none at once,
+        where one ``waits`` for nothing."""
+        mine: Event | None = None
+        with self._lock:
+            is_refused = self._has_turn and not waits
+            if self._has_turn and waits:
+                mine = self._runtime.event()
+                self._waiting.setdefault(principal, deque()).append(mine)
+            self._has_turn = True
+        if is_refused:
+            yield False
+            return
+        try:
+            if mine is not None:
+                mine.wait()
+            yield True
+        finally:
+            if not self._left(principal, mine):
+                self._pass_on()
+
+    def _left(self, principal: str, mine: Event | None) -> bool:
+        """Whether the call was broken off while it waited; then it waits no more."""
+        with self._lock:
+            calls = self._waiting.get(principal, deque())
+            if mine is None or mine not in calls:
+                return False
+            calls.remove(mine)
+            if not calls:
+                del self._waiting[principal]
+            return True
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            self._has_turn = bool(self._waiting)
+            if not self._waiting:
+                return
+            principal = next(iter(self._waiting))
+            calls = self._waiting.pop(principal)
+            following = calls.popleft()
+            if calls:
+                self._waiting[principal] = calls  # behind all others
+        following.set()
