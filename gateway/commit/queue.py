@@ -142,8 +142,8 @@ class Pending:
     def hold_back(self, which: str) -> None:
         """``which`` came before it and may come again: it must not be applied."""
         detail = (
-            f"{which}, which came together with this one and before it, was refused for now or may"
-            " not have been applied: send both again, in order"
+            f"{which}, which came together with this one, was refused for now or may not have"
+            " been applied: send both again, in order"
         )
         self.enter(Stage.LEFT)
         self.answer(Refused(HeldBack(detail)))
@@ -157,7 +157,7 @@ class Pending:
         if after is None:
             return False
         if after.stage is Stage.LEFT or (after.outcome is not None and is_for_now(after.outcome)):
-            self.hold_back(f"a write of document {self.request.key!r}")
+            self.hold_back(f"an earlier write of document {self.request.key!r}")
             return True
         if after.outcome is not None:
             self.after = None  # it was decided, and needs no memory any more
