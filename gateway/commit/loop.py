@@ -12,7 +12,7 @@ from gateway.commit.handover import HandOver
 from gateway.commit.messages import Handed
 from gateway.commit.queue import Pending
 from gateway.commit.round import Round, RoundParts
-from gateway.commit.series import Callers, Series, Waiting, ended
+from gateway.commit.series import Callers, Series
 from gateway.cpu import CpuAccount, conclude, own_account
 from gateway.decide.request import Outcome, Request
 from gateway.errors import QueueFull
@@ -36,7 +36,6 @@ class CommitLoop:
         self._guesses = Guesses(parts.runtime)
         self._leaders = leaders
         self._callers = Callers(parts.runtime)
-        self._waiting = Waiting(parts.queue, parts.runtime)
         self._request_cpu_s = parts.rules.limits.request_cpu_ms / 1000
         self._started = False
         self._start_lock = parts.runtime.lock()
@@ -78,9 +77,9 @@ class CommitLoop:
             self._parts.meters.writes_ended([refused])
             raise
         try:
-            self._waiting.until_answered(pending)
+            self._queue.until_answered(pending)
             conclude()
-            self._parts.meters.writes_ended([ended(pending)])
+            self._parts.meters.writes_ended([pending.ended()])
             return _answer(pending)
         finally:
             self._queue.departed(pending)

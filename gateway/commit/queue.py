@@ -28,7 +28,7 @@ from gateway.cpu import CpuAccount
 from gateway.decide.request import Outcome, Refused, Request, Unknown, is_for_now
 from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.meters import RoundTimes
+from gateway.meters import RoundTimes, WriteEnded, outcome_code
 from gateway.runtime import Event, Runtime
 from gateway.state.suspects import Suspects
 
@@ -42,6 +42,9 @@ _BYTES_MAX: Final = 4 * 1024 * 1024
 _LOOK_ANYWAY_S: Final = 0.5
 
 _HINTS_MAX = 10_000
+# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
+_GRACE_AFTER_DEADLINE_S: Final = 15.0
+_LOOK_AGAIN_S: Final = 0.5
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
 # For how long after another worker was seen on a catalog it is taken to be still there.
@@ -138,6 +141,12 @@ class Pending:
             if self.stage is not Stage.LEFT:
                 self.enter(Stage.ANSWERED)
             self.done.set()
+
+    def ended(self) -> WriteEnded:
+        """What meters are told of it once it has its answer."""
+        assert self.outcome is not None
+        code = outcome_code(self.outcome, dry_run=self.request.dry_run)
+        return WriteEnded(code, self.attempts + 1, self.queued, self.taken, self.times)
 
     def hold_back(self, which: str) -> None:
         """``which`` came before it and may come again: it must not be applied."""
@@ -278,7 +287,7 @@ _Taken = TypeVar("_Taken")
 
 
 class Queue:
-    """Thread-safe; no method but ``take`` and ``take_apart`` waits."""
+    """Thread-safe; no method but ``until_answered``, ``take`` and ``take_apart`` waits."""
 
     def __init__(
         self,
@@ -351,6 +360,39 @@ class Queue:
             self._look_now(pending.request.catalog)
         elif not lane.busy and len(lane.waiting) == self._limits.batch_requests_max // 2:
             self._look_now(pending.request.catalog)  # it is large now: see ``_is_large``
+
+    def until_answered(self, pending: Pending, unless: Callable[[], bool] | None = None) -> bool:
+        """Whether it has its answer; otherwise ``unless`` says so, asked at each ``pending.done``.
+
+        Until the request's deadline; if its commit was sent by then, as long as that may take.
+        """
+        while pending.outcome is None:
+            if unless is not None and unless():
+                return False
+            if not self._is_stirred(pending, pending.deadline):
+                self._take_out(pending)
+        return True
+
+    def _is_stirred(self, pending: Pending, until: float) -> bool:
+        """Whether its event is set by then, which is one for all that its caller waits for."""
+        is_set = pending.done.wait(max(until - self._runtime.monotonic(), 0.0))
+        if is_set and pending.outcome is None:
+            pending.done.clear()  # it was another's answer, or this one comes right now
+        return is_set
+
+    def _take_out(self, pending: Pending) -> None:
+        """Its time is over."""
+        give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
+        while not self.leave(pending):
+            until = self._runtime.monotonic() + _LOOK_AGAIN_S
+            while pending.outcome is None and self._is_stirred(pending, until):
+                pass
+            if pending.outcome is not None:
+                return
+            if self._runtime.monotonic() > give_up:
+                self.give_up(pending)
+                return
+        pending.answer(too_late(pending))
 
     def leave(self, pending: Pending) -> bool:
         """Take a request out, unless something was sent for it; returns whether it is out.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Final
 
-from gateway.commit.queue import Pending, Queue, too_late
+from gateway.commit.queue import Pending, Queue
 from gateway.cpu import CpuAccount
 from gateway.decide.request import (
     Applied,
@@ -23,66 +23,11 @@ from gateway.decide.request import (
     WriteOutcome,
     is_for_now,
 )
-from gateway.meters import Meters, WriteEnded, outcome_code
+from gateway.meters import Meters
 from gateway.runtime import Event, Runtime
 
-# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
-_GRACE_AFTER_DEADLINE_S: Final = 15.0
-_LOOK_AGAIN_S: Final = 0.5
 _PAUSE_QUEUE_FULL_S: Final = 0.005
 _HELD_BACK_MAX: Final = 10_000
-
-
-def never() -> bool:
-    return False
-
-
-class Waiting:
-    """How a caller waits for the answers of what it has put into the queue."""
-
-    def __init__(self, queue: Queue, runtime: Runtime) -> None:
-        self._queue = queue
-        self._runtime = runtime
-
-    def until_answered(self, pending: Pending, unless: Callable[[], bool] = never) -> bool:
-        """Whether it has its answer; otherwise ``unless`` says so, asked at each ``pending.done``.
-
-        Until the request's deadline; if its commit was sent by then, as long as that may take.
-        """
-        while pending.outcome is None:
-            if unless():
-                return False
-            if not self._is_stirred(pending, pending.deadline):
-                self._take_out(pending)
-        return True
-
-    def _is_stirred(self, pending: Pending, until: float) -> bool:
-        """Whether its event is set by then, which is one for all that its caller waits for."""
-        is_set = pending.done.wait(max(until - self._runtime.monotonic(), 0.0))
-        if is_set and pending.outcome is None:
-            pending.done.clear()  # it was another's answer, or this one comes right now
-        return is_set
-
-    def _take_out(self, pending: Pending) -> None:
-        """Its time is over."""
-        give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
-        while not self._queue.leave(pending):
-            until = self._runtime.monotonic() + _LOOK_AGAIN_S
-            while pending.outcome is None and self._is_stirred(pending, until):
-                pass
-            if pending.outcome is not None:
-                return
-            if self._runtime.monotonic() > give_up:
-                self._queue.give_up(pending)
-                return
-        pending.answer(too_late(pending))
-
-
-def ended(pending: Pending) -> WriteEnded:
-    """What meters are told of a request that has its answer."""
-    assert pending.outcome is not None
-    code = outcome_code(pending.outcome, dry_run=pending.request.dry_run)
-    return WriteEnded(code, pending.attempts + 1, pending.queued, pending.taken, pending.times)
 
 
 _Document = tuple[str, str]
@@ -108,7 +53,6 @@ class Series:
         self._callers = callers
         self._principal = principal
         self._request_cpu_s = request_cpu_s
-        self._waiting = Waiting(queue, runtime)
         self._windows: deque[list[Pending]] = deque()  # under way
         self._last: dict[_Document, Pending] = {}  # by document, the last one under way
         self._queued: deque[Pending] = deque()  # that hold room, in their order
@@ -145,12 +89,12 @@ class Series:
             self._windows.append(window)
         return True
 
-    def is_answered(self, unless: Callable[[], bool] = never) -> bool:
+    def is_answered(self, unless: Callable[[], bool] | None = None) -> bool:
         """Wait until the first window under way has its answers; False as soon as ``unless``, which
         is asked whenever ``stirred`` is set."""
         for pending in self._windows[0]:
             if pending.outcome is None:
-                if not self._waiting.until_answered(pending, unless):
+                if not self._queue.until_answered(pending, unless):
                     return False
                 self._let_go()
         return True
@@ -207,7 +151,7 @@ class Series:
         """Let go of the first ones that are answered or late; wait a little where there is none."""
         for first in tuple(self._queued)[:1]:
             if first.outcome is not None or first.deadline <= self._runtime.monotonic():
-                self._waiting.until_answered(first)
+                self._queue.until_answered(first)
                 self._let_go()
                 return
         self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
@@ -218,7 +162,7 @@ class Series:
         for _ in done:
             self._queued.popleft()
         if done:
-            self._meters.writes_ended([ended(pending) for pending in done])
+            self._meters.writes_ended([pending.ended() for pending in done])
             self._queue.departed(*done)
 
 

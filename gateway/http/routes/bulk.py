@@ -33,7 +33,6 @@ from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu, memory
-from gateway.commit.series import never
 from gateway.decide.application_steps import Fence
 from gateway.decide.edits import operations_in
 from gateway.decide.request import Request, is_for_now
@@ -318,7 +317,7 @@ class _Run:
     def _next_lines(self) -> list[BodyLine]:
         """Those that are there, or the first ones to come; meanwhile windows are finished."""
         while self._under_way:
-            may_be_ahead = self._lines.has_next if self._may_be_ahead(0) else never
+            may_be_ahead = self._lines.has_next if self._may_be_ahead(0) else None
             if not self._series.is_answered(may_be_ahead):
                 break
             self._finish()
