@@ -214,10 +214,10 @@ def serve_revert(gateway: GatewayService, call: Call, undone: Undone) -> None:
 
 
 def serve_bulk(gateway: GatewayService, calls: Sequence[Call]) -> None:
-    """In two windows, the second while the first is under way."""
+    """In two windows where there are some, the second while the first is under way."""
     requests = [request_of(gateway, call.ask) for call in calls]
     series = gateway.series(requests[0].by.name)
-    half = len(requests) // 2
+    half = len(requests) // 2 if len(requests) > 3 else 0
     written: list[WriteOutcome] = []
     for window in (requests[:half], requests[half:]):
         if not series.put(window):
