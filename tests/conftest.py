@@ -136,6 +136,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(50_000, 20, 20)  # as workers have it: a tenth of all that is computed
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,13 @@ from tests.service import RunningGateway
 from tests.systems.rows import ROWS, SYSTEMS
 
 _SYSTEMS = ("datahub", "hasura", "ozone", "greptimedb", "ignite")
-WITH_EXAMPLES = [page for page in pages() if any("run" in each.marks for each in page.blocks())]
+# Most pages have none, and reading them takes longer than most tests.
+WITH_EXAMPLES = [
+    page
+    for page in pages()
+    if re.search(r"^ *```\w.* run\b", page.text, re.MULTILINE)
+    if any("run" in each.marks for each in page.blocks())
+]
 
 
 @pytest.fixture(scope="module")

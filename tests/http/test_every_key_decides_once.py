@@ -11,11 +11,9 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import replace as changed
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
@@ -30,6 +28,7 @@ from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock
 from tests.http.keyed_routes import CASES, WITHOUT_KEY, Ask, Case, World
 from tests.memory_store import MemoryStore
+from tests.openapi import document
 
 OUTCOMES = ("applied", "unchanged", "refused")
 WORLDS = [
@@ -38,7 +37,7 @@ WORLDS = [
     for outcome in OUTCOMES
     for number, world in enumerate(getattr(case, outcome))
 ]
-OPENAPI = yaml.safe_load(Path(__file__).parents[2].joinpath("openapi.yaml").read_text("utf-8"))
+OPENAPI = document.load()
 
 
 class Told(NamedTuple):
