@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "limits": "patching settings",
     "model": "patching",
     "runtime": "",
+    "outgoing": "",
     "conflict": "model patching",
     "errors": "conflict model patching",
     "cpu": "errors",
@@ -36,11 +37,11 @@ MAY_IMPORT = {
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime state store",
     "catalogs": "conflict cpu decide errors limits model read runtime state",
-    "relay": "errors feed limits memory meters model runtime state store",
+    "relay": "errors feed limits memory meters model outgoing runtime state store",
     "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
     " state"
     " store uploads",
-    "tokens": "access errors store",
+    "tokens": "access errors outgoing store",
     "client": "patching",
     "spark": "client patching",
     "logs": "",

@@ -28,9 +28,9 @@ URL_CHARACTERS_MAX: Final = 2048
 _TRIED_MAX: Final = 3
 # Public by their numbers: of Azure and Oracle's cloud, whose metadata they serve.
 _SPECIAL: Final = (ip_network("168.63.129.16/32"), ip_network("192.0.0.0/24"))
-# IPv6 addresses that stand for one of IPv4: NAT64, and 6to4.
+# All that is given out of IPv6. What is elsewhere is a network's own, or stands for something else.
+_GIVEN_OUT: Final = ip_network("2000::/3")
 _NAT64: Final = ip_network("64:ff9b::/96")
-_LOCAL_NAT64: Final = ip_network("64:ff9b:1::/48")
 
 
 class AddressRefused(Exception):
@@ -102,7 +102,8 @@ def require_allowed(address: Address, target: Target, networks: Sequence[Network
     if any(plain in network or address in network for network in networks):
         return
     is_special = plain.is_multicast or any(plain in network for network in _SPECIAL)
-    if not plain.is_global or is_special:
+    is_public = plain.is_global and (plain.version == 4 or plain in _GIVEN_OUT)
+    if not is_public or is_special:
         raise AddressRefused(
             f"{target.host!r} is {address}, which isn't an address of the public internet; the"
             " setting subscription_networks allows others"
@@ -156,8 +157,6 @@ def _plain(address: Address) -> Address:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if address in _NAT64 or address in _LOCAL_NAT64:
+    if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
-    if int(address) >> 32 == 0 and int(address) > 1:  # ::a.b.c.d, long out of use
-        return IPv4Address(int(address))
     return address

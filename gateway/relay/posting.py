@@ -1,7 +1,8 @@
 """One delivery: a POST to an address that is allowed, of which the answer's status alone counts.
 
-It follows no redirect, uses no proxy, and has a deadline as a whole: a receiver that sends its
-answer byte by byte holds one delivery up, and no longer than another one.
+It follows no redirect, uses no proxy, and is bounded as a whole, in time and in bytes: a receiver
+that sends its answer byte by byte, or without an end, holds one delivery up, and no longer than
+another one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from gateway.outgoing import BoundedAnswer
 from gateway.relay.addresses import AddressRefused, Network, Resolve, Target, connect, target_of
 from gateway.runtime import Runtime
 
@@ -105,6 +107,7 @@ class Deliverer:
             if not may_send():
                 raise Undelivered("outrun", "it took too long to connect: another worker goes on")
             connection = http.client.HTTPConnection(target.host, target.port)
+            connection.response_class = BoundedAnswer
             connection.sock = sock
             sent = {"Host": target.authority, "Connection": "close", **headers}
             connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)

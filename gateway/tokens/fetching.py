@@ -17,7 +17,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NoReturn
+
+from gateway.outgoing import HEAD_BYTES_MAX, BoundedAnswer
 
 BYTES_MAX: Final = 1024 * 1024
 
@@ -152,8 +155,10 @@ class _Https(urllib.request.HTTPSHandler):
 def _watched(
     connection: http.client.HTTPConnection, deadline: _Deadline
 ) -> http.client.HTTPConnection:
-    # What the library makes its connections with, also that to a proxy.
+    # What the library makes its connections with, also that to a proxy, and its answers.
     vars(connection)["_create_connection"] = deadline.connect
+    bytes_max = BYTES_MAX + HEAD_BYTES_MAX
+    vars(connection)["response_class"] = partial(BoundedAnswer, bytes_max=bytes_max)
     return connection
 
 

@@ -384,6 +384,23 @@ class TestKeys:
             fetch_from(issuer.url, seconds=WAIT_S)()
         assert issuer.dripped_bytes < 64 * BYTES_MAX, "what lies in the kernel, beside it"
 
+    @pytest.mark.parametrize(
+        ("start", "piece"),
+        [
+            (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                b"1;" + b"x" * 60_000 + b"\r\n \r\n",
+            ),
+        ],
+    )
+    def test_what_is_around_a_set_is_bounded_too(
+        self, start: bytes, piece: bytes, issuer: Issuer
+    ) -> None:
+        issuer.drips = (start, piece)
+        with pytest.raises(OSError, match="larger than"):
+            fetch_from(issuer.url, seconds=WAIT_S)()
+
     def test_a_set_of_thousands_of_keys_is_none(self, issuer: Issuer) -> None:
         issuer.show(*[KEY] * (KEYS_MAX + 1))
         with pytest.raises(ValueError, match=str(KEYS_MAX)):

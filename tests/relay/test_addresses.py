@@ -31,6 +31,8 @@ HERE = target_of("http://localhost:8080/in")
         *("::1", "::", "fe80::1", "fd00:ec2::254", "fc00::1", "ff02::1", "2001:db8::1"),
         *("::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "::127.0.0.1"),
         *("2002:a9fe:a9fe::1", "2002:7f00:1::", "64:ff9b:1::7f00:1"),
+        *("fec0::1", "::ffff:0:10.0.0.1", "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1::808:808"),
+        *("::8.8.8.8", "5f00::1", "4000::1"),
     ],
 )
 def test_a_name_that_is_a_special_address_is_refused(address: str) -> None:

@@ -1,0 +1,62 @@
+"""The answer of a receiver is bounded, however much it sends and however fast."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from gateway.relay.posting import Deliverer, Undelivered
+from gateway.runtime import ThreadRuntime
+from tests.patience import WAIT_S
+
+
+@contextmanager
+def answering(start: bytes, piece: bytes = b"") -> Iterator[str]:
+    """The URL of a receiver that answers with ``start`` and then, without an end, ``piece``."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError), listening.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(start)
+                while piece:
+                    connection.sendall(piece)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/in"
+
+
+def deliver(url: str) -> None:
+    Deliverer(ThreadRuntime(), deadline_s=WAIT_S).post(url, b"{}", {}, lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 1000),
+        (b"HTTP/1.1 204 No Content\r\n", b"A: " + b"b" * 60_000 + b"\r\n"),
+    ],
+)
+def test_one_without_an_end_is_given_up_after_so_many_bytes(start: bytes, piece: bytes) -> None:
+    """Where there is always something to be read nobody else has a turn, and no deadline comes."""
+    with answering(start, piece) as url, pytest.raises(Undelivered, match="larger than 65536"):
+        deliver(url)
+
+
+def test_interim_answers_are_passed_over() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    with answering(b"HTTP/1.1 100 Continue\r\n\r\n" + hints + b"HTTP/1.1 204 OK\r\n\r\n") as url:
+        deliver(url)
+    with answering(hints + b"HTTP/1.1 500 No\r\n\r\n") as url, pytest.raises(Undelivered) as failed:
+        deliver(url)
+    assert failed.value.code == "answered_500"
+
+
+def test_a_body_is_not_read() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536) as url:
+        deliver(url)
