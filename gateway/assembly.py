@@ -26,6 +26,7 @@ from gateway.metrics.prometheus import measured
 from gateway.observability import observability, package_version
 from gateway.runtime import ThreadRuntime
 from gateway.server.exchange import ServedApp
+from gateway.server.names import own_resolver
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import GatewayService
@@ -86,7 +87,8 @@ def create_application(settings: Settings) -> ServedApp:
 
 def _deliver(app: GatewayFlask, gateway: GatewayService) -> None:
     """For subscriptions, until the server stops."""
-    relay = gateway.relay(commit_event, cloud_events)
+    resolve = own_resolver(max(1, gateway.limits.relay.worker_max))
+    relay = gateway.relay(commit_event, cloud_events, resolve)
     stop_feeds = app.begin_stop
 
     def begin_stop() -> None:

@@ -1,4 +1,4 @@
-"""The answers of other servers that the gateway asks: receivers of subscriptions, issuers of tokens.
+"""The answers of servers that the gateway asks: receivers of subscriptions, issuers of tokens.
 
 A server may send more than anybody wants, and as fast as it likes. Where there is always something
 to be read, the greenlet that reads it never waits: no deadline comes, and the worker serves nobody.

@@ -33,6 +33,7 @@ from gateway.read.losses import LossReads
 from gateway.read.partitions import PartitionPlanner
 from gateway.read.reverts import RevertReads
 from gateway.read.visibility import AclLookup
+from gateway.relay.addresses import Resolve
 from gateway.relay.managing import SubscriptionService
 from gateway.relay.posting import Deliverer
 from gateway.relay.relay import Envelopes, Relay, RelayParts
@@ -242,8 +243,9 @@ class GatewayService:
             )
         return feed
 
-    def relay(self, encode: Encode, envelopes: Envelopes) -> Relay:
-        """What delivers to subscriptions, once it is started; ``encode``: see ``feed``."""
+    def relay(self, encode: Encode, envelopes: Envelopes, resolve: Resolve | None = None) -> Relay:
+        """What delivers to subscriptions, once it is started; ``encode``: see ``feed``. ``resolve``
+        None: as this machine does."""
         relay = self.limits.relay
         self._relay = Relay(
             RelayParts(
@@ -254,7 +256,7 @@ class GatewayService:
                 self.feed(encode),
                 self.feeds_from_state,
                 envelopes,
-                Deliverer(self._runtime, relay.networks, relay.deadline_s),
+                Deliverer(self._runtime, relay.networks, relay.deadline_s, resolve),
                 self._meters,
             )
         )
