@@ -123,7 +123,7 @@ def test_a_flag_for_one_mongodb_overrules_a_variable_for_the_other(
     monkeypatch.setenv("GATEWAY_MONGODB_URI", URI)
     embedded = resolve({"embedded": True})
     assert (embedded.settings.embedded, embedded.settings.mongodb_uri) == (True, None)
-    assert embedded.sources["mongodb_uri"] == "overruled by --embedded"
+    assert embedded.sources["mongodb_uri"] == "overridden by --embedded"
     monkeypatch.setenv("GATEWAY_EMBEDDED", "true")
     by_uri = resolve({"mongodb_uri": URI})
     assert (by_uri.settings.embedded, by_uri.settings.mongodb_uri) == (False, URI)
@@ -338,7 +338,7 @@ def test_access_control_is_never_off_where_others_can_come(
 def test_settings_that_need_each_other_are_given_together(
     given: dict[str, str], needed: str
 ) -> None:
-    with pytest.raises(SettingError, match=f"of no use without {needed}"):
+    with pytest.raises(SettingError, match=f"has no effect without {needed}"):
         resolve(given)
 
 

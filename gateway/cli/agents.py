@@ -14,9 +14,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--agent", default="agent", metavar="NAME", help="Who acts: commits name it.")
 @click.option("--model", metavar="NAME", help="The agent's language model, for its commits.")
 @click.option("--conversation", metavar="ID", help="The conversation, for its commits.")
-@click.option("--prefix", default="", help="Only documents whose keys begin so.")
-@click.option("--read-only", is_flag=True, help="Without the tools that change something.")
-@click.option("--dry-run-only", is_flag=True, help="Changes are only tried.")
+@click.option("--prefix", default="", help="Only documents whose keys begin with this.")
+@click.option("--read-only", is_flag=True, help="Leave out the tools that change something.")
+@click.option("--dry-run-only", is_flag=True, help="Try changes, but make none.")
 @click.option(
     "--watch",
     "watched",
@@ -29,8 +29,8 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "--http",
     "address",
     metavar="HOST:PORT",
-    help="Serve streamable HTTP there, at /mcp, instead of stdin and stdout. HOST is this machine:"
-    " whoever reaches the port acts with this command's token.",
+    help="Serve streamable HTTP there, at /mcp, instead of stdin and stdout. HOST must be this"
+    " machine, because whoever reaches the port acts with this command's token.",
 )
 @click.pass_obj
 def mcp(

@@ -29,22 +29,24 @@ _TOLD_MAX = 20
     "-f",
     "--file",
     "path",
-    help="An export, lines with key and value (.ndjson, or - for standard input), or a folder:"
-    " each .json file in it is what is wanted of the document that its path names.",
+    help="An export, lines with key and value (.ndjson, or - for standard input), or a folder, in"
+    " which each .json file is what the manager wants in the document that its path names.",
 )
-@click.option("--manager", required=True, metavar="NAME", help="Who wants it, and is to own it.")
+@click.option(
+    "--manager", required=True, metavar="NAME", help="Who wants the values, and will own them."
+)
 @click.option(
     "--conflict",
     type=click.Choice(CONFLICTS),
     default="refuse",
     show_default=True,
-    help="What becomes of leaves that others own and that are wanted otherwise.",
+    help="What to do with fields that another manager owns with a different value.",
 )
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
 @click.option(
     "--prune",
     is_flag=True,
-    help="In all other documents the manager lets go; those of which nothing is left are deleted.",
+    help="The manager also lets go of all other documents; empty ones are deleted.",
 )
 @click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
 @click.option("--dry-run", is_flag=True, help="Count the changes without making them.")
@@ -62,19 +64,20 @@ def apply(
     message: str | None,
     dry_run: bool,
 ) -> int:
-    """Send what a manager wants of documents, and have it own that.
+    """Send the values that a manager wants in documents, and make it their owner.
 
-    Of one document: WANTED is a JSON object, @FILE, or - for standard input. Of many: give --file.
+    For one document, WANTED is a JSON object, @FILE, or - for standard input. For many, give
+    --file.
 
-    What it wanted before and wants no longer goes, unless others own it. A document in which others
-    own what is wanted otherwise is left alone and named, and the exit code is 4, unless --conflict
-    says skip or force. Repeating an apply changes nothing.
+    What the manager no longer wants is removed, unless others own it. If another manager owns a
+    field with a different value, the document is left alone and named, and the exit code is 4,
+    unless --conflict says skip or force. Repeating an apply changes nothing.
     """
     one = key is not None and wanted is not None
     if one == (path is not None) or (key is not None) != (wanted is not None):
         raise click.UsageError("give KEY and WANTED for one document, or --file for many")
     if one and (prefix or prune):
-        raise click.UsageError("--prefix and --prune are of many documents: give --file")
+        raise click.UsageError("--prefix and --prune need --file")
     run = _Run(session, catalog, {"manager": manager}, message=message, dry_run=dry_run)
     if path is not None:
         entries = list(entries_of(path, prefix))

@@ -49,12 +49,14 @@ class Side:
     "before",
     type=REVISION,
     metavar="REV1",
-    help="Without KEY: compare all documents, from this revision on.",
+    help="Without KEY: compare all documents, at this revision with now.",
 )
 @click.option(
-    "--to", "after", type=REVISION, metavar="REV2", help="With --from: up to this one, not to now."
+    "--to", "after", type=REVISION, metavar="REV2", help="With --from: with this one, not with now."
 )
-@click.option("--prefix", default="", help="Without KEY: only keys that begin with this.")
+@click.option(
+    "--prefix", default="", help="Without KEY: only documents whose keys begin with this."
+)
 @click.option(
     "-f",
     "--file",
@@ -65,7 +67,7 @@ class Side:
 @click.option(
     "--manager",
     metavar="NAME",
-    help="With --file: what an apply by this manager would change.",
+    help="With --file: show what an apply by this manager would change.",
 )
 @click.pass_obj
 def diff(
@@ -82,31 +84,31 @@ def diff(
     path: str | None,
     manager: str | None,
 ) -> int | None:
-    """Show the differences between two revisions, or to files.
+    """Show how two revisions differ, or how a catalog differs from files.
 
     Compares a document at REV1 with REV2, or with now; without either, shows its last change. With
     @FILE (or -), shows the change that would make the document equal to that file. Prints nothing
     if both sides are equal, or [] with --patch. An absent document counts as empty.
 
     Without KEY, --from compares all documents, and --patch prints a line of JSON for each that
-    differs. With --file, all documents are compared with files: those that are only in one of the
-    two differ, too. With --manager they don't, and neither does what others own or wrote.
+    differs. --file compares all documents with files; a document that is only on one side differs,
+    too. With --manager, only what an apply by that manager would change counts as a difference.
     """
     if path is not None:
         if key is not None or before is not None or after is not None or attributes:
-            raise click.UsageError("--file is of all documents as they are: no KEY, --from, --to")
+            raise click.UsageError("--file compares all documents: leave out KEY, --from, --to")
         drift = Drift(session, catalog, path, prefix, manager, as_patch)
         return 1 if drift.tell() else 0
     if manager is not None:
-        raise click.UsageError("--manager goes with --file")
+        raise click.UsageError("--manager needs --file")
     if key is None:
         if before is None or attributes:
-            raise click.UsageError("without KEY, give --from, which --attributes doesn't go with")
+            raise click.UsageError("give KEY, --from or --file; --attributes needs KEY")
         whole = Whole(session, catalog, before, after, prefix)
         whole.tell_patches() if as_patch else whole.tell()
         return None
     if before is not None or after is not None or prefix:
-        raise click.UsageError("--from, --to and --prefix are of all documents: no KEY")
+        raise click.UsageError("--from, --to and --prefix compare all documents: leave KEY out")
     of = Subject(session, catalog, key, attributes)
     old, new = _sides(of, first, second)
     if old.value is ABSENT and new.value is ABSENT:
@@ -175,7 +177,7 @@ def _sides(of: Subject, first: str | None, second: str | None) -> tuple[Side, Si
         return of.at(changed - 1), of.at(changed)
     if first == "-" or first.startswith("@"):
         if second is not None:
-            raise click.UsageError("a file is compared with the document as it is: no REV2")
+            raise click.UsageError("a file is compared with the document as it is: leave REV2 out")
         name = "the standard input" if first == "-" else first[1:]
         local = Side(name, JSON.convert(first, None, None))
         return of.at(None), local

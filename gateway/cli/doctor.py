@@ -257,7 +257,7 @@ def _indexes(foreign: Sequence[str]) -> CheckFinding:
     return fail(
         "indexes",
         "; ".join(foreign),
-        "drop them: what they refuse to take keeps its whole catalog from being written",
+        "drop them: if they refuse a value, its whole catalog can't be written",
     )
 
 

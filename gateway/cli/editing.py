@@ -50,12 +50,13 @@ def edit(
 ) -> None:
     """Change a document in an editor.
 
-    Opens it as JSON in $VISUAL or $EDITOR, and sends what you changed as a patch. What others
-    change meanwhile in other places is kept. If they changed the same place, the editor opens again
-    with both versions. A document that you leave as it is isn't written.
+    Opens it as JSON in $VISUAL or $EDITOR, and sends what you changed as a patch. Changes
+    that others make elsewhere in the document meanwhile are kept. If they changed the same place,
+    the editor opens again with both variants. If you leave the document as it is, nothing is
+    written.
     """
     if create and attributes:
-        raise click.UsageError("attributes are of a document that is there: no --create")
+        raise click.UsageError("--attributes needs an existing document: leave --create out")
     lists = NO_LISTS if attributes else _lists(session, catalog, key)
     editing = _Editing(session.part(catalog, attributes), key, lists, given)
     written = editing.run(create=create)

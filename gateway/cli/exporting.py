@@ -51,8 +51,8 @@ def export(
     """Write a catalog out at one revision.
 
     The output is {"resource_version": N, "metadata": {KEY: DOCUMENT, …}}, or one {"key": …,
-    "value": …, "attributes": …} per line; gateway import takes both. Who owns what of the
-    documents is in neither. Memory doesn't grow with the catalog.
+    "value": …, "attributes": …} per line; gateway import takes both. Neither contains the owners.
+    Memory doesn't grow with the catalog.
     """
     require_one_time(revision, at)
     of = session.gateway.catalog(catalog)

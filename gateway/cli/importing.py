@@ -197,15 +197,15 @@ def import_(
 ) -> int:
     """Write the documents of an export.
 
-    FILE is an output of gateway export, or - for standard input. An existing document with
-    another content is a conflict: it is left alone and named, and the exit code is 4, unless
-    --replace or --if-absent is given. Repeating an import changes nothing, so repeat one that broke
-    off. FILE is read once before anything is written.
+    FILE is an output of gateway export, or - for standard input. If a document exists with another
+    content, it is left alone and named, and the exit code is 4, unless --replace or --if-absent is
+    given. Repeating an import changes nothing, so repeat one that stopped halfway. FILE is checked
+    as a whole before anything is written.
     """
     if if_absent and replace:
         raise click.UsageError("--if-absent and --replace contradict each other")
     if allow_empty and not delete_others:
-        raise click.UsageError("--allow-empty goes with --delete-others")
+        raise click.UsageError("--allow-empty needs --delete-others")
     chosen = format_of(file, format_)
     count = None if file == "-" else sum(1 for _ in read_entries(file, chosen, prefix))
     mode: Mode = "replace" if replace else "if-absent" if if_absent else "create"
@@ -240,7 +240,7 @@ def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool
 def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -> int:
     """Say what became of it; the exit code."""
     for key in tally.conflicting:
-        error_line(f"{key!r} has other contents by somebody else: left alone")
+        error_line(f"{key!r} has other content: left alone")
     for key, error in tally.errors:
         error_line(f"{key!r}: {explained(error)}")
     untold = tally.conflicts + tally.refused - len(tally.conflicting) - len(tally.errors)

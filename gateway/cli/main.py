@@ -33,7 +33,7 @@ class CommandEntry(NamedTuple):
 _HERE: Final = "gateway.cli"
 _INSTRUCTION: Final = "_GATEWAY_COMPLETE"  # the variable that click itself looks at
 COMMANDS: Final[dict[str, CommandEntry]] = {
-    "get": CommandEntry(f"{_HERE}.reading", "get", "Read a document, or list keys, or catalogs."),
+    "get": CommandEntry(f"{_HERE}.reading", "get", "Read a document, or list keys or catalogs."),
     "put": CommandEntry(f"{_HERE}.writing", "put", "Create or replace a document."),
     "patch": CommandEntry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
     "delete": CommandEntry(f"{_HERE}.writing", "delete", "Delete a document."),
@@ -41,27 +41,27 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "apply": CommandEntry(
         f"{_HERE}.apply",
         "apply",
-        "Send what a manager wants of documents, and have it own that.",
+        "Send the values that a manager wants in documents, and make it their owner.",
     ),
     "owners": CommandEntry(
         f"{_HERE}.owner_commands",
         "owners",
-        "List who owns what of a document, and give fields back.",
+        "List who owns what in a document, and give fields back.",
     ),
     "diff": CommandEntry(
         f"{_HERE}.diff",
         "diff",
-        "Show the differences between two revisions, or to files.",
+        "Show how two revisions differ, or how a catalog differs from files.",
     ),
     "explain": CommandEntry(
         f"{_HERE}.schema_fields",
         "explain",
-        "List the fields of a document by the schemas of its catalog.",
+        "List the fields that the schemas of a catalog describe for a document.",
     ),
     "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
     "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
     "relay": CommandEntry(
-        f"{_HERE}.relaying", "relay", "Write what commits make of documents to a topic of Kafka."
+        f"{_HERE}.relaying", "relay", "Write each changed document to a Kafka topic."
     ),
     "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
     "transaction": CommandEntry(
@@ -110,7 +110,7 @@ class LazyGroup(OneLineGroup):
             command = None if name in COMMANDS else super().get_command(ctx, name)
             if command is not None and not command.hidden:
                 rows.append((name, command.get_short_help_str(100)))
-        with formatter.section("Commands of the service"):
+        with formatter.section("Other commands"):
             formatter.write_dl(rows)
 
 
@@ -177,8 +177,8 @@ def serve(**flags: Any) -> int:
 def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) -> int:
     """Replay the log of CATALOG and compare it with its documents; change nothing.
 
-    Prints a line for each finding. The exit code is 0 without findings, 1 with findings or if the
-    database is out of reach, 2 for wrong usage. The service may run meanwhile; if it runs an
+    Prints a line for each difference. The exit code is 0 if there is none, 1 if there is one or if
+    the database is out of reach, 2 for wrong usage. The gateway may run meanwhile; if it runs an
     embedded MongoDB, give that as --mongodb-uri.
     """
     if every == (catalog is not None):
@@ -198,8 +198,8 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
 def backup(catalog: str, file: Path, **flags: Any) -> int:
     """Save CATALOG with its history, owners and settings to FILE.
 
-    It is saved as of one revision; the service may run meanwhile. FILE must not be there yet, and
-    is there once it is whole.
+    It is saved as of one revision; gateways may run meanwhile. FILE must not exist yet, and appears
+    once it is complete.
     """
     settings = _resolve(flags).settings
     _require_mongodb(settings)
@@ -210,10 +210,10 @@ def backup(catalog: str, file: Path, **flags: Any) -> int:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_settings_flags
 def restore(file: Path, **flags: Any) -> int:
-    """Restore the catalog that FILE was saved of, under its name, and verify it.
+    """Restore the catalog that was saved to FILE, under its name, and verify it.
 
-    There must be no such catalog, and nobody may write to it meanwhile. The exit code is 1 if the
-    verification finds something.
+    The catalog must not exist, and nobody may write to it meanwhile. The exit code is 1 if the
+    verification finds differences.
     """
     settings = _resolve(flags).settings
     _require_mongodb(settings)
@@ -226,11 +226,11 @@ def restore(file: Path, **flags: Any) -> int:
 @click.option("--apply", is_flag=True, help="Do it; without this, only say what would be done.")
 @_settings_flags
 def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
-    """Write documents that differ from the log of CATALOG anew, as the log has them.
+    """Rewrite the documents of CATALOG that differ from its log, as the log has them.
 
-    Verifies first, and prints the findings. Each document is written by a commit of its own, one
-    after the other; the service may run meanwhile. The exit code is 0 where nothing is left to be
-    done, 1 otherwise or if the database is out of reach, 2 for wrong usage.
+    Verifies first, and prints the differences. Each document gets a commit of its own; gateways
+    may run meanwhile. The exit code is 0 if nothing is left to do, 1 otherwise or if the database
+    is out of reach, 2 for wrong usage.
     """
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")
@@ -293,7 +293,7 @@ def settings_markdown() -> str:
         "`gateway settings` prints the effective values and their sources. A variable with `_FILE`",
         "appended names a file that holds the value, for secrets. A value that isn't allowed ends",
         "the command with exit code 2. Sizes are in bytes, plain or with a unit: `4194304`,",
-        "`4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrules a variable for the",
+        "`4MiB`. A flag for one of `--mongodb-uri` and `--embedded` overrides a variable for the",
         "other.",
         "",
         "Printed by `gateway settings --markdown` from the table in `gateway/settings/table.py`.",

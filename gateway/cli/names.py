@@ -55,7 +55,7 @@ class JsonType(Kind):
             twice = repeated_member(text, msgspec.json.encode(value))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             hint = "; a text needs its quotes: '\"…\"'" if text[:1].isalpha() else ""
-            self.fail(f"{source} is no JSON: {error}{hint}", param, ctx)
+            self.fail(f"{source} isn't JSON: {error}{hint}", param, ctx)
         if twice is not None:
             self.fail(f"{source} has the member '{join_pointer(twice)}' twice", param, ctx)
         return value
@@ -153,7 +153,7 @@ class NameType(Kind):
         try:
             text.encode()
         except UnicodeEncodeError:
-            self.fail("this is no UTF-8", param, ctx)
+            self.fail("this isn't UTF-8", param, ctx)
         if not text:
             self.fail("this name is empty", param, ctx)
         return text

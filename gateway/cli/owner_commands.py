@@ -27,9 +27,9 @@ class _ShowFirst(click.Group):
 
 @click.group("owners", cls=_ShowFirst)
 def owners() -> None:
-    """List who owns what of a document, and give fields back.
+    """List who owns what in a document, and give fields back.
 
-    Without the name of a command, it is show: gateway owners CATALOG KEY.
+    Without the name of a command, this is the command show: gateway owners CATALOG KEY.
     """
 
 
@@ -39,7 +39,7 @@ def owners() -> None:
 @time_options
 @click.pass_obj
 def show(session: Session, catalog: str, key: str, revision: int | None, at: str | None) -> None:
-    """List who owns what of a document, and since which revision.
+    """List who owns what in a document, and since which revision.
 
     One JSON object per leaf, or a line on a terminal.
     """
@@ -89,10 +89,11 @@ def give_back(
     if_match: str | None,
     **given: Any,
 ) -> None:
-    """Give back fields that your writes took over from a manager.
+    """Give back fields that your plain writes took over from a manager.
 
-    At and below each POINTER, you own nothing by plain writes any more; an admin gives back what
-    anybody's writes took over. No value changes. The manager's next apply may change the fields.
+    At and below each POINTER, your plain writes then own nothing any more; an admin gives back what
+    anybody's plain writes took over. No value changes. The manager's next apply may change the
+    fields.
     """
     write = terms(**given)
     with writing(write):

@@ -40,7 +40,7 @@ def get(
     contains: str | None,
     values: bool,
 ) -> None:
-    """Read a document, or list keys, or catalogs.
+    """Read a document, or list keys or catalogs.
 
     With CATALOG and KEY, prints the document. With CATALOG alone, lists its keys, all at one
     revision; without it, lists the catalogs. A list is one JSON object per line, or names alone on
@@ -48,14 +48,12 @@ def get(
     """
     require_one_time(revision, at)
     if key is None and (attributes or with_token):
-        raise click.UsageError("--attributes and --with-token are of one document: give its KEY")
+        raise click.UsageError("--attributes and --with-token need KEY")
     if key is not None and (prefix is not None or contains is not None or values):
-        raise click.UsageError("--prefix, --contains and --values are of a list: leave KEY out")
+        raise click.UsageError("--prefix, --contains and --values list keys: leave KEY out")
     if catalog is None:
         if revision is not None or at is not None or values or contains is not None:
-            raise click.UsageError(
-                "--revision, --at, --contains and --values are of documents: give a CATALOG"
-            )
+            raise click.UsageError("--revision, --at, --contains and --values need CATALOG")
         for head in session.gateway.catalogs(prefix=prefix or ""):
             shape = {"catalog": head.name, "revision": head.revision, "floor": head.floor}
             session.output.record({**shape, "time": head.time}, head.name)
@@ -111,7 +109,7 @@ _CHANGES_SHOWN: Final = 3
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new commits, as watch does.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new commits, as watch does.")
 @click.pass_obj
 def log(
     session: Session,
@@ -127,7 +125,7 @@ def log(
     The oldest come first. Each is a line: a JSON object, or text for people on a terminal.
     """
     if last is not None and (limit is not None or follow):
-        raise click.UsageError("--last goes with neither --limit nor --follow")
+        raise click.UsageError("--last can't be given together with --limit or --follow")
     of = session.gateway.catalog(catalog)
     if follow:
         position = _oldest(session, of) if after is None else after
@@ -162,8 +160,8 @@ def watch(
     """Print commits as they are made.
 
     Each commit comes once and in order, as a line: a JSON object, or text for people on a terminal.
-    After an outage of the gateway, watch continues from its place. It ends when interrupted, when
-    its output is closed, or when its next commits were compacted away.
+    After an outage of the gateway, watch continues where it was. It ends when it is interrupted,
+    when its output is closed, or when its next commits were compacted.
     """
     of = session.gateway.catalog(catalog)
     position = _head(of) if after is None else after

@@ -78,7 +78,10 @@ class TopicWriter:
 )
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
 @click.option(
-    "--after", type=REVISION, metavar="N", help="Without a position yet: commits above this one."
+    "--after",
+    type=REVISION,
+    metavar="N",
+    help="If there is no position yet: commits above this revision.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="End after N commits.")
 @click.option(
@@ -100,12 +103,12 @@ def relay(
     limit: int | None,
     settings: tuple[str, ...],
 ) -> None:
-    """Write what commits make of documents to a topic of Kafka.
+    """Write each changed document to a Kafka topic.
 
-    Each changed document is a message: its key, its content after the commit (none where it was
-    deleted), and headers for catalog, revision, commit_id and author. They come in order within a
-    partition, and at least once. Without a position and --after, the documents that there are come
-    first.
+    For each change of a document, there is a message: its key, its content after the commit (none
+    if it was deleted), and headers for catalog, revision, commit_id and author. Messages come in
+    order within a partition, and at least once. Without a position and --after, the existing
+    documents come first.
     """
     writer = TopicWriter(_producer(kafka, settings), topic)
     of = session.gateway.catalog(catalog)

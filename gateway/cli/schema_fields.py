@@ -23,14 +23,14 @@ _SHOWN: Final = ("title", "description", "enum", "const", "default", "format", "
 @click.argument("catalog", type=CATALOG)
 @click.argument("key", type=KEY)
 @click.argument("pointer", default="")
-@click.option("-r", "--recursive", is_flag=True, help="Also what is in these fields.")
+@click.option("-r", "--recursive", is_flag=True, help="Also list the fields inside these fields.")
 @click.pass_obj
 def explain(session: Session, catalog: str, key: str, pointer: str, recursive: bool) -> None:
-    """List the fields of a document by the schemas of its catalog.
+    """List the fields that the schemas of a catalog describe for a document.
 
-    KEY is that of a document, which needn't exist. POINTER is a field in it: then what is in that
-    is listed. A token * stands for any item of an array, and any member without a name of its own.
-    One JSON object per field, or a line on a terminal.
+    The document KEY needn't exist. With POINTER, lists the fields inside that field. In a pointer,
+    * stands for any item of an array, and for any member that the schema doesn't name. Prints one
+    JSON object per field, or a line on a terminal.
     """
     settings = session.gateway.catalog(catalog).settings.get().settings or {}
     schemas = {

@@ -99,13 +99,14 @@ def put(
 ) -> None:
     """Create or replace a document.
 
-    VALUE is JSON, @FILE, or - for standard input. The answer has the new token. Without a
-    condition the last writer wins. A document that already equals VALUE stays as it is.
+    VALUE is JSON, @FILE, or - for standard input. The answer contains the new token.
+    Without a condition, the last writer wins. If the document already equals VALUE, nothing
+    changes.
     """
     if if_match is not None and if_absent:
         raise click.UsageError("--if-match and --if-absent contradict each other")
     if attributes and if_absent:
-        raise click.UsageError("attributes are of a document that is there: no --if-absent")
+        raise click.UsageError("--attributes needs an existing document: leave --if-absent out")
     write = terms(**given)
     with writing(write):
         part = session.part(catalog, attributes)
@@ -120,7 +121,9 @@ def put(
 @click.option("--merge", is_flag=True, help="OPERATIONS is a merge patch, RFC 7396.")
 @_if_match
 @click.option(
-    "--rebase", is_flag=True, help="With --if-match: also if only what it doesn't touch changed."
+    "--rebase",
+    is_flag=True,
+    help="With --if-match: also if others changed only what it doesn't touch.",
 )
 @click.option(
     "--test",
@@ -154,7 +157,7 @@ def patch(
     if rebase and if_match is None:
         raise click.UsageError("--rebase needs --if-match: the state that the patch was made for")
     if merge and tests:
-        raise click.UsageError("a merge patch has no tests: --test goes with operations")
+        raise click.UsageError("a merge patch has no tests: leave --test out")
     write = terms(**given)
     part = session.part(catalog, attributes)
     with writing(write):
@@ -182,7 +185,8 @@ def patch(
 def delete(session: Session, /, catalog: str, key: str, if_match: str | None, **given: Any) -> None:
     """Delete a document.
 
-    The history stays. An absent document is a success, too, unless --if-match is given.
+    The history stays. If there is no such document, that is a success, too, unless --if-match is
+    given.
     """
     write = terms(**given)
     with writing(write):
@@ -269,7 +273,7 @@ def compact(session: Session, catalog: str, revision: int) -> None:
     "since",
     type=REVISION,
     metavar="M",
-    help="With --to: what comes after revision M was changed since. Default: now.",
+    help="With --to: changes after revision M count as later. Default: the newest revision.",
 )
 @click.option("--prefix", default="", help="Only documents whose keys begin with this.")
 @click.option("--key", type=KEY, help="Only this document.")
@@ -277,7 +281,7 @@ def compact(session: Session, catalog: str, revision: int) -> None:
     "--conflict",
     type=click.Choice(["refuse", "skip", "force"]),
     default="refuse",
-    help="What becomes of values that were changed since: end with exit code 4, leave them, or"
+    help="What to do with values that were changed since: end with exit code 4, leave them, or"
     " overwrite them. Default: refuse.",
 )
 @click.option(
@@ -288,7 +292,9 @@ def compact(session: Session, catalog: str, revision: int) -> None:
     help="Overwrite what was changed since at and below this place, whatever --conflict says.",
 )
 @click.option(
-    "--if-match", metavar="TOKEN", help="Write only if the catalog, or all documents, are as this."
+    "--if-match",
+    metavar="TOKEN",
+    help="Write only if the catalog, or all documents, are as this tag says.",
 )
 @write_options
 @click.pass_obj
@@ -308,9 +314,9 @@ def revert(
 ) -> None:
     """Undo commits as a new commit.
 
-    Undoes the commits that made the REVISIONs, or everything after --to. What was changed since is
-    kept. Created documents go, deleted ones come back. Revisions never go back, and a revert can be
-    reverted.
+    Undoes the commits that made the REVISIONs, or everything after --to. Later changes are kept.
+    Documents that the commits created are deleted, deleted ones come back. Revisions never go back,
+    and you can revert a revert.
     """
     if bool(revisions) == (to is not None):
         raise click.UsageError("give REVISIONs, or --to")

@@ -78,7 +78,7 @@ def size(minimum: int, maximum: int) -> Kind:
             raise ValueError
         return _within(int(match[1]) * _UNITS[match[2] or ""], minimum, maximum)
 
-    allowed = f"bytes from {show_size(minimum)} to {show_size(maximum)}, as 4194304 or 4MiB"
+    allowed = f"bytes from {show_size(minimum)} to {show_size(maximum)}, such as 4194304 or 4MiB"
     return Kind(allowed, parse, show_size, "BYTES")
 
 
@@ -116,7 +116,7 @@ def address() -> Kind:
         return Address(match["host"].strip("[]"), _within(int(match["port"]), 0, 65535))
 
     return Kind(
-        "HOST:PORT, as 127.0.0.1:8080 or [::1]:8080 (port 0: any free one)",
+        "HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080 (port 0: any free one)",
         parse,
         metavar="HOST:PORT",
     )
@@ -177,7 +177,9 @@ def networks() -> Kind:
     def show(value: tuple[Network, ...]) -> str:
         return ",".join(map(str, value))
 
-    return Kind("networks as 10.0.0.0/8, with commas; empty: none", parse, show, "LIST")
+    return Kind(
+        "networks such as 10.0.0.0/8, separated by commas; empty: none", parse, show, "LIST"
+    )
 
 
 def web_url() -> Kind:
@@ -193,7 +195,7 @@ def web_url() -> Kind:
             raise ValueError
         return text
 
-    return Kind("https://HOST/PATH, or http of this machine (loopback)", parse, metavar="URL")
+    return Kind("https://HOST/PATH, or http on this machine (loopback)", parse, metavar="URL")
 
 
 def database_name() -> Kind:

@@ -105,11 +105,11 @@ def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None
         raise SettingError(
             "embedded",
             f"{sources['embedded']} and {sources['mongodb_uri']}",
-            "give one of them: either a MongoDB that runs already, or an embedded one",
+            "give only one of them: either a MongoDB that runs already, or an embedded one",
         )
     overruled, value = ("embedded", False) if by_flag == ["mongodb_uri"] else ("mongodb_uri", None)
     values[overruled] = value
-    sources[overruled] = f"overruled by {sources[by_flag[0]]}"
+    sources[overruled] = f"overridden by {sources[by_flag[0]]}"
 
 
 def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
     )
     for name, needed in together:
         if getattr(settings, name) is not None and getattr(settings, needed) is None:
-            raise SettingError(name, sources[name], f"{name} is of no use without {needed}")
+            raise SettingError(name, sources[name], f"{name} has no effect without {needed}")
     if settings.oidc_client_id is not None:
         try:
             web_url().parse(settings.jwt_issuer or "")

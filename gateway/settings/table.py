@@ -163,7 +163,7 @@ class Settings:
     oidc_client_secret: str | None = _setting(
         kinds.text("the secret of a client"),
         None,
-        "secret of `oidc_client_id`, where the issuer gives it one",
+        "secret of `oidc_client_id`, if the issuer gave it one",
         secret=True,
     )
     oidc_scopes: str = _setting(
@@ -266,7 +266,7 @@ class Settings:
         kinds.integer(1, 1_000_000_000),
         None,
         "seconds that commits are kept; forever without this and `retention_commits`. A catalog's"
-        " own settings overrule both",
+        " own settings override both",
     )
     retention_commits: int | None = _setting(
         kinds.integer(1, 1_000_000_000),
@@ -289,8 +289,8 @@ class Settings:
     tombstone_grace_s: int = _setting(
         kinds.integer(600, 1_000_000_000),
         86_400,
-        "seconds that a deletion is remembered after its history was compacted; must exceed any"
-        " suspension of a worker and any difference between the machines' clocks",
+        "seconds that a deletion is remembered at least, even if its history is compacted; must"
+        " exceed any suspension of a worker and any difference between the machines' clocks",
     )
     pin_seconds_max: int = _setting(
         kinds.integer(1, 1_000_000_000), 86_400, "seconds that a pin may hold before its renewal"
@@ -466,12 +466,12 @@ class Settings:
         kinds.integer(1, 1_000_000), 10_000, "leaves of one document that have owners"
     )
     managers_max: int = _setting(
-        kinds.integer(1, 10_000), 100, "managers who own anything of one document"
+        kinds.integer(1, 10_000), 100, "managers that own anything in one document"
     )
     owners_max: int = _setting(
         kinds.integer(1, 10_000_000),
         200_000,
-        "owners of the leaves of one document, each leaf's counted",
+        "owners of the leaves of one document; one that owns two leaves counts twice",
     )
     owners_bytes_max: int = _setting(
         kinds.size(1024, 4 * MIB), MIB, "size of a document's owners, as an apply leaves them"

@@ -317,8 +317,8 @@ def test_strangers_occupy_nothing_while_an_issuer_does_not_answer(issuer: _Issue
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"oidc_client_id": "a"}, "oidc_client_id is of no use without jwt_issuer"),
-        ({"oidc_client_secret": "a"}, "oidc_client_secret is of no use without oidc_client_id"),
+        ({"oidc_client_id": "a"}, "oidc_client_id has no effect without jwt_issuer"),
+        ({"oidc_client_secret": "a"}, "oidc_client_secret has no effect without oidc_client_id"),
         (
             {
                 "oidc_client_id": "a",
