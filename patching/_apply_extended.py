@@ -98,7 +98,7 @@ class Lowering:
         if place.keys and not isinstance(place.value, list):
             at = join_pointer(place.tokens)
             return PatchConflict(
-                f"'{at[-200:]}' is a keyed array to this patch, but {described(place.value)}"
+                f"'{at[-200:]}' should be an array with keys, but is {described(place.value)}"
             )
         return self.application.missing(place.tokens + address[place.known :], path)
 
@@ -180,7 +180,7 @@ class Lowering:
             token = address[position]
             keys = self.keyed.keys_at(address[:position])
             if token == "-" and not keys:
-                raise PatchConflict("the array to append to doesn't exist; '-' makes none")
+                raise PatchConflict("the array to append to doesn't exist; '-' doesn't create it")
             value = [keys.filled(value, token)] if keys else {token: value}
         keys = self.keyed.keys_at(address[:known]) if known >= 0 else None
         return keys.filled(value, address[known]) if keys else value
@@ -197,7 +197,7 @@ class Lowering:
         """Refuses to have changed a key that `address` goes by: sent again, it would write another
         item."""
         if self.locate(address).known < len(address):
-            raise PatchConflict("the value would change a key that the address goes by")
+            raise PatchConflict("the value would change a key member that the address names")
 
     def require_distinct(self, address: Tokens) -> None:
         """Refuses what a write at `address` may have done: made two items with one key."""
@@ -385,7 +385,7 @@ def _append_text(lowering: Lowering, append: AppendText) -> None:
     missing = lowering.root is ABSENT or place.known < len(append.tokens)
     text = "" if missing else place.value
     if not isinstance(text, str):
-        raise PatchConflict(f"only to a text can be appended, this is {described(text)}")
+        raise PatchConflict(f"only a text can be appended to; this is {described(text)}")
     lowering.locator.charge((len(text) + len(append.value)) // _CHARACTERS_PER_ITEM)
     if append.once and append.value in text and not missing:
         return
@@ -423,7 +423,9 @@ def _summed(number: Any, value: int | float) -> int | float:
         total = float("inf")
     fits = _INTEGER_MIN <= total <= _INTEGER_MAX if isinstance(total, int) else is_number(total)
     if not fits:
-        raise PatchConflict(f"{shown(number)} and {shown(value)} make more than 64 bits hold")
+        raise PatchConflict(
+            f"the sum of {shown(number)} and {shown(value)} doesn't fit into 64 bits"
+        )
     return total
 
 

@@ -189,7 +189,7 @@ def _refusal(tokens: Tokens, at: int, rule: ListRule, path: str, position: int) 
         tests = [item + join_pointer(each) for each in rule.paths]
     return IndexNeedsTest(
         f"'{join_pointer(tokens[:at])}' is a list whose items have keys: by the time of a retry"
-        f" another item may be at {tokens[at]}. Test before which one it is"
+        f" another item may be at {tokens[at]}. First test which item it is"
         f" ({', '.join(tests)}), send a version token, or address it by its key in an extended"
         " patch",
         operation=position,

@@ -310,7 +310,7 @@ def _parsed(value: object, keyed: Lists, limits: Limits, *, tests_only: bool) ->
 def _require_stamp(operation: ExtendedOperation, position: int) -> None:
     if not isinstance(operation, StampCommit):
         raise InvalidPatch(
-            "a 'stamp' is of all that a patch changes: only stamps may follow it",
+            "stamps come last: only stamps may follow a 'stamp'",
             operation=position,
             pointer=operation.path,
             member="op",

@@ -157,14 +157,14 @@ def contradiction(one: Rule, other: Rule) -> str:
     if len(above) == len(tokens):
         if _same(rule, lower_rule):
             return ""
-        return f"{names} can mean the same array, and say different things of it"
+        return f"{names} can mean the same array, but declare different things"
     if isinstance(rule, ArraySet):
-        return f"{names}: the items of a set are told apart by all that is in them"
+        return f"{names}: a set can't contain a list, because its items are compared as a whole"
     if tokens[len(above)] != ANY_TOKEN:
-        return f"{names}: below a list '*' stands for every item, a name for none"
+        return f"{names}: below a list, write '*' for its items; a name matches none"
     below = tokens[len(above) + 1 :]
     if below and rule.decided_by(below):
-        return f"{names}: a list can't lie in the key of an item, nor a key in a list"
+        return f"{names}: a list can't be inside a key member, nor a key member inside a list"
     return ""
 
 
