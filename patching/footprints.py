@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from patching._apply import PatchRun
 from patching._apply_extended import Lowering, step
-from patching._keyed import Locator, Place
+from patching._keyed import Place
 from patching._predicates import Predicate
 from patching.errors import DEFAULT_LIMITS, PatchError
 from patching.extended import (
@@ -214,48 +214,22 @@ def _could_be_index(token: str) -> bool:
 _KEYED_ITEMS_MAX = 256  # of a larger array an address reads all, rather than each item's keys
 
 
-def extended_footprint(patch: ExtendedPatch, document: Document, lists: Lists) -> Footprint:
-    """Like `footprint`, for an extended patch."""
-    if lists:
-        patch = patch.under(lists)
-    lowering: Lowering | None = Lowering(
-        document, patch.keyed, DEFAULT_LIMITS, 0, lists, _ANY_COMMIT
-    )
-    recorder = _Recorder(Locator(patch.keyed, DEFAULT_LIMITS, lists))
-    for operation in patch.operations:
-        if lowering:
-            recorder.locator, recorder.root = lowering.locator, lowering.root
-        try:
-            recorder.record(operation)
-        except PatchError:  # two items with one key, or too much to look at
-            lowering, recorder.root = None, ABSENT
-            recorder.record(operation)
-        if lowering:
-            try:
-                step(lowering, operation)
-            except PatchError:
-                lowering, recorder.root = None, ABSENT
-    return recorder.footprint()
-
-
 # They write where something is, and with `create_parents` where nothing is.
 _UPSERTS: Final = (AddToSet, Increment, SetValue, Watermark, AppendText, StampCommit)
 _ANY_COMMIT: Final = CommitStamp(0, 0, "")
 
 
 class _Recorder:
-    """The pointers so far. `root` is the state the next operation meets; `ABSENT` if unknown."""
+    """The pointers that the operations so far read and write; a subclass knows how they name what
+    they are about. `root` is the state that the next one meets; `ABSENT` if unknown."""
 
-    def __init__(self, locator: Locator) -> None:
-        self.locator = locator
-        self.root: Document = ABSENT
-        self.lists = locator.declared
-        self.names = LocationNames(self.lists)
+    def __init__(self, document: Document, lists: Lists) -> None:
+        self.root = document
+        self.lists = lists
+        self.names = LocationNames(lists)
         self.reads: set[str] = set()
         self.writes: set[str] = set()
         self.indexed: set[str] = set()
-        # per array, of how many items the keys are among the reads already
-        self.noted: dict[Tokens, int] = {}
 
     def footprint(self) -> Footprint:
         return Footprint(frozenset(self.reads), frozenset(self.writes), frozenset(self.indexed))
@@ -263,7 +237,36 @@ class _Recorder:
     def pointer(self, tokens: Tokens) -> str:
         return join_pointer(self.names.of(self.root, tokens))
 
+
+class _ByAddress(_Recorder):
+    """Of an extended patch, whose addresses may lead through arrays by key."""
+
+    def __init__(self, keyed: Lists, document: Document, lists: Lists) -> None:
+        super().__init__(document, lists)
+        self.lowering: Lowering | None = Lowering(
+            document, keyed, DEFAULT_LIMITS, 0, lists, _ANY_COMMIT
+        )
+        self.locator = self.lowering.locator
+        # per array, of how many items the keys are among the reads already
+        self.noted: dict[Tokens, int] = {}
+
     def record(self, operation: ExtendedOperation) -> None:
+        try:
+            self.note(operation)
+        except PatchError:  # two items with one key, or too much to look at
+            self.lose_root()
+            self.note(operation)
+        if self.lowering:
+            try:
+                step(self.lowering, operation)
+                self.root = self.lowering.root
+            except PatchError:
+                self.lose_root()
+
+    def lose_root(self) -> None:
+        self.lowering, self.root = None, ABSENT
+
+    def note(self, operation: ExtendedOperation) -> None:
         if isinstance(operation, Predicate):
             for each in _leaves(operation):
                 self.reads.add(self.value_at(each.tokens))
@@ -276,9 +279,9 @@ class _Recorder:
                 self.writes.add(self.added_or_removed(source, replaces=False))
             self.writes.add(self.added_or_removed(self.to_item(operation.tokens), replaces=True))
         else:
-            self.record_change(operation)
+            self.note_change(operation)
 
-    def record_change(self, operation: Change) -> None:
+    def note_change(self, operation: Change) -> None:
         address = self.to_item(operation.tokens)
         if isinstance(operation, Pull) or type(operation) is Replace:
             pointer = self.value_at(address)
@@ -443,23 +446,16 @@ def footprint(
 
     Errors as `parse`, where `patch` is no `Patch` yet, and as `ExtendedPatch.under`."""
     if isinstance(patch, ExtendedPatch):
-        return extended_footprint(patch, document, lists)
-    if not isinstance(patch, Patch):
-        patch = parse(patch)
-    named = _Named(lists)
-    application: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
-    for operation in patch.operations:
-        root = application.root if application else ABSENT
-        for touch in _touches(operation):
-            named.before(touch, root)
-        if application:
-            try:
-                application.perform(operation)
-            except PatchError:
-                application = None
-        if lists and application and not isinstance(operation, Test | Remove) and operation.tokens:
-            named.after(operation.tokens, application.root)
-    return Footprint(frozenset(named.reads), frozenset(named.writes), frozenset(named.indexed))
+        if lists:
+            patch = patch.under(lists)
+        by_address = _ByAddress(patch.keyed, document, lists)
+        for extended in patch.operations:
+            by_address.record(extended)
+        return by_address.footprint()
+    by_index = _ByIndex(document, lists)
+    for plain in (patch if isinstance(patch, Patch) else parse(patch)).operations:
+        by_index.record(plain)
+    return by_index.footprint()
 
 
 class _Touch(NamedTuple):
@@ -490,19 +486,30 @@ def _touches(operation: Operation) -> list[_Touch]:
     return [source, target]
 
 
-class _Named:
-    """The names of locations so far."""
+class _ByIndex(_Recorder):
+    """Of a plain patch, whose pointers lead through arrays by index."""
 
-    def __init__(self, lists: Lists) -> None:
-        self.names = LocationNames(lists)
-        self.lists = lists
-        self.reads: set[str] = set()
-        self.writes: set[str] = set()
-        self.indexed: set[str] = set()
+    def __init__(self, document: Document, lists: Lists) -> None:
+        super().__init__(document, lists)
+        self.run: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
         self.appended: set[str] = set()  # lists that the patch has put an item at the end of
 
-    def before(self, touch: _Touch, root: Document) -> None:
-        tokens = touch.tokens
+    def record(self, operation: Operation) -> None:
+        for touch in _touches(operation):
+            self.before(touch)
+        if not self.run:
+            return
+        try:
+            self.run.perform(operation)
+        except PatchError:
+            self.run, self.root = None, ABSENT
+            return
+        self.root = self.run.root
+        if self.lists and not isinstance(operation, Test | Remove) and operation.tokens:
+            self.after(operation.tokens)
+
+    def before(self, touch: _Touch) -> None:
+        tokens, root = touch.tokens, self.root
         if root is ABSENT:  # unknown: up to the first list, whose items can't be named
             at = next((n for n in range(len(tokens)) if self.lists.at(tokens[:n])), None)
             if at is not None:
@@ -510,9 +517,9 @@ class _Named:
                     each.add(join_pointer(tokens[:at]))
                 return
         in_list = bool(tokens and self.lists.at(tokens[:-1]))
-        self.lead_through(tokens, root, inserts=touch.inserts and in_list)
+        self.lead_through(tokens, inserts=touch.inserts and in_list)
         if touch.reads:
-            self.reads.add(join_pointer(self.names.of(root, tokens)))
+            self.reads.add(self.pointer(tokens))
         if touch.inserts and in_list and root is not ABSENT:
             return  # what is inserted has its name afterwards
         if touch.writes:
@@ -523,9 +530,9 @@ class _Named:
             shifts = touch.shifts and not in_list and len(name) == len(tokens)
             self.writes.add(written(pointer, tokens, root) if shifts else pointer)
 
-    def lead_through(self, tokens: Tokens, root: Document, *, inserts: bool) -> None:
+    def lead_through(self, tokens: Tokens, *, inserts: bool) -> None:
         """Notes the lists that `tokens` lead through by index; not the one that it `inserts` in."""
-        through = [join_pointer(name) for name in self.names.indexed(root, tokens)]
+        through = [join_pointer(name) for name in self.names.indexed(self.root, tokens)]
         if inserts and through:
             into = through.pop()
             if tokens[-1] == "-":
@@ -534,7 +541,8 @@ class _Named:
         # Whether an index is of an item of its own depends on how many there are.
         self.reads.update(self.appended.intersection(through))
 
-    def after(self, tokens: Tokens, root: Document) -> None:
+    def after(self, tokens: Tokens) -> None:
+        root = self.root
         holder = find(root, tokens[:-1])
         if tokens[-1] == "-" and isinstance(holder, list):
             tokens = (*tokens[:-1], str(len(holder) - 1))

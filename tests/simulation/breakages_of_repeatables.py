@@ -9,10 +9,10 @@ from msgspec.structs import replace
 import patching
 from patching import Extended, ExtendedPatch
 from patching.extended import AppendText, CommitStamp, SetValue, StampCommit, Watermark
-from patching.footprints import _Recorder
+from patching.footprints import _ByAddress
 
 _apply_extended = patching.apply_extended
-_record_change = _Recorder.record_change
+_note_change = _ByAddress.note_change
 _first: dict[int, tuple[object, Any]] = {}
 
 
@@ -63,4 +63,4 @@ def append_again(document: Any, patch: Any, **named: Any) -> Extended:
 def no_places_of_repeatables(self: Any, operation: Any) -> None:
     """What may be sent twice is taken for meaning the same on any document."""
     if not isinstance(operation, SetValue | Watermark | AppendText):
-        _record_change(self, operation)
+        _note_change(self, operation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import patching
-from patching.footprints import _Recorder
+from patching.footprints import _ByAddress
 
 from . import breakages_of_repeatables as breakages
 from .mutation import Mutation, mutation
@@ -39,7 +39,7 @@ REPEATING: Mapping[str, Mutation] = {
     "repeatables-meet": mutation(
         "what may be sent twice is rebased only over changes that don't concern it, either",
         "untrue-commit untrue-no-op",
-        (_Recorder, "record_change", breakages.no_places_of_repeatables),
+        (_ByAddress, "note_change", breakages.no_places_of_repeatables),
         adjust=repeating_at_a_distance,
     ),
 }
