@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -146,6 +147,16 @@ def test_a_code_is_of_no_use_a_second_time_or_without_its_verifier(
     assert exchanged(client, code).status_code == 200
     problem(exchanged(client, code), 401, "unauthenticated")
     problem(exchanged(client, "made-up"), 401, "unauthenticated")
+
+
+def test_who_signed_in_is_audited(
+    client: FlaskClient, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = code_of(client, provider)
+    with caplog.at_level(logging.INFO, "gateway.audit"):
+        assert exchanged(client, code).status_code == 200
+    (line,) = [each for each in caplog.records if each.name == "gateway.audit"]
+    assert (line.action, line.signed_in) == ("sign_in", "ann")  # type: ignore[attr-defined]
 
 
 def test_a_name_is_that_of_the_claim_and_an_address_has_to_be_verified(provider: Provider) -> None:
