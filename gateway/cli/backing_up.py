@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from gateway.cli.verify import opened
+from gateway.cli.whole_files import whole_file
 from gateway.errors import StoreUnavailable
 from gateway.retention.backup import Backup, Saved
 from gateway.settings import Settings
@@ -20,20 +20,10 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
     """Save the catalog to a file that isn't there yet; it is there once it is whole."""
     if path.exists():
         raise click.UsageError(f"there is a file {str(path)!r}")
-    part = path.with_name(f"{path.name}.part")
     with _backup(settings) as backup:
-        try:
-            with part.open("wb") as file:
-                saved = backup.save(catalog, file)
-                file.flush()
-                os.fsync(file.fileno())
-            part.rename(path)
-            _note(backup, saved)
-        except OSError as error:
-            raise click.ClickException(f"{part}: {error.strerror}") from error
-        finally:
-            with suppress(OSError):
-                part.unlink()
+        with whole_file(path, is_new=True) as file:
+            saved = backup.save(catalog, file)
+        _note(backup, saved)
     click.echo(f"catalog {catalog!r} at revision {saved.revision}: {saved.commits} commits")
     return 0
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,8 @@ import msgspec
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.names import CATALOG, require_one_time, time_options
 from gateway.cli.output import Advance, progress
+from gateway.cli.whole_files import Write, whole_file
 from patching.client import Catalog
-
-Write = Callable[[bytes], object]
 
 
 @click.command("export", cls=ReadCommand)
@@ -62,10 +57,10 @@ def export(
         write_out(of, asked, session.output.raw, lambda _: None)
         return
     with (
-        _whole_file(output_file) as write,
+        whole_file(output_file) as file,
         progress(session.output, f"exporting {catalog}", None) as advance,
     ):
-        documents, told_at = write_out(of, asked, write, advance)
+        documents, told_at = write_out(of, asked, file.write, advance)
     session.output.message(
         f"{documents} documents of {catalog!r} at revision {told_at}, without their owners"
     )
@@ -99,31 +94,3 @@ def _as_lines(
         count, told_at = count + 1, document.catalog_revision
         advance(1)
     return count, told_at
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[Write]:
-    """A function that writes; the file is replaced at the end of the block, or not at all."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise click.ClickException(f"can't write beside {str(path)!r}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file.write
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except OSError as error:
-        raise click.ClickException(f"can't write {str(path)!r}: {error.strerror}") from error
-    finally:
-        with suppress(FileNotFoundError):  # it has taken its place
-            os.unlink(name)
-
-
-def _umask() -> int:
-    """The umask, which gives the temporary file, made for its owner only, an ordinary mode."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

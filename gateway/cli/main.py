@@ -212,8 +212,8 @@ def backup(catalog: str, file: Path, **flags: Any) -> int:
 def restore(file: Path, **flags: Any) -> int:
     """Restore the catalog that was saved to FILE, under its name, and verify it.
 
-    The catalog must not exist, and nobody may write to it meanwhile. The exit code is 1 if the
-    verification finds differences.
+    The catalog must not exist, and nobody can read or write it meanwhile. The exit code is 1 if
+    the verification finds differences.
     """
     settings = _resolve(flags).settings
     _require_mongodb(settings)

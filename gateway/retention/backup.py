@@ -4,8 +4,9 @@ The log is all that is saved: documents, with their attributes and owners, and s
 it. A pin keeps compaction away meanwhile; what is committed meanwhile isn't in it. Not saved are
 pins, uploads, subscriptions, and the keys of requests that made no commit.
 
-A restore writes the head last: until then there is no such catalog, and one that broke off is begun
-again.
+A restore keeps the catalog's name first, by a head that no gateway reads or moves, and replaces it
+last. In between nobody has such a catalog, so what it writes is mixed with nothing: it is gone
+where the restore fails, or, if that was killed, when the next one begins.
 """
 
 from __future__ import annotations
@@ -69,20 +70,31 @@ class Backup:
             self._copies.note_copy(saved.catalog, saved.revision, self._runtime.now_us())
 
     def restore(self, file: BinaryIO) -> Saved:
-        """Make the catalog that a seekable file was saved of, under its name. Nobody may write to
-        it meanwhile. Raises BackupRefused."""
+        """Make the catalog that a seekable file was saved of, under its name. Raises
+        BackupRefused."""
         head, count = self._copies.copied_head(file)
+        by = self._runtime.new_id()
         with as_unavailable():
-            if head.catalog in self._store.heads([head.catalog]):
+            if not self._copies.begin_restore(head.catalog, by):
                 raise BackupRefused(f"there is a catalog {head.catalog!r}")
-            keys: dict[str, None] = {}
-            for page in _pages(self._copies.copied_commits(file)):
-                self._copies.put_commits([each.raw for each in page])
-                keys |= dict.fromkeys(key for each in page for key in each.keys)
-            documents = self._put_documents(head, keys)
-            if not self._copies.put_head(head):
-                raise BackupRefused(f"somebody has made a catalog {head.catalog!r} meanwhile")
+            try:
+                documents = self._put_all(file, head, by)
+                if not self._copies.put_head(head, by):
+                    raise _elsewhere(head)
+            except BaseException:
+                self._copies.drop_restore(head.catalog, by)
+                raise
         return Saved(head.catalog, head.revision, count, documents)
+
+    def _put_all(self, file: BinaryIO, head: Head, by: str) -> int:
+        """The commits and the documents that follow from them; how many these are."""
+        keys: dict[str, None] = {}
+        for page in _pages(self._copies.copied_commits(file)):
+            if not self._copies.restores(head.catalog, by):
+                raise _elsewhere(head)
+            self._copies.put_commits([each.raw for each in page])
+            keys |= dict.fromkeys(key for each in page for key in each.keys)
+        return self._put_documents(head, keys)
 
     def _put_documents(self, head: Head, keys: dict[str, None]) -> int:
         some: list[DocumentRecord] = []
@@ -100,6 +112,10 @@ class Backup:
         if some:
             self._store.write_documents({head.catalog: some})
         return count
+
+
+def _elsewhere(head: Head) -> BackupRefused:
+    return BackupRefused(f"somebody else restores {head.catalog!r}")
 
 
 def _pages(commits: Iterator[StoredCommit]) -> Iterator[list[StoredCommit]]:

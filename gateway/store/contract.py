@@ -387,11 +387,21 @@ class CopyStore(Protocol):
         """The stored commits up to ``through``, oldest first, page by page; those below the floor
         as far as compaction has left them."""
 
-    def put_commits(self, commits: Sequence[bytes]) -> None:
-        """Those that are there already, of a restore that broke off, stay."""
+    def begin_restore(self, catalog: str, by: str) -> bool:
+        """Keep the catalog's name for ``by``: until then nobody reads or writes it. What another
+        restore has left is gone then. False where there is such a catalog."""
 
-    def put_head(self, head: Head) -> bool:
-        """The head without a tail; from then on there is the catalog. False where there is one."""
+    def restores(self, catalog: str, by: str) -> bool:
+        """Whether the name is still kept for ``by``, and for no later restore."""
+
+    def drop_restore(self, catalog: str, by: str) -> None:
+        """Nothing was restored: the name is free again, if it was kept for ``by``."""
+
+    def put_commits(self, commits: Sequence[bytes]) -> None: ...
+
+    def put_head(self, head: Head, by: str) -> bool:
+        """The head without a tail; from then on there is the catalog. False where another restore
+        has begun."""
 
     def copy_to(self, file: BinaryIO, head: Head) -> CatalogCopy: ...
 

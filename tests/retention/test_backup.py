@@ -17,7 +17,8 @@ from gateway.cli.main import main
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.backup_copies import MongoCopies
 from gateway.store.mongodb.diagnosis import BackupAges, diagnose
-from patching.client import Catalog, ClientError, Gateway
+from patching.client import Catalog, ClientError, Gateway, Retry
+from patching.client.errors import Unavailable
 from tests.service import RunningGateway, own_database, verify
 
 pytestmark = pytest.mark.mongod
@@ -214,6 +215,62 @@ def test_a_restore_that_broke_off_is_begun_again(
     assert (again.exit_code, "0 findings" in again.output) == (0, True), again.output
 
 
+def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
+    source: tuple[str, str, RunningGateway],
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither where it was killed, and an older file is restored, nor where it failed, and others
+    write under the name. What is left of it would be taken for commits that come later."""
+    uri, database, running = source
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    with Gateway(running.url) as gateway:
+        catalog = filled(gateway, "mixed")
+        revision = catalog.read().revision
+        assert command(uri, database, "backup", "mixed", older).exit_code == 0
+        for number in range(5):
+            catalog.put(f"later-{number}", number)
+        assert command(uri, database, "backup", "mixed", newer).exit_code == 0
+        expected = seen(gateway, "mixed", revision)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with RunningGateway(uri, target, workers=1) as other, Gateway(other.url) as gateway:
+        again = gateway.catalog("mixed")
+        with monkeypatch.context() as patched:
+            patched.setattr(MongoCopies, "put_head", killed)
+            assert command(uri, target, "restore", newer).exit_code == 130
+        assert again.put("own", 1).catalog_revision == 1
+        verify(uri, target)
+        assert [each.key for each in again.documents()] == ["own"]
+        refused = command(uri, target, "restore", older)
+        assert (refused.exit_code, "there is a catalog" in refused.output) == (1, True)
+
+    with own_database(uri) as second:
+        with monkeypatch.context() as patched:
+            patched.setattr(MongoCopies, "put_head", killed)
+            patched.setattr(MongoCopies, "drop_restore", killed)
+            assert command(uri, second, "restore", newer).exit_code == 130
+        with (
+            RunningGateway(uri, second, workers=1) as other,
+            Gateway(other.url, retry=Retry(retries_max=0)) as gateway,
+        ):
+            again = gateway.catalog("mixed")
+            for ask in (lambda: again.put("k", 1, wait_s=1), lambda: again.get("a")):
+                with pytest.raises(Unavailable):
+                    ask()
+            assert gateway.catalog("beside").put("k", 1).catalog_revision == 1
+            assert [each.name for each in gateway.catalogs()] == ["beside"]
+            assert "catalogs: 1" in command(uri, second, "verify", "--all").output
+            restored = command(uri, second, "restore", older)
+            assert restored.exit_code == 0, restored.output
+            assert again.put("own", 1).catalog_revision == revision + 1
+            assert seen(gateway, "mixed", revision) == expected
+        verify(uri, second)
+
+
 def test_no_catalog_and_no_file_is_written_over(
     source: tuple[str, str, RunningGateway], tmp_path: Path
 ) -> None:
@@ -229,3 +286,27 @@ def test_no_catalog_and_no_file_is_written_over(
     none = command(uri, database, "backup", "nowhere", tmp_path / "none")
     assert none.exit_code == 2, none.output
     assert [each.name for each in tmp_path.iterdir()] == ["there.backup"]
+
+
+def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
+    source: tuple[str, str, RunningGateway],
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        filled(gateway, "twice")
+    path = tmp_path / "twice.backup"
+    commits = MongoCopies.commits
+
+    def during(self: MongoCopies, *asked: Any) -> Any:
+        monkeypatch.setattr(MongoCopies, "commits", commits)
+        assert command(uri, database, "backup", "twice", path).exit_code == 0
+        return commits(self, *asked)
+
+    monkeypatch.setattr(MongoCopies, "commits", during)
+    refused = command(uri, database, "backup", "twice", path)
+    assert (refused.exit_code, "there is a file" in refused.output) == (2, True), refused.output
+    assert [each.name for each in tmp_path.iterdir()] == ["twice.backup"]
+    assert command(uri, target, "restore", path).exit_code == 0

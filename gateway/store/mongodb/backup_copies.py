@@ -21,9 +21,11 @@ from gateway.model import Head
 from gateway.store.contract import BackupRefused, StoredCommit
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
-from gateway.store.mongodb.indexes import span
+from gateway.store.mongodb.format import RESTORED
+from gateway.store.mongodb.indexes import of_catalog, span
 
 _AT_ONCE: Final = 500
+_ERASED_ONCE: Final = 2_000
 _PAGE_BYTES: Final = 16 * 1024 * 1024
 _KIND: Final = "metadata gateway backup"
 _HEAD: Final = ("catalog", "revision", "time_us", "floor", "deleted", "last")
@@ -84,6 +86,10 @@ def _head(begin: RawBSONDocument | None) -> Head:
     return Head(**{name: begin["head"][name] for name in _HEAD}, written=begin["head"]["revision"])
 
 
+def _restored(catalog: str, by: str) -> records.Record:
+    return {"_id": catalog, "head.format": RESTORED, "head.last": by}
+
+
 def _records(file: BinaryIO) -> Iterator[Any]:
     file.seek(0)
     return bson.decode_file_iter(file, records.RAW)
@@ -114,13 +120,50 @@ class MongoCopies(StorePart):
             yield found
             _, after = records.named_by(last)
 
+    def begin_restore(self, catalog: str, by: str) -> bool:
+        head = {"format": RESTORED, "revision": 0, "last": by, "judged": 0, "verdict": ""}
+        with self._on.writing() as session:
+            try:
+                self._on.catalogs.replace_one(
+                    {"_id": catalog, "head.format": RESTORED},
+                    {"head": head},
+                    upsert=True,
+                    session=session,
+                )
+            except DuplicateKeyError:
+                return False
+        self._erase(catalog)
+        return True
+
+    def restores(self, catalog: str, by: str) -> bool:
+        with self._on.reading() as session:
+            return self._on.catalogs.find_one(_restored(catalog, by), session=session) is not None
+
+    def drop_restore(self, catalog: str, by: str) -> None:
+        if not self.restores(catalog, by):
+            return
+        self._erase(catalog)
+        with self._on.writing() as session:
+            self._on.catalogs.delete_one(_restored(catalog, by), session=session)
+
+    def _erase(self, catalog: str) -> None:
+        of_it = {"_id": of_catalog(catalog)}
+        for collection in (self._on.commits, self._on.documents):
+            while True:
+                with self._on.reading() as session:
+                    found = collection.find(of_it, {"_id": 1}, session=session).limit(_ERASED_ONCE)
+                    names = [each["_id"] for each in found]
+                if not names:
+                    break
+                with self._on.writing() as session:
+                    collection.delete_many({"_id": {"$in": names}}, session=session)
+
     def put_commits(self, commits: Sequence[bytes]) -> None:
         inserts = [InsertOne(RawBSONDocument(each, records.RAW)) for each in commits]
         self._on.bulk(self._on.commits.bulk_write, inserts)
 
-    def put_head(self, head: Head) -> bool:
+    def put_head(self, head: Head, by: str) -> bool:
         record: records.Record = {
-            "_id": head.catalog,
             "head": {
                 "format": records.FORMAT,
                 "revision": head.revision,
@@ -135,11 +178,8 @@ class MongoCopies(StorePart):
             "deleted": head.deleted,
         }
         with self._on.writing() as session:
-            try:
-                self._on.catalogs.insert_one(record, session=session)
-            except DuplicateKeyError:
-                return False
-        return True
+            begun = _restored(head.catalog, by)
+            return self._on.catalogs.replace_one(begun, record, session=session).matched_count > 0
 
     def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
         noted = {"revision": revision, "time_us": time_us}

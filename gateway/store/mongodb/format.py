@@ -30,6 +30,9 @@ from gateway.store.mongodb.records import FORMAT, Record
 
 _OLDER: Final = (2, 3)  # which differ in what documents and commits may have
 _NAME: Final = {"_id": "format"}
+# Of the head of a catalog that is being restored: as of a format to come, no gateway reads it, and
+# none can move it.
+RESTORED: Final = "restored"
 
 _SWEEP_LEFT = {"$gt": [{"$ifNull": ["$floor", 0]}, {"$ifNull": ["$swept", 0]}]}
 _FROM_1: Final[list[Record]] = [
@@ -66,12 +69,14 @@ _FROM_3: Final[list[Record]] = [
 
 
 class UnknownFormat(Exception):
-    """The database is of a format that this gateway doesn't know."""
+    """The database, or a head, is of a format that this gateway doesn't know."""
 
     def __init__(self, number: object) -> None:
         super().__init__(
-            f"the database has format {number}, this gateway knows up to {FORMAT}: use the version"
-            " of the gateway that wrote it, or a newer one"
+            "the catalog is being restored; if that broke off, restore it again"
+            if number == RESTORED
+            else f"the database has format {number}, this gateway knows up to {FORMAT}: use the"
+            " version of the gateway that wrote it, or a newer one"
         )
 
 
