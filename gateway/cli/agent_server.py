@@ -20,7 +20,7 @@ from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
-from gateway.cli.agent_tools import AgentTools, ToolRefused
+from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused
 from patching import join_pointer
 from patching.client import Change, ClientError, Gateway, Gone
 
@@ -46,9 +46,11 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
         watchers = [ResourceWatcher(gateway, each, tools.scope.prefix) for each in watched]
+        # Each has a thread as long as the server lives: none of those that answer.
+        threads = anyio.CapacityLimiter(max(1, len(watchers)))
         async with anyio.create_task_group() as tasks:
             for each in watchers:
-                tasks.start_soon(each.run, bus)
+                tasks.start_soon(each.run, bus, threads)
             yield
             for each in watchers:
                 each.stop()
@@ -68,7 +70,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
         """A document of a catalog."""
         try:
             read = partial(tools.read, catalog, key)
-            return json.dumps(await anyio.to_thread.run_sync(read), ensure_ascii=False)
+            return _told(await anyio.to_thread.run_sync(read))[1]
         except ToolRefused as refused:
             raise ResourceError(str(refused)) from refused
 
@@ -115,8 +117,20 @@ def _refused_arguments(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _result(result: dict[str, Any], *, refused: bool) -> CallToolResult:
-    text = TextContent(text=json.dumps(result, ensure_ascii=False))
-    return CallToolResult(content=[text], structured_content=result, is_error=refused)
+    told, text = _told(result)
+    return CallToolResult(
+        content=[TextContent(text=text)], structured_content=told, is_error=refused
+    )
+
+
+def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """``result`` and its text; where that is too large, that it is, with the result's code."""
+    text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    if len(text.encode(errors="surrogatepass")) <= RESULT_BYTES_MAX:
+        return result, text
+    kept = {name: result[name] for name in ("applied", "changed", "revision") if name in result}
+    detail = f"the result would be larger than {RESULT_BYTES_MAX} bytes"
+    return _told({"code": result.get("code", "too_large"), "detail": detail, **kept})
 
 
 def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
@@ -157,8 +171,8 @@ class ResourceWatcher:
         if self._feed is not None:
             self._feed.close()
 
-    async def run(self, bus: InMemorySubscriptionBus) -> None:
-        await anyio.to_thread.run_sync(self._follow, bus, abandon_on_cancel=True)
+    async def run(self, bus: InMemorySubscriptionBus, threads: anyio.CapacityLimiter) -> None:
+        await anyio.to_thread.run_sync(self._follow, bus, abandon_on_cancel=True, limiter=threads)
 
     def _follow(self, bus: InMemorySubscriptionBus) -> None:
         while not self._is_stopped.is_set():

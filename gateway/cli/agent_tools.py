@@ -44,6 +44,8 @@ _MEMBERS_MAX: Final = 200
 _NAME: Final = re.compile(r"[\w.@:/+ -]{1,100}", re.ASCII).fullmatch
 _MARK: Final = "[agent"
 
+_TOKEN: Final = re.compile(r'[0-9a-f]+-[0-9a-f]{8}|"[0-9a-f]+-[0-9a-f]{8}"').fullmatch
+
 _NO_KEYS: Final[Mapping[str, Sequence[str]]] = {}
 
 Result = dict[str, Any]
@@ -123,16 +125,17 @@ class AgentTools:
         asked = self._catalog(catalog)
         page = _answered(lambda: asked._calls.run(asked._ask("/documents", query)))
         following = page["next"]
-        return _bounded(
-            {
-                "keys": [each["key"] for each in page["documents"]],
-                "folders": page.get("folders", []),
-                "revision": page["revision"],
-                "next": None if following is None else following["after"],
-                "untrusted": ["/keys", "/folders"],
-            },
-            "ask for fewer with 'limit'",
-        )
+        result: Result = {
+            "keys": [each["key"] for each in page["documents"]],
+            "folders": page.get("folders", []),
+            "revision": page["revision"],
+            "next": None if following is None else following["after"],
+            "untrusted": ["/keys", "/folders"],
+        }
+        if encoded_bytes(result) > RESULT_BYTES_MAX:
+            detail = "the result is too large: ask for fewer with 'limit'"
+            raise ToolRefused({"code": "too_large", "detail": detail})
+        return result
 
     def read(
         self, catalog: str, key: str, pointer: str = "", revision: int | None = None
@@ -309,6 +312,7 @@ class AgentTools:
         dry_run: bool,
     ) -> Written:
         self.scope.require(key)
+        _require_token(token)
         self._parsed(catalog, key, operations, list_keys)
         terms = self._terms(why, call_id, dry_run=dry_run)
         return self._written(
@@ -442,12 +446,6 @@ def _short(value: Any) -> Any:
     return value if encoded_bytes(value) <= _SHORT_BYTES_MAX else {"left_out": "too large"}
 
 
-def _bounded(result: Result, hint: str) -> Result:
-    if encoded_bytes(result) > RESULT_BYTES_MAX:
-        raise ToolRefused({"code": "too_large", "detail": f"the result is too large: {hint}"})
-    return result
-
-
 def _within(name: str, given: int, least: int, most: int) -> int:
     if not least <= given <= most:
         detail = f"it is from {least} to {most}, not {given}"
@@ -455,6 +453,19 @@ def _within(name: str, given: int, least: int, most: int) -> int:
             {"code": "invalid_argument", "detail": detail, "pointer": f"/{name}", "applied": "no"}
         )
     return given
+
+
+def _require_token(token: str) -> None:
+    """Other tags are true of a document that wasn't read, or are about other documents."""
+    if token and not _TOKEN(token):
+        raise ToolRefused(
+            {
+                "code": "invalid_argument",
+                "detail": "it is the token of the document, as 'read' told it",
+                "pointer": "/token",
+                "applied": "no",
+            }
+        )
 
 
 def _tokens(pointer: str) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import stdio_client
 
-from gateway.cli.agent_tools import RESULT_BYTES_MAX, Scope
+from gateway.cli.agent_server import mcp_server
+from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, Scope
 from patching.client import Gateway
-from tests.commandline.agents import Agent, acting, command
+from tests.commandline.agents import ADA, EVERYTHING, Agent, acting, command
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
@@ -276,6 +277,42 @@ def test_what_is_too_large_is_told_by_its_parts(gateway: Gateway, catalog: Any) 
     acting(gateway, catalog.name, act)
 
 
+@pytest.mark.parametrize("token", ["*", '"*"', '"@1"', '"secret=absent"', "1-aaaaaaaa, *", " "])
+def test_a_tag_that_is_no_token_of_the_document_changes_nothing(
+    gateway: Gateway, catalog: Any, token: str
+) -> None:
+    """``*`` is true of what nobody has read; a composite tells of documents out of scope."""
+    operations = [{"op": "set", "path": "", "value": "gone"}]
+
+    async def act(agent: Agent) -> None:
+        for tool in ("preview", "change"):
+            answer = await agent(tool, key="tables/orders", operations=operations, token=token)
+            assert (answer.refused, answer["code"], answer["pointer"]) == (
+                True,
+                "invalid_argument",
+                "/token",
+            )
+            assert "secret" not in answer.text
+
+    before = catalog.get("tables/orders").etag
+    acting(gateway, catalog.name, act, scope=Scope("tables/"))
+    assert catalog.get("tables/orders").etag == before
+
+
+def test_watched_catalogs_take_no_thread_of_those_that_answer(
+    gateway: Gateway, catalog: Any
+) -> None:
+    watched = [f"{catalog.name}-{number}" for number in range(45)]
+    server = mcp_server(AgentTools(gateway, ADA, EVERYTHING), gateway, watched)
+
+    async def run() -> None:
+        async with asyncio.timeout(WAIT_S), Client(server) as client:
+            agent = Agent(client, catalog.name)
+            assert (await agent("read", key="tables/orders"))["revision"] > 0
+
+    asyncio.run(run())
+
+
 def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> None:
     """Whatever is long in it: texts, names, pointers of owners, changes of a commit."""
     catalog.put("names", {"n" * 90_000 + str(n): "é" * 9_000 for n in range(5)})
@@ -292,6 +329,8 @@ def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> Non
             ("find", {"limit": 500}),
             *(("read", {"key": key}) for key in ("names", "escaped", "owned")),
             ("read", {"key": "escaped", "pointer": "/text"}),
+            ("read", {"key": "escaped", "pointer": "/" + "é" * 50_000}),
+            ("read", {"key": "escaped", "p" * 50_000: 1}),
             ("history", {"limit": 50}),
             ("apply", {"key": "owned", "wanted": dict.fromkeys(wanted, -1)}),
             (
@@ -305,8 +344,7 @@ def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> Non
         ]
         for tool, arguments in calls:
             answer = await agent(tool, **arguments)
-            size = len(json.dumps(answer.value, ensure_ascii=False).encode())
-            assert size <= RESULT_BYTES_MAX, tool
+            assert len(answer.text.encode()) <= RESULT_BYTES_MAX, tool
 
     acting(gateway, catalog.name, act)
 
