@@ -196,7 +196,7 @@ def equal(a: Document, b: Document) -> bool:
     if a is b:
         return True
     pending: list[tuple[Any, Any]] = []
-    if not _alike(a, b, pending):
+    if not _alike(a, b, pending) or _certainly_differ(a, b):
         return False
     while pending:
         left, right = pending.pop()
@@ -210,6 +210,15 @@ def equal(a: Document, b: Document) -> bool:
                 if child is not other and not _alike(child, other, pending):
                     return False
     return True
+
+
+def _certainly_differ(a: Document, b: Document) -> bool:
+    """Whether Python tells them apart, which it does at once and for good; what it takes for equal
+    may have true where the other has 1."""
+    try:
+        return a != b
+    except RecursionError:
+        return False
 
 
 def _alike(a: Document, b: Document, pending: list[tuple[Any, Any]]) -> bool:

@@ -140,7 +140,9 @@ class Pending:
             self.outcome = outcome
             if self.stage is not Stage.LEFT:
                 self.enter(Stage.ANSWERED)
-            self.done.set()
+            # Whoever has found it set looks at all that it waits for once it has cleared it.
+            if not self.done.is_set():
+                self.done.set()
 
     def ended(self) -> WriteEnded:
         """What meters are told of it once it has its answer."""

@@ -134,10 +134,10 @@ class Request(msgspec.Struct, frozen=True):
 
     def _keys(self) -> frozenset[str]:
         """Notes the ranges, too."""
-        if len(self.edits) == 1 and not self.compare and self.conditions is NO_CONDITIONS:
+        if len(self.edits) == 1 and not self.compare and not self.conditions.unchanged_under:
             (each,) = self.edits
             if not each.when and not isinstance(each.edit, MoveKey | RangeEdit):
-                return frozenset((each.key, SETTINGS_KEY))
+                return frozenset((each.key, SETTINGS_KEY, *self.conditions.keys))
         edits, compares = self._branches(), self._compares()
         in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))
         compared = (*self.conditions.unchanged_under, *compared_ranges(compares))

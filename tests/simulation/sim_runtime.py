@@ -23,6 +23,9 @@ class SimEvent:
         for task in waiting:
             self._scheduler.wake(task)
 
+    def is_set(self) -> bool:
+        return self._is_set
+
     def clear(self) -> None:
         self._is_set = False
 

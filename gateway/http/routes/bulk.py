@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from werkzeug.exceptions import ClientDisconnected, HTTPException
@@ -354,12 +355,13 @@ class _Run:
         the index behind them, or of the line that isn't looked at any more."""
         window = _Window(index)
         refusal = self._refusal()
+        request_cpu_s = self._gateway.limits.request_cpu_ms / 1000
         for line in lines:
             self._refused += line.blank_before
             if self._refused >= self._terms.limits.bulk_refused_lines_max:
                 self._ended_early = True
                 break
-            cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
+            cpu.begin(request_cpu_s)
             answer = b""
             try:
                 if refusal is not None:
@@ -416,8 +418,8 @@ class _Run:
                 shown,
                 tells_fence=request.fence in self._begun,
             )
-            window.told.append(outcome_of_line(request, written))
-        self._audit.tell_lines(window.told)
+        decided = map(outcome_of_line, window.requests.values(), done)
+        self._audit.tell_lines(chain(window.told, decided))
         self._large.let_go(window.offsets)
         self._parsed_bytes -= window.memory_bytes
         if self._account.held > self._parsed_bytes:
@@ -486,6 +488,10 @@ class _Run:
 
 def _light(lines: list[BodyLine]) -> Iterator[tuple[list[BodyLine], int]]:
     """``lines`` in their order, as many at a time as take little memory, and how much that is."""
+    size = memory.text_weight(b"".join([line.text or b"" for line in lines]))
+    if size <= _PARSED_BYTES_MAX:
+        yield lines, size
+        return
     some: list[BodyLine] = []
     size = 0
     for line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from pymongo import ASCENDING, DeleteOne, InsertOne, UpdateMany, UpdateOne
+from pymongo import ASCENDING, DeleteOne, UpdateMany, UpdateOne
 
 from gateway import memory
 from gateway.model import Claim, CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
@@ -219,8 +219,8 @@ class LoopPart(StorePart):
         new = [(catalog, each) for catalog, each in every if each.revision == each.create_revision]
         left = []
         if len(new) >= _INSERTS_MIN:
-            inserts = [InsertOne(records.document_record(*each)) for each in new]
-            taken = self._on.bulk(self._on.documents.bulk_write, inserts)
+            inserts = [records.document_record(*each) for each in new]
+            taken = self._on.bulk(self._on.documents.insert_many, inserts)
             left = [_document_update(*new[index]) for index in sorted(taken)]
             every = [each for each in every if each[1].revision != each[1].create_revision]
         left += [_document_update(*each) for each in every]
@@ -237,8 +237,7 @@ class LoopPart(StorePart):
         # In order, so that a visible commit proves the ones before it; one that is there already
         # stops the insert, which goes on behind it without all others that are there.
         while left:
-            inserts = [InsertOne(record) for record in left]
-            taken = self._on.bulk(self._on.commits.bulk_write, inserts, ordered=True)
+            taken = self._on.bulk(self._on.commits.insert_many, left, ordered=True)
             left = left[min(taken) + 1 :] if taken else []
             there = self._there([record["_id"] for record in left]) if left else ()
             left = [record for record in left if record["_id"] not in there]
