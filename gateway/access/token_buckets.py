@@ -161,7 +161,10 @@ class Shares:
         self.held = 0
         self._held_by: dict[str | None, int] = {}
 
-    def has_room_for(self, principal: str, amount: int = 1) -> bool:
+    def has_room_for(self, principal: str | None, amount: int = 1) -> bool:
+        """None: nobody's share counts, as where everybody is the same one."""
+        if principal is None:
+            return self.held + amount <= self.maximum
         return may_hold(self._held_by.get(principal, 0), amount, self.held, self.maximum)
 
     def take(self, principal: str | None, amount: int = 1) -> None:

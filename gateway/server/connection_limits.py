@@ -90,7 +90,7 @@ class UntakenAnswers:
                     drop_queued(connection)
                     raise TimeoutError(f"{taken - taken_before} bytes in {stall_s:g} s")
                 until = now + stall_s
-            _await_writable(connection, until - now)
+            connection.await_writable(until - now)
             while sent < len(data) and (just := connection.send_now(data[sent:])):
                 sent += just
             if sent - marked >= PIECE_BYTES:
@@ -149,27 +149,31 @@ class BoundedSending:
         self.sendall(data)
         return len(data)
 
+    def let_kernel_drop_after(self, seconds: float) -> None:
+        """A client that acknowledges nothing for that long.
 
-def set_user_timeout(connection: Any, seconds: float) -> None:
-    """The kernel drops a client that acknowledges nothing for that long.
+        The default, 0, is a quarter of an hour, and no limit at all for a client that is there and
+        takes nothing.
+        """
+        connection: Any = self
+        option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
+        if option is not None:
+            with suppress(OSError):  # closed, or no TCP
+                connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
 
-    Its default is a quarter of an hour, and no limit at all for a client that is there and takes
-    nothing.
-    """
-    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
-    if option is not None:
-        with suppress(OSError):  # closed, or no TCP
-            connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
+    def await_writable(self, seconds: float) -> bool:
+        """Whether there is room to send, within that time.
 
+        The socket's own timeout doesn't count: it is one for reading.
+        """
+        connection: Any = self
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLOUT)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
 
-def _await_writable(connection: Any, seconds: float) -> None:
-    """Wait at most that long for room to send.
-
-    The socket's own timeout doesn't count: it is one for reading.
-    """
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLOUT)
-    poll.poll(max(0.0, seconds) * 1000)
+    def stop_receiving(self) -> None:
+        """Its reader sees the end of the body after the bytes sent so far."""
+        shut_down(self, socket.SHUT_RD)
 
 
 def shut_down(connection: Any, how: int) -> None:

@@ -30,7 +30,6 @@ from gateway.server.connection_limits import (
     BoundedSending,
     await_delivery,
     drop_queued,
-    set_user_timeout,
     shut_down,
 )
 from gateway.server.exchange import Environ, Exchange, environ_of_connection
@@ -91,7 +90,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         """Serve a connection until it ends."""
         _BoundedSocket.make(client)
         client.setblocking(True)
-        set_user_timeout(client, self.limits.send_stall_s)
+        client.let_kernel_drop_after(self.limits.send_stall_s)
         self._connections[client] = None
         if len(self._connections) > self._connections_max:
             self._surplus.add(client)

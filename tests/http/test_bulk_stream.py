@@ -61,7 +61,7 @@ def test_lines_wait_while_the_queue_is_full() -> None:
 
 def test_a_window_is_read_ahead_where_it_is_there_as_a_whole_and_requests_are_few() -> None:
     among = Windows()
-    among.begin()
+    among.count(1)
     line = BodyLine(0, 1, b"x")
     for reader in (LineQueue(among), LineQueue(among)):
         assert not reader.has_next()
@@ -75,9 +75,9 @@ def test_a_window_is_read_ahead_where_it_is_there_as_a_whole_and_requests_are_fe
     full.put([line] * among.lines_max)
     assert full.has_next()
     for _ in range(3):
-        among.begin()
+        among.count(1)
     assert full.has_next()
-    among.begin()
+    among.count(1)
     assert not full.has_next(), "others are read meanwhile"
 
 
@@ -171,7 +171,7 @@ def test_windows_are_the_smaller_the_more_requests_there_are() -> None:
     made = Windows()
     sizes = []
     for _ in range(2048):
-        made.begin()
+        made.count(1)
         sizes.append((made.lines_max, made.bytes_max))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == (512, 4 * MIB)
@@ -179,7 +179,7 @@ def test_windows_are_the_smaller_the_more_requests_there_are() -> None:
     for requests, (_, size) in enumerate(sizes, 1):
         assert requests * size <= 256 * MIB
     for _ in range(2048):
-        made.end()
+        made.count(-1)
     assert (made.lines_max, made.bytes_max) == sizes[0]
 
 

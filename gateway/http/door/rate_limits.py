@@ -84,23 +84,20 @@ class Spending:
         """Spend what it took already, even if there isn't as much."""
         self._limits.spend(self._principal, name, amount)
 
-    def pace(self, name: str, amount: int, is_over: Callable[[], bool]) -> bool:
-        """Spend it a second's worth at a time, each when the one before has come back.
-
-        False where it was over before that.
-        """
+    def pace(self, name: str, amount: int, is_over: Callable[[], bool]) -> None:
+        """Spend it a second's worth at a time, each when the one before has come back; unless it
+        ``is_over`` before that."""
         rate = self._limits.rates.get(name)
         if rate is None:
-            return True
+            return
         step = max(1, int(rate.per_s))
         while amount > 0:
             while debt_s := self._limits.debt_s(self._principal, name):
                 if is_over():
-                    return False
+                    return
                 time.sleep(min(debt_s, _LOOK_S))
             self.spend(name, min(step, amount))
             amount -= step
-        return True
 
     def fields(self) -> HeaderList:
         """The headers of the answer."""

@@ -19,13 +19,10 @@ after the other, none of them for what it meets, is told that no more is read.
 from __future__ import annotations
 
 import logging
-import os
-import select
-import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -157,15 +154,15 @@ class _Run:
         self._gateway = gateway
         self._terms = terms
         self._name = context.observed.request_id
-        self._holder = context.holder
         self._body = get_input_stream(context.environ)
         self._connection = context.environ.get("gunicorn.socket")
-        self._bound_sending = unbound_sending(self._connection)
+        if self._connection is not None:
+            self._connection.let_kernel_drop_after(0)  # it may send for long before it reads
         self._recheck = context.require_still_let_in
         self._spending = context.spending
         self._audit = BulkAudit(context.observed)
         self._windows: Windows | None = shared.windows
-        self._windows.begin()
+        self._windows.count(1)
         self._lines = LineQueue(shared.windows)
         self._spool = Spool(shared.answers, context.holder)
         self._large = LargeLines(
@@ -206,12 +203,13 @@ class _Run:
     def close(self) -> None:
         """The client is gone, or has all: nothing more is committed."""
         if self._windows is not None:
-            self._windows.end()
+            self._windows.count(-1)
             self._windows = None
         self._lines.close()
         self._spool.close()
         self._large.close()
-        self._bound_sending()
+        if self._connection is not None:
+            self._connection.let_kernel_drop_after(self._terms.limits.send_stall_s)
 
     def _await_writable(self, connection: Any) -> None:
         """Until the client has taken enough of what was sent for more to be sent without waiting.
@@ -219,11 +217,9 @@ class _Run:
         Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
         """
         stall_s = self._terms.limits.send_stall_s
-        poll = select.poll()
-        poll.register(connection.fileno(), select.POLLOUT)
         left_s = float(stall_s)
         self._moved_at = max(self._moved_at, time.monotonic())
-        while not poll.poll(left_s * 1000):
+        while not connection.await_writable(left_s):
             left_s = self._moved_at + stall_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"bulk request {self._name}: no answer taken for {stall_s} s")
@@ -234,7 +230,7 @@ class _Run:
             return
         self._reader.join(_LINGER_S)
         if not self._body_over:
-            _stop_receiving(self._connection)
+            self._connection.stop_receiving()
             self._reader.join()
 
     def _read(self) -> None:
@@ -318,8 +314,8 @@ class _Run:
     def _next_lines(self) -> list[BodyLine]:
         """Those that are there, or the first ones to come; meanwhile windows are finished."""
         while self._under_way:
-            may_be_ahead = self._lines.has_next if self._may_be_ahead(0) else None
-            if not self._series.is_answered(may_be_ahead):
+            ahead = self._lines.has_next if self._may_be_ahead(0) else None
+            if not self._series.is_answered(ahead):
                 break
             self._finish()
         return self._lines.take()
@@ -342,12 +338,10 @@ class _Run:
         while self._under_way and not self._may_be_ahead(size):
             self._finish()
         while size > _UNCOUNTED_BYTES and not self._lines.is_closed():
-            try:
+            with suppress(MemoryFull):
                 self._account.take(size)
-            except MemoryFull:
-                continue
-            self._parsed_bytes += size
-            break
+                self._parsed_bytes += size
+                break
         return not self._lines.is_closed()
 
     def _read_window(self, index: int, lines: list[BodyLine], memory_bytes: int) -> int:
@@ -392,7 +386,10 @@ class _Run:
 
     def _put(self, window: _Window) -> None:
         requests = list(window.requests.values())
-        self._spend_beyond_lines(requests)
+        if self._spending is not None:
+            # A line was paid for as one operation; a patch of many makes the next lines wait.
+            edits = (edit.edit for request in requests for edit in request.edits)
+            self._spending.spend(OPERATIONS, sum(operations_in(edit) - 1 for edit in edits))
         cpu.conclude()  # the answers tell of what is done
         if not self._series.put(requests):
             self._finish_all()
@@ -422,8 +419,7 @@ class _Run:
         self._audit.tell_lines(chain(window.told, decided))
         self._large.let_go(window.offsets)
         self._parsed_bytes -= window.memory_bytes
-        if self._account.held > self._parsed_bytes:
-            self._account.give_back(self._account.held - self._parsed_bytes)
+        self._account.give_back(self._account.held - self._parsed_bytes)
         # Where another window is under way, it isn't kept waiting by who takes no answers.
         self._spool.write(b"".join(window.answers), waits=not self._under_way)
 
@@ -471,12 +467,6 @@ class _Run:
         if self._spending is not None:
             self._spending.pace(name, amount, self._lines.is_closed)
 
-    def _spend_beyond_lines(self, requests: Iterable[Request]) -> None:
-        """A line was paid for as one operation; a patch of many makes the next lines wait."""
-        if self._spending is not None:
-            edits = (edit.edit for request in requests for edit in request.edits)
-            self._spending.spend(OPERATIONS, sum(operations_in(edit) - 1 for edit in edits))
-
     def _refusal(self) -> Exception | None:
         """Why the sender would not be let in any more: its token may end before the lines do."""
         try:
@@ -509,35 +499,3 @@ def _pieces(body: Any) -> Iterator[bytes]:
     read: Callable[[int], bytes] = getattr(body, "read1", body.read)
     while piece := read(_READ_BYTES):
         yield piece
-
-
-def _stop_receiving(connection: Any) -> None:
-    """Make the connection's reader see the end of the body after the bytes sent so far.
-
-    This uses another descriptor of the same socket, so that a waiting reader gets no error.
-    """
-    with (
-        suppress(OSError),  # the client is gone
-        socket.socket(fileno=os.dup(connection.fileno())) as same,
-    ):
-        same.shutdown(socket.SHUT_RD)
-
-
-def unbound_sending(connection: Any) -> Callable[[], None]:
-    """Keep the kernel from giving up on a client that takes nothing; returns the way back.
-
-    For a client that may send for long before it reads. The sender must give up by itself.
-    """
-    option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it
-    before = 0
-    if connection is not None and option is not None:
-        with suppress(OSError):  # closed, or no TCP
-            before = connection.getsockopt(socket.IPPROTO_TCP, option)
-            connection.setsockopt(socket.IPPROTO_TCP, option, 0)
-
-    def bind_again() -> None:
-        if before:
-            with suppress(OSError):
-                connection.setsockopt(socket.IPPROTO_TCP, option, before)
-
-    return bind_again

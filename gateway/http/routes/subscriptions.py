@@ -36,7 +36,6 @@ def _is_secret(given: str) -> bool:
     return True
 
 
-_FORMAT_RULE: Final = f"it must be one of {', '.join(FORMATS)}"
 _FROM: Final = {"from": whole(), "initial": SWITCH}
 SUBSCRIPTION: Final = strict(
     to=text(2048, required=True),

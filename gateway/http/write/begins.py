@@ -54,9 +54,7 @@ _OF_BOTH: Final = {
     "open": SWITCH,
     "run": Exact(str, "it must be 1 to 32 hexadecimal digits in lower case", _is_run),
     "keys": Exact(str, "it must be 1 to 32 letters, digits or _ in lower case", _is_keys),
-    "principals": Exact(
-        list, f"they must be 1 to {_PRINCIPALS_MAX} names of principals", _are_names
-    ),
+    "principals": Exact(list, _NAMES, _are_names),
 }
 APPLICATION_REQUEST: Final = strict(version=whole(0, _VERSION_MAX), finished=SWITCH, **_OF_BOTH)
 _NAME: Final = f"it must be 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"

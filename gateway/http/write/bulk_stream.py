@@ -100,15 +100,8 @@ class Windows:
         self.bytes_max = _WINDOW_BYTES_MAX
         self.are_few = True  # each request may have two
 
-    def begin(self) -> None:
-        """There is a request more."""
-        self._count(1)
-
-    def end(self) -> None:
-        """There is a request less."""
-        self._count(-1)
-
-    def _count(self, more: int) -> None:
+    def count(self, more: int) -> None:
+        """There are so many requests ``more``."""
         with self._lock:
             self._requests += more
             among = max(1, self._requests)
@@ -201,15 +194,12 @@ class Budget:
 
     def has_room(self, principal: str | None) -> bool:
         with self._freed:
-            return self._has_room_for(principal, 1)
+            return self._shares.has_room_for(principal)
 
     def take(self, principal: str | None, size: int, may_wait: Callable[[], bool]) -> None:
-        """Wait until there is room, unless one may not wait, or not any longer.
-
-        ``principal`` None: nobody's share counts, as where everybody is the same one.
-        """
+        """Wait until there is room, unless one may not wait, or not any longer."""
         with self._freed:
-            while may_wait() and not self._has_room_for(principal, size):
+            while may_wait() and not self._shares.has_room_for(principal, size):
                 self._freed.wait()
             self._shares.take(principal, size)
 
@@ -222,11 +212,6 @@ class Budget:
         """Let waiting threads check whether they may go on waiting."""
         with self._freed:
             self._freed.notify_all()
-
-    def _has_room_for(self, principal: str | None, size: int) -> bool:
-        if principal is None:
-            return self._shares.held + size <= self._shares.maximum
-        return self._shares.has_room_for(principal, size)
 
 
 class LargeLines:
