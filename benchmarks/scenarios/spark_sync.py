@@ -5,12 +5,15 @@ each is a write; and, for comparison, those of this catalog by what a sync would
 gateway finds 99% of them as they are. A catalog of the same documents is kept in step by a manager
 that owns them: by itself in ``spark-sync-manager``, beside a sync without one. In
 ``spark-sync-state`` the runs leave each other a state.
+
+On a machine that others keep busy, the processor time of a document says more than seconds do.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -20,6 +23,7 @@ from benchmarks.measurement import Measurement, UpdateLost
 from benchmarks.results import LOAD_COLUMNS, Figure, Result, Table, load_rows
 from benchmarks.rig import Rig
 from benchmarks.rounds import Spread
+from benchmarks.scenarios.spark_parts import PARTS, cpu_s
 from benchmarks.spark_session import THREADS, datasets, session, write
 
 if TYPE_CHECKING:
@@ -67,15 +71,16 @@ def run_managed(rig: Rig) -> Result:
 def run_remembered(rig: Rig) -> Result:
     """With a state, and without one; what is rewritten is another catalog of the same size."""
     if not rig.with_gateway:
-        return Result(figures=_remembered_figures(None, None))
+        return Result(figures=_remembered_figures(None, None, None))
     with TemporaryDirectory(prefix="benchmark-state-") as folder:
         tables, results = _measured(rig, lambda each: each.remembered_variants(Path(folder)))
     ratios = {
         each: rounds.ratio(results[each], results[REWRITE])
         for each in (*_REMEMBERED_TARGETS, SYNC, NOTHING)
     }
+    cpu = {each: rounds.cpu_ratio(results[REWRITE], results[each]) for each in ratios}
     idle = rounds.spread([each.per_second for each in results[REMEMBERED_NOTHING]])
-    return Result(tables, _remembered_figures(ratios, idle))
+    return Result(tables, _remembered_figures(ratios, cpu, idle))
 
 
 def _measured(
@@ -88,9 +93,45 @@ def _measured(
         rig.progress("loading")
         for measure in variants.values():  # the workers' Python has to start, too
             measure()
-        results = rounds.interleave(variants, rig.rounds, rig.progress)
+        port = rig.gateway()
+        taken: dict[str, list[Mapping[str, float]]] = {name: [] for name in variants}
+        timed = {
+            name: _with_cpu(port, count, measure, taken[name]) for name, measure in variants.items()
+        }
+        results = rounds.interleave(timed, rig.rounds, rig.progress)
     title = f"{count:,} documents of 1.5 KB, of which 1% changed (latency: of all)"
-    return [Table(title, LOAD_COLUMNS, load_rows(THREADS, results))], results
+    return [
+        Table(title, LOAD_COLUMNS, load_rows(THREADS, results)),
+        Table(
+            "Processor time of a document in µs, by part (median of the rounds)",
+            ("variant", *PARTS, "all"),
+            [[name, *_cpu_cells(each, count)] for name, each in taken.items()],
+        ),
+    ], results
+
+
+def _with_cpu(
+    port: int,
+    count: int,
+    measure: Callable[[], Measurement],
+    taken: list[Mapping[str, float]],
+) -> Callable[[], Measurement]:
+    """``measure``, with the processor time of all parts, which are added to ``taken``."""
+
+    def run() -> Measurement:
+        before = cpu_s(port)
+        measurement = measure()
+        parts = {part: seconds - before[part] for part, seconds in cpu_s(port).items()}
+        taken.append(parts)
+        return replace(measurement, cpu_s=sum(parts.values()), statuses={200: count})
+
+    return run
+
+
+def _cpu_cells(rounds_: Sequence[Mapping[str, float]], count: int) -> list[str]:
+    columns = [[each[part] for each in rounds_] for part in PARTS]
+    columns.append([sum(each.values()) for each in rounds_])
+    return [f"{rounds.spread(each).median / count * 1e6:.1f}" for each in columns]
 
 
 def _count(rig: Rig) -> int:
@@ -111,12 +152,18 @@ def _managed_figures(
     ]
 
 
-def _remembered_figures(ratios: Mapping[str, Spread] | None, idle: Spread | None) -> list[Figure]:
+def _remembered_figures(
+    ratios: Mapping[str, Spread] | None, cpu: Mapping[str, Spread] | None, idle: Spread | None
+) -> list[Figure]:
     wanted = {**_REMEMBERED_TARGETS, SYNC: None, NOTHING: None}
     return [
         *(
             Figure(f"{each} / all rewritten", ">=", bound, ratios[each] if ratios else None)
             for each, bound in wanted.items()
+        ),
+        *(
+            Figure(f"CPU of all rewritten / of {each}", ">=", None, cpu[each] if cpu else None)
+            for each in wanted
         ),
         Figure(REMEMBERED_NOTHING, ">=", 60_000, idle, "documents/s"),
     ]

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import CatalogReads, Compacted, ReadFailed
 from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
@@ -35,7 +34,7 @@ from patching.spark.history_source import (
     state_rows,
 )
 from patching.spark.options import OptionRefused, Options
-from patching.spark.source import require_schema, wanted
+from patching.spark.source import Columns
 
 if TYPE_CHECKING:
     from patching.client.transport import Transport
@@ -230,8 +229,7 @@ class _FeedReader(DataSourceStreamReader):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         self._feed = FeedDriver(options)
-        require_schema(schema, options)
-        self._schema = schema
+        self._columns = Columns(schema, options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self._feed.begin()
@@ -241,8 +239,7 @@ class _FeedReader(DataSourceStreamReader):
         return [*self._feed.state_range(start), *told]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = wanted(self._feed.rows(partition), self._feed.options)
-        return in_batches(rows, self._schema)
+        return self._columns.batches(self._feed.rows(partition))
 
     def stop(self) -> None:
         self._feed.close()

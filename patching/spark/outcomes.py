@@ -141,9 +141,15 @@ class Reports:
         begun.replace(self._folder / f"{name}.json")
 
 
-def settle_letters(folder: str | None, origin: str, counts: OutcomeCounts) -> None:
-    """Give the files of the attempts that count their names, and take away those of an earlier run
-    of the same job; ``counts`` tells where they are. Called once, on the driver."""
+def settle_letters(
+    folder: str | None, origin: str, counts: OutcomeCounts, *, replaces: bool
+) -> None:
+    """Give the files of the attempts that count their names; ``counts`` tells where they are.
+    Called once, on the driver.
+
+    ``replaces``: all rows were decided again, so files of an earlier start of the job are taken
+    away. Of a job that was finished before, in any catalog, they are all that there is.
+    """
     if folder is None:
         return
     told = []
@@ -153,10 +159,11 @@ def settle_letters(folder: str | None, origin: str, counts: OutcomeCounts) -> No
             told.append(str(begun.rename(path)))
         except OSError:
             told.append(f"{begun} of its executor: the driver doesn't see that folder")
-    for each in Path(folder).glob(f"{origin}-*.jsonl"):
-        if str(each) not in told:
-            each.unlink(missing_ok=True)
     counts.dead_letters = told
+    if replaces:
+        for each in Path(folder).glob(f"{origin}-*.jsonl"):
+            if str(each) not in told:
+                each.unlink(missing_ok=True)
 
 
 class DeadLetters:

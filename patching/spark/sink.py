@@ -74,8 +74,12 @@ class MetadataWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raises PartitionsOverlap and VersionRefused: then the version isn't finished."""
-        counts, before = total(messages), self._finish(messages)
-        settle_letters(self._options.dead_letter_path, self._origin, counts)
+        counts = total(messages)
+        if not self._version.open:
+            require_apart(samples(messages))
+        # First: nobody decides its rows again once it is finished.
+        _settle(self._options, self._origin, messages, counts)
+        before = self._finish(messages)
         what = f"{self._origin if self._version.open else self._version} is done"
         if before:
             what += f" (in {', '.join(before)} it was before, and nothing was sent)"
@@ -90,7 +94,6 @@ class MetadataWriter(DataSourceArrowWriter):
         if self._version.open:
             give_up(self._options, self._version, catalogs)
             return []
-        require_apart(samples(messages))
         common = self._options.catalog
         # A frame without rows doesn't make a catalog.
         if common is not None and common not in catalogs and is_there(self._options, common):
@@ -151,7 +154,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         counts = total(messages)
         require_apart(samples(messages))
         for origin in {each.origin for each in messages if isinstance(each, TaskWritten)}:
-            settle_letters(self._options.dead_letter_path, origin, counts)
+            _settle(self._options, origin, messages, counts)
         what = f"micro-batch {batchId} is done"
         report(what, counts)
         _warn_unless_apart(what, messages, counts)
@@ -169,6 +172,16 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             counts,
         )
         self._reports.write_batch(batchId, counts, done=False)
+
+
+def _settle(
+    options: Options,
+    origin: str,
+    messages: list[WriterCommitMessage | None],
+    counts: OutcomeCounts,
+) -> None:
+    replaces = not any(finished(messages).values())
+    settle_letters(options.dead_letter_path, origin, counts, replaces=replaces)
 
 
 def _warn_unless_apart(

@@ -34,18 +34,22 @@ from patching.spark.history_source import (
     require_fitting,
     starting_revision,
 )
+from patching.spark.json_values import NoJson
 from patching.spark.options import OptionRefused, Options
+from patching.spark.typed_columns import DOCUMENT, TypedDocuments
 
 # A catalog is small as a rule; a large one is read with more tasks on request.
 _PARTITIONS: Final = 1
 # Ranges of which a sample tells how large the documents are.
 _SAMPLED_OF: Final = 200
 
+# The column with a document's text.
+_VALUE: Final = "value"
 # All but the key may be left out where rows are inserted.
 DOCUMENTS_SCHEMA: Final = StructType(
     [
         StructField("key", StringType(), nullable=False),
-        StructField("value", StringType(), nullable=True),
+        StructField(_VALUE, StringType(), nullable=True),
         StructField("etag", StringType(), nullable=True),
         StructField("revision", LongType(), nullable=True),
         StructField("create_revision", LongType(), nullable=True),
@@ -73,24 +77,47 @@ def _all_columns(options: Options) -> StructType:
     return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else commits_schema(options)
 
 
-def wanted(rows: Iterator[tuple[Any, ...]], options: Options) -> Iterator[tuple[Any, ...]]:
-    """``rows`` with the columns of `schema_of` alone."""
-    if options.columns is None:
-        return rows
-    names = _all_columns(options).fieldNames()
-    places = [names.index(name) for name in options.columns]
-    return (tuple(row[place] for place in places) for row in rows)
+class Columns:
+    """The columns that a frame is read with: those of `schema_of`, or a schema of the user's own.
+    That has some of them, whatever may be null, and may have a column ``document`` of any type in
+    the place of ``value``."""
+
+    def __init__(self, given: StructType, options: Options) -> None:
+        """Raises OptionRefused."""
+        own, rows = schema_of(options), _all_columns(options).fieldNames()
+        self._typed: TypedDocuments | None = None
+        self._names = given.fieldNames()
+        self._texts = StructType()
+        for column in given.fields:
+            read = column
+            if column.name == DOCUMENT and _VALUE in own.fieldNames() and options.type == DOCUMENTS:
+                self._typed = _typed(column)
+                read = own[_VALUE]
+            unknown = read.name not in own.fieldNames() or own[read.name].dataType != read.dataType
+            if unknown or read.name in self._texts.fieldNames():
+                raise OptionRefused(
+                    "type",
+                    f"its columns are {own.simpleString()}; .schema(…) may have some of them, and"
+                    f" `document` of another type in the place of `value`; not {column.name}"
+                    f" {column.dataType.simpleString()}",
+                )
+            self._texts.add(read.name, own[read.name].dataType, column.nullable)
+        self._places = [rows.index(name) for name in self._texts.fieldNames()]
+
+    def batches(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+        """Of rows with all columns of the option ``type``."""
+        chosen = (tuple([row[place] for place in self._places]) for row in rows)
+        batches = in_batches(chosen, self._texts)
+        if self._typed is None:
+            return batches
+        return self._typed.batches(batches, self._names.index(DOCUMENT))
 
 
-def require_schema(given: StructType, options: Options) -> None:
-    """Refuse a schema of the user's own, unless it has the same columns, whatever may be null."""
-    own = schema_of(options)
-    if _columns(given) != _columns(own):
-        raise OptionRefused(
-            "type",
-            f"its columns are fixed, leave .schema(…) out: {own.simpleString()}"
-            f" instead of {given.simpleString()}",
-        )
+def _typed(column: StructField) -> TypedDocuments:
+    try:
+        return TypedDocuments(column)
+    except NoJson as error:
+        raise OptionRefused("type", str(error)) from error
 
 
 def settled(options: Options) -> Options:
@@ -121,17 +148,14 @@ class MetadataReader(DataSourceReader):
     """
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        require_schema(schema, options)
+        self._columns = Columns(schema, options)
         self._reader = _reader(options)
-        self._options = options
-        self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        rows = wanted(self._reader.rows(partition), self._options)
-        return in_batches(rows, self._schema)
+        return self._columns.batches(self._reader.rows(partition))
 
 
 def _reader(options: Options) -> DocumentsReader | CommitsReader | LettersReader:
@@ -217,7 +241,3 @@ class DocumentsReader:
                 return
             after = page.next.after
             keep()
-
-
-def _columns(schema: StructType) -> list[tuple[str, Any]]:
-    return [(each.name, each.dataType) for each in schema.fields]

@@ -1,14 +1,31 @@
-"""Documents as typed columns. The JVM parses them: no Python process sees a value."""
+"""Documents as typed columns: parsed by the JVM (``typed``), or by the tasks that read them, where
+a frame is loaded with a schema of its own."""
 
 from __future__ import annotations
 
-from typing import Final, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, cast
 
-from pyspark.sql import DataFrame
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, StructType
 
+from patching.spark.json_values import NoJson, encode
+
 SAMPLE: Final = 1_000
+# What a column of documents is called, in the place of ``value``.
+DOCUMENT: Final = "document"
+_Read = Callable[[Any], Any]
+# Of whole numbers, how many bits they have.
+_WHOLE: Final = {
+    types.ByteType: 8,
+    types.ShortType: 16,
+    types.IntegerType: 32,
+    types.LongType: 64,
+}
 
 
 def typed(
@@ -36,3 +53,75 @@ def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
     if not isinstance(element, StructType):
         raise ValueError(f"not all of the first {len(texts)} documents are objects: name a schema")
     return element
+
+
+class TypedDocuments:
+    """Texts of documents as values of a column's type.
+
+    Members that the type hasn't are passed over; what a document hasn't, or has of another type or
+    size, is null, and a string takes the JSON of what isn't one. ``from_json`` does so, but that it
+    has numbers overflow, and no map of which a value is null for that."""
+
+    def __init__(self, column: types.StructField) -> None:
+        """Raises NoJson for a type that documents aren't read as."""
+        self._read = _reading(column.dataType, column.name, column.nullable)
+        self._column = column
+
+    def batches(self, batches: Iterator[pa.RecordBatch], place: int) -> Iterator[pa.RecordBatch]:
+        """The same rows, with values in the place of texts."""
+        arrow = to_arrow_type(self._column.dataType)
+        column = pa.field(self._column.name, arrow)
+        decode = msgspec.json.Decoder().decode
+        for batch in batches:
+            values = [self._read(decode(text)) for text in batch.column(place).to_pylist()]
+            yield batch.set_column(place, column, pa.array(values, arrow))
+
+
+def _reading(kind: DataType, place: str, nullable: bool) -> _Read:
+    if not nullable:
+        raise NoJson(f"{place} can't be NOT NULL: it is null where a document doesn't fit")
+    if isinstance(kind, StructType):
+        members = [
+            (each.name, _reading(each.dataType, f"{place}.{each.name}", each.nullable))
+            for each in kind.fields
+        ]
+        return lambda value: (
+            {name: read(value.get(name)) for name, read in members}
+            if isinstance(value, dict)
+            else None
+        )
+    if isinstance(kind, ArrayType):
+        item = _reading(kind.elementType, f"{place}[]", kind.containsNull)
+        return lambda value: [item(each) for each in value] if isinstance(value, list) else None
+    if isinstance(kind, types.MapType) and isinstance(kind.keyType, types.StringType):
+        member = _reading(kind.valueType, f"{place}{{}}", kind.valueContainsNull)
+        return lambda value: (
+            [(name, member(each)) for name, each in value.items()]
+            if isinstance(value, dict)
+            else None
+        )
+    if isinstance(kind, types.VariantType):
+        return _variant
+    if isinstance(kind, types.StringType):
+        return lambda value: value if isinstance(value, str | None) else encode(value).decode()
+    if isinstance(kind, types.BooleanType):
+        return lambda value: value if isinstance(value, bool) else None
+    if isinstance(kind, types.FloatType | types.DoubleType):
+        return lambda value: float(value) if _is_number(value) else None
+    if type(kind) in _WHOLE:
+        most = 2 ** (_WHOLE[type(kind)] - 1)
+        return lambda value: value if type(value) is int and -most <= value < most else None
+    raise NoJson(
+        f"{place} can't be read as {kind.simpleString()}: read it as a string, or leave .schema(…)"
+        " out and have `typed` read it"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _variant(value: Any) -> dict[str, bytes]:
+    """As Arrow has it; the JSON value null isn't Spark's."""
+    made = types.VariantVal.parseJson(encode(value).decode())
+    return {"value": made.value, "metadata": made.metadata}

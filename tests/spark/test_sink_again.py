@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from patching.client import NotFound
+from patching.spark.outcomes import DeadLetters, OutcomeCounts, settle_letters
 from tests.spark.attempts import Asleep
 from tests.spark.passing import Passing
 from tests.spark.written import Written
@@ -153,6 +154,8 @@ def test_dead_letters_are_there_once_however_often_the_version_was_started(
     (letter,) = map(json.loads, path.read_text().splitlines())
     assert letter["key"] == "none"
     assert log(written) == [2, 2]
+    append(rows.repartition(2, "key"), written, **letters)
+    assert [*folder.glob("*.jsonl")] == [path], "it was finished, and nothing was sent"
     written.put("none", {"log": []})
     (folder / "job-1-0-0.jsonl.unfinished").write_text("{")  # of a task that still runs
     letters_again = spark.read.format("metadata").option("deadLetters", str(folder)).load()
@@ -160,6 +163,27 @@ def test_dead_letters_are_there_once_however_often_the_version_was_started(
     assert (row["key"], row["problem"].partition(":")[0]) == ("none", "document_not_found")
     append(letters_again, written)
     assert log(written, "none") == [1], "the rows can be read back, and written again"
+
+
+def test_letters_of_an_earlier_start_go_where_all_rows_were_decided_again(tmp_path: Path) -> None:
+    def start(run: str, *, replaces: bool) -> list[str]:
+        counts = OutcomeCounts()
+        for partition in range(2):
+            letters = DeadLetters(str(tmp_path), f"txn-7-{run}-{partition}-0-0")
+            if run != "finished":
+                letters.add({"key": run})
+            path = letters.finish()
+            counts.dead_letters += [path] if path else []
+        settle_letters(str(tmp_path), "txn-7", counts, replaces=replaces)
+        return sorted(path.name for path in tmp_path.glob("*.jsonl"))
+
+    other = "txn-8-one-0-0-0.jsonl"
+    (tmp_path / other).touch()
+    one = ["txn-7-one-0-0-0.jsonl", "txn-7-one-1-0-0.jsonl"]
+    assert start("one", replaces=True) == [*one, other]
+    two = ["txn-7-two-0-0-0.jsonl", "txn-7-two-1-0-0.jsonl"]
+    assert start("two", replaces=True) == [*two, other]
+    assert start("finished", replaces=False) == [*two, other]
 
 
 def test_dead_letters_of_every_kind_are_rows_again(

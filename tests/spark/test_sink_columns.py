@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import math
 from typing import Any
@@ -198,6 +199,10 @@ def test_the_message_of_the_row_wins() -> None:
         ),
         ({"patch": '{"patch": [], "x": 1}'}, "column 'patch': a patch is a JSON array"),
         ({"patch": "7"}, "column 'patch': a patch is a JSON array"),
+        (
+            {"document": '{"n": [0.1, 123456789.25, 1.000000000000000001]}'},
+            "column 'document': it has the number 1.000000000000000001, which JSON's",
+        ),
     ],
 )
 def test_a_row_that_asks_for_nothing_sensible_is_refused(row: dict[str, Any], said: str) -> None:
@@ -208,6 +213,13 @@ def test_a_row_that_asks_for_nothing_sensible_is_refused(row: dict[str, Any], sa
 def test_what_json_has_no_number_for_is_refused() -> None:
     with pytest.raises(RowRefused, match=r"document\.x is nan"):
         columns(document(x=t.DoubleType())).ask({"key": "k", "document": {"x": math.nan}})
+    precise = columns(document(x=t.DecimalType(38, 18)))
+    for text in ("1.25", "100", "0.1"):
+        row = {"key": "k", "document": {"x": decimal.Decimal(text)}}
+        assert json.loads(precise.ask(row).text)["value"] == {"x": float(text)}
+    row = {"key": "k", "document": {"x": decimal.Decimal("1.000000000000000001")}}
+    with pytest.raises(RowRefused, match=r"document\.x is 1\.000000000000000001, which JSON's"):
+        precise.ask(row)
 
 
 def test_operations_are_structs_whose_value_is_json() -> None:

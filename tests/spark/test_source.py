@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StringType, StructType
 
 from patching.client import Conflict, RequestError
 from patching.client.transport import Transport
@@ -318,16 +317,6 @@ def test_a_killed_worker_costs_nothing_but_time(
     frame = Written(passing.url, written.catalog, written.transport).frame(spark)
     assert by_key(frame.collect()) == documents
     assert len(killed) == 1
-
-
-def test_the_columns_are_fixed(spark: Any, written: Written) -> None:
-    written.put("a", 1)
-    reader = spark.read.format("metadata").option("url", written.url)
-    reader = reader.option("catalog", written.catalog)
-    own = written.frame(spark).schema
-    assert reader.schema(own).load().count() == 1
-    with pytest.raises(Exception, match="its columns are fixed"):
-        reader.schema(StructType().add("key", StringType())).load().collect()
 
 
 @pytest.mark.parametrize(

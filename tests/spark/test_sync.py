@@ -338,6 +338,9 @@ def test_numbers_are_kept_or_refused(there: Catalog) -> None:
     )
     with pytest.raises(DesiredInvalid, match=r"document\.n is 1\.000000000000000001, which JSON"):
         sync(digits, there.name, url=there.url)
+    text = there.spark.sql("""SELECT 'a' AS key, '{"n": 1.000000000000000001}' AS document""")
+    with pytest.raises(DesiredInvalid, match=r"its document has the number 1\.00000"):
+        sync(text, there.name, url=there.url)
     assert there.sync({"a": 10**20}).refused == 1
     assert there.documents() == {"a": found}
 

@@ -36,16 +36,101 @@ def test_documents_have_typed_columns(spark: Any, written: Written) -> None:
         typed(written.frame(spark))
 
 
+_DOCUMENT = (
+    "struct<n: int, small: tinyint, share: double, float: float, open: boolean,"
+    " text: string, tags: array<string>, owner: struct<name: string>, sizes: map<string, int>>"
+)
+# Of each kind of type, values that fit, and ones that don't.
+_FITTING: dict[str, Any] = {
+    "n": 1,
+    "small": 127,
+    "share": 0.5,
+    "float": 1,
+    "open": True,
+    "text": "ü",
+    "tags": ["s", 2, None],
+    "owner": {"name": "x", "more": 1},
+    "sizes": {"s": 1, "l": 2.5},
+}
+_OTHERS: dict[str, Any] = {
+    "n": 2**40,
+    "small": 128,
+    "share": "0.5",
+    "float": False,
+    "open": 1,
+    "text": {"nested": [1.5, "ü"]},
+    "tags": "s",
+    "owner": [],
+    "sizes": 7,
+}
+_NOTHING: dict[str, Any] = dict.fromkeys(_FITTING)
+
+
+def test_a_schema_of_ones_own_types_the_documents(spark: Any, written: Written) -> None:
+    """What doesn't fit is null, and texts take all: mostly as `from_json` has it."""
+    documents = {"a": _FITTING, "b": _OTHERS, "c": {"other": 1}, "d": [1], "e": None}
+    written.put_each(documents.items())
+    reader = spark.read.format("metadata").option("url", written.url)
+    reader = reader.option("catalog", written.catalog)
+    read = reader.schema(f"etag string, document {_DOCUMENT}, key string").load()
+    found = {row.key: row.document and row.document.asDict(True) for row in read.collect()}
+    fitting = {**_FITTING, "tags": ["s", "2", None], "owner": {"name": "x"}}
+    assert found == {
+        "a": {**fitting, "sizes": {"s": 1, "l": None}},
+        "b": {**_NOTHING, "text": '{"nested":[1.5,"ü"]}'},
+        "c": _NOTHING,
+        "d": None,
+        "e": None,
+    }
+    by_spark = written.frame(spark).selectExpr("key", f"from_json(value, '{_DOCUMENT}') AS d")
+    (row,) = by_spark.where("key = 'c'").collect()
+    assert row.d.asDict() == found["c"]
+    assert read.where("document.n = 1").count() == 1
+    lists = reader.schema("document array<int>, key string").load()
+    assert [row.document for row in lists.where("key = 'd'").collect()] == [[1]]
+
+
+def test_a_schema_of_ones_own_has_columns_that_there_are(spark: Any, written: Written) -> None:
+    written.put("a", {"tier": 1})
+    reader = spark.read.format("metadata").option("url", written.url)
+    reader = reader.option("catalog", written.catalog)
+    assert reader.schema("key string").load().collect() == [("a",)]
+    assert reader.schema("revision bigint, key string").load().collect() == [(1, "a")]
+    for schema, why in (
+        ("key int", "not key int"),
+        ("key string, tier int", "not tier int"),
+        ("key string, value string, document string", "not document string"),
+        ("document struct<at: timestamp>", r"document\.at can't be read as timestamp"),
+        ("document struct<n: int> not null", "document can't be NOT NULL"),
+        ("document struct<n: struct<m: int not null>>", r"document\.n\.m can't be NOT NULL"),
+        ("document decimal(9,2)", r"document can't be read as decimal\(9,2\)"),
+    ):
+        with pytest.raises(Exception, match=why):
+            reader.schema(schema).load().collect()
+    history = reader.option("type", "commits")
+    assert history.schema("key string, revision bigint").load().collect() == [("a", 1)]
+    with pytest.raises(Exception, match="not document string"):
+        history.schema("key string, document string").load().collect()
+
+
 def test_a_variant_is_a_document_a_patch_and_what_is_read(spark: Any, written: Written) -> None:
     texts = {
         "document": """'{"n": 1, "text": "ü", "list": [1.5, null, {"x": true}]}'""",
         "patch": """'[{"op": "add", "path": "/more", "value": 2}]'""",
     }
+    given = {"url": written.url, "catalog": written.catalog}
     for column, text in texts.items():
         rows = spark.sql(f"SELECT 'k' AS key, parse_json({text}) AS {column}")
-        given = {"url": written.url, "catalog": written.catalog}
         rows.write.format("metadata").mode("append").options(**given).save()
     wanted = {"n": 1, "text": "ü", "list": [1.5, None, {"x": True}], "more": 2}
     assert written.routes.export().documents == {"k": wanted}
-    read = written.frame(spark).selectExpr("variant_get(parse_json(value), '$.list[2].x') AS x")
-    assert [row.x.toPython() for row in read.collect()] == [True]
+    reader = spark.read.format("metadata").options(**given)
+    for read in (
+        written.frame(spark).selectExpr("key", "parse_json(value) AS document"),
+        reader.schema("key string, document variant").load(),
+    ):
+        chosen = read.selectExpr("document", "variant_get(document, '$.list[2].x', 'boolean') AS x")
+        assert [(row.document.toPython(), row.x) for row in chosen.collect()] == [(wanted, True)]
+    again = read.selectExpr("'l' AS key", "document")
+    again.write.format("metadata").mode("append").options(**given).save()
+    assert written.routes.export().documents == {"k": wanted, "l": wanted}
