@@ -11,7 +11,15 @@ import msgspec
 from pyspark.sql import types
 
 from patching.canonical_json import canonical
-from patching.spark.json_values import Converter, NoJson, converter, encode, raw_json
+from patching.spark.json_values import (
+    Converter,
+    JsonText,
+    NoJson,
+    converter,
+    encode,
+    json_text,
+    raw_json,
+)
 from patching.spark.options import Options
 
 DELTAS: Final = ("patch", "document", "merge_patch", "apply", "delete")
@@ -51,16 +59,21 @@ class RowRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A bulk line's members as JSON (``text``), but for the idempotency key and the fence, and the
-    row's own such key. ``change``: those that make it another row, not who says why."""
+    row's own such key. ``members``: those that make it another row, not who says why; in ``delta``
+    are some of them as the row's columns have them."""
 
     text: bytes
     idempotency_key: str | None
-    change: bytes
+    members: Mapping[str, Any]
+    delta: Mapping[str, Any]
 
     @property
     def identity(self) -> bytes:
-        """The canonical JSON of ``change``: the same however the row was written."""
-        return canonical(msgspec.json.decode(self.change))
+        """The canonical JSON of ``members``: the same however the row was written."""
+        decoded = {name: _decoded(member) for name, member in self.delta.items()}
+        if None in decoded.values():
+            return canonical(msgspec.json.decode(encode(self.members)))
+        return canonical({**self.members, **decoded})
 
 
 class Columns:
@@ -140,7 +153,9 @@ class Columns:
         own = row.get("idempotency_key")
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
-        members = {"catalog": catalog, "key": key, **self._delta(row)}
+        delta = self._delta(row)
+        raw = {name: _raw(member) for name, member in delta.items()}
+        members = {"catalog": catalog, "key": key, **raw}
         only = self.only(row)
         if row.get(self._if_match) is not None:
             if only == "create":
@@ -154,9 +169,9 @@ class Columns:
         try:
             change = encode(members)
             text = change[:-1] + b"," + encode(about)[1:] if about else change
-            return Asked(text, own, change)
         except NoJson as error:
             raise RowRefused("key", str(error)) from error
+        return Asked(text, own, members, delta)
 
     @property
     def have_one_catalog(self) -> bool:
@@ -243,6 +258,17 @@ class Columns:
             raise RowRefused(name, str(error)) from error
 
 
+def _raw(member: Any) -> Any:
+    return member.raw if isinstance(member, JsonText) else member
+
+
+def _decoded(member: Any) -> Any:
+    """None where that isn't known."""
+    if isinstance(member, JsonText):
+        return member.value
+    return member if isinstance(member, str) else None
+
+
 def _a(name: str) -> str:
     return f"{'an' if name.startswith('a') else 'a'} {name}"
 
@@ -257,19 +283,19 @@ def _require_string(name: str, kind: types.DataType) -> None:
 
 
 def _attributes_member(value: Any) -> dict[str, Any]:
-    return {"attributes": {"mode": "replace", "value": value}}
+    return {"attributes": {"mode": "replace", "value": _raw(value)}}
 
 
 def _patch_members(patch: Any) -> dict[str, Any]:
     """A list of operations, or an extended patch with the keys of its arrays."""
-    if not isinstance(patch, msgspec.Raw):
-        return {"op": "patch", "patch": patch}
-    value = msgspec.json.decode(patch)
+    value = patch.value if isinstance(patch, JsonText) else patch
+    if isinstance(patch, msgspec.Raw):  # of a variant
+        value = msgspec.json.decode(patch)
     if isinstance(value, list):
         return {"op": "patch", "patch": patch}
     if not isinstance(value, dict) or "patch" not in value or value.keys() - _EXTENDED:
         raise NoJson("a patch is a JSON array of operations, or an object with 'patch'")
-    return {"op": "patch", **msgspec.json.decode(patch, type=dict[str, msgspec.Raw])}
+    return {"op": "patch", **msgspec.json.decode(_raw(patch), type=dict[str, msgspec.Raw])}
 
 
 _MEMBERS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -288,7 +314,7 @@ def _delta_converter(name: str, kind: types.DataType) -> Converter:
             raise ColumnRefused(name, f"it must be a boolean, not {shown}")
         return lambda value: value
     if isinstance(kind, types.StringType):
-        return raw_json
+        return json_text
     try:
         if name == "patch" and not isinstance(kind, types.VariantType):
             return _operations_converter(kind)

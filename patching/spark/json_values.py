@@ -8,7 +8,7 @@ import decimal
 import math
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -76,14 +76,24 @@ def _readings(value: float) -> tuple[decimal.Decimal, decimal.Decimal]:
     return decimal.Decimal(repr(value)), decimal.Decimal(value)
 
 
-def raw_json(text: str) -> msgspec.Raw:
-    """``text`` itself, if it is JSON, in one line. Raises NoJson.
+class JsonText(NamedTuple):
+    """A JSON text, kept as it is written: the gateway shall see what was meant, numbers above all.
+    And its ``value``."""
 
-    It is kept as it is written: the gateway shall see what was meant, numbers above all.
-    """
-    decoded_json(text, "it")
+    raw: msgspec.Raw
+    value: Any
+
+
+def json_text(text: str) -> JsonText:
+    """``text`` itself, if it is JSON, in one line. Raises NoJson."""
+    value = decoded_json(text, "it")
     # A line's end can only stand between two tokens; in a string it has to be escaped.
-    return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
+    return JsonText(msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode()), value)
+
+
+def raw_json(text: str) -> msgspec.Raw:
+    """The text of ``json_text`` alone."""
+    return json_text(text).raw
 
 
 def converter(kind: types.DataType, place: str) -> Converter:
