@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ class Sink:
         self.checkpoint = checkpoint
         self.batches: list[tuple[int, list[int]]] = []
         self.fail_on: int | None = None
+        # Of the last query: how far it was with each batch, and how far there was to go.
+        self.progress: list[tuple[str, str]] = []
 
     def run(self, frame: Any) -> None:
         """Until there is no more; raises what ended the query."""
@@ -44,6 +47,8 @@ class Sink:
             query = self.start(frame, availableNow=True)
             try:
                 query.awaitTermination(WAIT_S)
+                sources = [each.sources[0] for each in query.recentProgress]
+                self.progress = [(each.endOffset, each.latestOffset) for each in sources]
                 return
             except StreamingQueryException as error:
                 # Spark gives Python ten seconds to start, whatever the machine.
@@ -97,6 +102,8 @@ def test_each_commit_once_and_in_order_through_restarts(
     frame = written.stream(spark, startingRevision="earliest", maxCommitsPerTrigger=4)
     sink.run(frame)
     assert sink.batches == [(0, [1, 2, 3, 4]), (1, [5, 6, 7, 8]), (2, [9, 10])]
+    offsets = [tuple(json.loads(offset)["revision"] for offset in each) for each in sink.progress]
+    assert offsets[:3] == [(4, 10), (8, 10), (10, 10)]
 
     written.put_each((f"k{i}", i) for i in range(20, 26))
     sink.fail_on = 4
