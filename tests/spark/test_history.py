@@ -101,14 +101,15 @@ def test_documents_before_and_after_a_change_are_columns(spark: Any, written: Wr
     written.put_all({"a/1": {"n": 1}, "b/1": None})
     written.put("a/1", {"n": 2})
     written.touch()
-    large = [{"s": "x" * 2_500_000}, {"s": "y" * 2_500_000}]
+    large = [{"s": "x" * 1_500_000}, {"s": "y" * 1_500_000}]
+    names = [f"a/{number}" for number in range(2, 6)]
     for each in large:
-        written.put_all({"a/2": each, "a/3": each})
+        written.put_all(dict.fromkeys(names, each))
     written.transport.request("DELETE", f"{written.path}/documents/a%2F1")
     both = written.frame(spark, type="commits", include="value,before")
     assert both.columns[-2:] == ["before", "value"]
     rows = {(row.revision, row.key): (row.before, row.value) for row in both.collect()}
-    for key in ("a/2", "a/3"):
+    for key in names:
         assert rows.pop((5, key)) == tuple(json.dumps(e, separators=(",", ":")) for e in large)
         assert rows.pop((4, key))[0] is None
     assert rows == {
