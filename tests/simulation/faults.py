@@ -81,6 +81,7 @@ class Network:
         self.faults = faults
         self.strays = strays
         self.down_until = 0.0
+        self.under_way = 0
         self._scheduler = scheduler
         self._rng = rng
         self._wire = Process("wire")
@@ -103,7 +104,9 @@ class Network:
             for step in steps:
                 step()
                 self._scheduler.give_way()
+            self.under_way -= 1
 
+        self.under_way += 1
         self._scheduler.spawn(self._wire, arrive, "late write")
 
 
@@ -432,14 +435,15 @@ class FaultyStore:
         if self._scheduler.closed:  # a generator's clean-up
             raise StoreUnreachable("simulated: the history is over")
         faults = self._network.faults
-        if self._happens(faults.crash):
+        if faults.crash and self._happens(faults.crash):
             self._scheduler.kill(self._process)
-        if sleeps and self._happens(faults.suspend):
+        if faults.suspend and sleeps and self._happens(faults.suspend):
             self._suspend()
-        seconds = faults.latency_s * self._rng.random()
-        if self._happens(faults.slow):
+        draw = self._rng.random
+        seconds = faults.latency_s * draw()
+        if faults.slow > 0 and draw() < faults.slow:
             seconds *= 50
-        if self._rng.random() < 0.2:
+        if draw() < 0.2:
             seconds = 0.0
         self._scheduler.sleep(seconds)
         if self._is_down():

@@ -59,9 +59,11 @@ class Scheduler:
         self._rng = rng
         self._hub = getcurrent()
         self._ready: list[Task] = []
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        # What is called back, or the task whose wait of that epoch is over.
+        self._timers: list[tuple[float, int, Callable[[], None] | Task, int]] = []
         self._sequence = 0
-        self._tasks: dict[greenlet, Task] = {}
+        self._tasks: dict[Task, None] = {}  # those that have not ended, in their order
+        self._running: Task | None = None
         self._steps = 0
 
     def spawn(self, process: Process, run: Callable[[], None], name: str) -> None:
@@ -71,46 +73,47 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001 - reported by the checker
                 self.failures.append((name, error))
             finally:
-                self._tasks.pop(task.greenlet, None)
+                self._tasks.pop(task, None)
 
         task = Task(process, name, guarded)
         task.greenlet.parent = self._hub
-        self._tasks[task.greenlet] = task
+        self._tasks[task] = None
         self._ready.append(task)
 
     def at(self, time: float, call: Callable[[], None]) -> None:
         """Call back from the scheduler itself; ``call`` must not wait."""
         self._sequence += 1
-        heapq.heappush(self._timers, (time, self._sequence, call))
+        heapq.heappush(self._timers, (time, self._sequence, call, 0))
 
     def sleep(self, seconds: float) -> None:
-        self.wait(max(seconds, 0.0))
+        self.wait(seconds if seconds > 0 else 0.0)
 
     def give_way(self) -> None:
         """Let any others go first, in no virtual time. Outside of tasks: nothing."""
         self._end_if_closed()
-        task = self._current()
-        if task is not None:
-            self._ready.append(task)
+        if self._running is not None:
+            self._ready.append(self._running)
             self._hub.switch()
             self._end_if_closed()
 
     def current(self) -> Task:
-        task = self._current()
-        assert task is not None
-        return task
+        assert self._running is not None
+        return self._running
 
     def wait(self, timeout: float | None = None) -> bool:
         """Stand still until ``wake`` (True) or until the time is over (False)."""
-        self._end_if_closed()
+        if self.closed:
+            raise GreenletExit
         task = self.current()
         task.epoch += 1
         task.parked, task.woken = True, False
-        epoch = task.epoch
         if timeout is not None:
-            self.at(self.now + timeout, lambda: self._go_on(task, epoch, woken=False))
+            self._sequence += 1
+            timer = (self.now + timeout, self._sequence, task, task.epoch)
+            heapq.heappush(self._timers, timer)
         self._hub.switch()
-        self._end_if_closed()
+        if self.closed:
+            raise GreenletExit
         return task.woken
 
     def wake(self, task: Task) -> None:
@@ -123,8 +126,7 @@ class Scheduler:
         process.alive = False
         for call in process.on_death:
             call()
-        current = self._current()
-        if current is not None and current.process is process:
+        if self._running is not None and self._running.process is process:
             self._hub.switch()
             self._end_if_closed()
 
@@ -150,7 +152,11 @@ class Scheduler:
         """Raises Stuck."""
         while not until():
             while self._timers and self._timers[0][0] <= self.now:
-                heapq.heappop(self._timers)[2]()
+                _, _, due, epoch = heapq.heappop(self._timers)
+                if isinstance(due, Task):
+                    self._go_on(due, epoch, woken=False)
+                else:
+                    due()
             if self._ready:
                 self._step()
             elif self._timers:
@@ -162,9 +168,11 @@ class Scheduler:
     def close(self) -> None:
         """End every task that is left; what it still tries to do is refused."""
         self.closed = True
-        for task in list(self._tasks.values()):
+        for task in list(self._tasks):
             if task.greenlet:
+                self._running = task
                 task.greenlet.throw(GreenletExit)
+        self._running = None
         self._tasks.clear()
 
     def _step(self) -> None:
@@ -180,15 +188,14 @@ class Scheduler:
         if process.resumes_at > self.now and not task.sent:
             self.at(process.resumes_at, lambda: self._ready.append(task))
             return
+        self._running = task
         task.greenlet.switch()
+        self._running = None
 
     def _go_on(self, task: Task, epoch: int, *, woken: bool) -> None:
         if task.parked and task.epoch == epoch:
             task.parked, task.woken = False, woken
             self._ready.append(task)
-
-    def _current(self) -> Task | None:
-        return self._tasks.get(getcurrent())
 
     def _end_if_closed(self) -> None:
         if self.closed:

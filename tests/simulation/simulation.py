@@ -36,8 +36,11 @@ from .sim_turns import Machine, SimNeighbours, SimTurns
 from .worker import Worker
 from .workload import Wishes
 
-# After the last call: longer than writes are under way, workers stand still or calls last.
+# After the last call: longer than writes are under way, workers stand still or calls last. What
+# there is to see once all of these are over is seen sooner.
 _SETTLING_S = 300.0
+_QUIET_S = 60.0
+_LOOK_EVERY_S = 5.0
 _CATCHING_UP_S = 120.0
 
 
@@ -188,17 +191,39 @@ class World:
         """Let writes arrive, workers wake and calls end; nothing fails any more."""
         self._network.stop()
         end_s = self.scheduler.now + _SETTLING_S
-        self.scheduler.at(end_s, lambda: None)
-        self.scheduler.run(lambda: self.scheduler.now >= end_s)
+        quiet_s = 0.0
+        while self.scheduler.now < end_s and quiet_s < _QUIET_S:
+            look_s = self.scheduler.now + _LOOK_EVERY_S
+            self.scheduler.at(look_s, lambda: None)
+            self.scheduler.run(lambda: self.scheduler.now >= look_s)  # noqa: B023
+            quiet_s = quiet_s + _LOOK_EVERY_S if self._is_quiet() else 0.0
+        for call in self._unanswered():
+            self._recording.defects.append(f"{call.ask.label} was never answered")
+        self._recording.deaf += self._deaf()
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing is under way, and everybody awake, answered and told."""
+        now = self.scheduler.now
+        stand_still = any(
+            worker.process.alive and worker.process.resumes_at > now for worker in self._workers
+        )
+        return not (
+            self._network.under_way or stand_still or any(self._unanswered()) or any(self._deaf())
+        )
+
+    def _unanswered(self) -> Iterator[Call]:
         living = {worker.process.name for worker in self._workers if worker.process.alive}
         for call in self._recording.calls:
             if call.answered is None and call.worker in living:
-                self._recording.defects.append(f"{call.ask.label} was never answered")
+                yield call
+
+    def _deaf(self) -> Iterator[str]:
+        """Who has not heard of the head."""
         heads = self._store.heads(self._catalogs)
         for following in self._recording.followings:
             head = heads.get(following.catalog)
             if head is not None and following.position < head.revision:
-                self._recording.deaf.append(f"{following.position} of {head}: {following.heard}")
+                yield f"{following.position} of {head}: {following.heard}"
 
     def _probe(self) -> None:
         """Nothing fails now: every worker that lives must be able to write every document."""

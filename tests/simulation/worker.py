@@ -94,6 +94,8 @@ class Worker:
     def neglected(self, now: float) -> list[str]:
         """The catalogs whose requests have been due for a while, though a leader is idle."""
         queue = self._gateway._loop._queue
+        if not queue._lanes and not self._due_since:
+            return []
         due = [
             catalog
             for catalog, lane in queue._lanes.items()
