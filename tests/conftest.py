@@ -235,15 +235,29 @@ def mongodb_uri(request: pytest.FixtureRequest) -> str:
     return EXTERNAL_URI or str(request.getfixturevalue("mongod").uri)
 
 
-@pytest.fixture
-def database_name(mongodb_uri: str) -> Iterator[str]:
-    """A database that no other test has, dropped in the end."""
+@pytest.fixture(scope="session")
+def drop_database(mongodb_uri: str) -> Iterator[Callable[[str], None]]:
+    """By one client for all tests: to connect takes longer than to drop."""
     from pymongo import MongoClient
+    from pymongo.errors import AutoReconnect
 
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+
+        def drop(name: str) -> None:
+            try:
+                client.drop_database(name)
+            except AutoReconnect:  # the test had the server start again
+                client.drop_database(name)
+
+        yield drop
+
+
+@pytest.fixture
+def database_name(drop_database: Callable[[str], None]) -> Iterator[str]:
+    """A database that no other test has, dropped in the end."""
     name = f"test_{uuid.uuid4().hex}"
     yield name
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        client.drop_database(name)
+    drop_database(name)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ from benchmarks.processes import free_port, server
 _CHECKOUT: Final = Path(__file__).resolve().parent.parent.parent
 # Far beyond what anything may take: a worker that is silent for so long is given up.
 GIVE_UP_S: Final = 60.0
-_PROBE_EVERY_S: Final = 0.005
+_PROBE_EVERY_S: Final = 0.02  # a block is counted so much too short at most
 _MIB: Final = 1 << 20
 
 
