@@ -128,9 +128,10 @@ def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
     if len(text.encode(errors="surrogatepass")) <= RESULT_BYTES_MAX:
         return result, text
-    kept = {name: result[name] for name in ("applied", "changed", "revision") if name in result}
     detail = f"the result would be larger than {RESULT_BYTES_MAX} bytes"
-    return _told({"code": result.get("code", "too_large"), "detail": detail, **kept})
+    told: dict[str, Any] = {"code": result.get("code", "too_large"), "detail": detail}
+    told |= {name: result[name] for name in ("applied", "changed", "revision") if name in result}
+    return _told(told)
 
 
 def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:

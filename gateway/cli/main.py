@@ -207,14 +207,19 @@ def backup(catalog: str, file: Path, **flags: Any) -> int:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("more", nargs=-1, metavar="")
 @_settings_flags
-def restore(file: Path, **flags: Any) -> int:
+def restore(file: Path, more: tuple[str, ...], **flags: Any) -> int:
     """Restore the catalog that was saved to FILE, under its name, and verify it.
 
     The catalog must not exist, and nobody can read or write it meanwhile. The exit code is 1 if
     the verification finds differences.
     """
+    if more:
+        raise click.UsageError("give FILE alone: it names the catalog that it was saved of")
+    if not file.is_file():
+        raise click.UsageError(f"there is no file {str(file)!r}")
     settings = _resolve(flags).settings
     _require_mongodb(settings)
     return int(import_module("gateway.cli.backing_up").run_restore(settings, file))

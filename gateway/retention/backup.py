@@ -76,7 +76,10 @@ class Backup:
         by = self._runtime.new_id()
         with as_unavailable():
             if not self._copies.begin_restore(head.catalog, by):
-                raise BackupRefused(f"there is a catalog {head.catalog!r}")
+                raise BackupRefused(
+                    f"there is a catalog {head.catalog!r} already: delete it first, or restore it"
+                    " into another database (--database)"
+                )
             try:
                 documents = self._put_all(file, head, by)
                 if not self._copies.put_head(head, by):

@@ -118,7 +118,8 @@ def test_otherwise_one_is_made(client: FlaskClient, name: str | None) -> None:
     ],
 )
 def test_a_route_that_isnt_there_is_a_404_problem(client: FlaskClient, path: str) -> None:
-    problem(client.get(path), 404, "route_not_found")
+    told = problem(client.get(path), 404, "route_not_found")
+    assert "/v1/catalogs/{catalog}/documents/{key}" in told["detail"], "where to look"
 
 
 @pytest.mark.parametrize(

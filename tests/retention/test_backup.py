@@ -283,6 +283,11 @@ def test_no_catalog_and_no_file_is_written_over(
     assert (again.exit_code, "there is a file" in again.output) == (2, True)
     refused = command(uri, database, "restore", path)
     assert (refused.exit_code, "there is a catalog 'there'" in refused.output) == (1, True)
+    assert "delete it first, or restore it into another database" in refused.output
+    both = command(uri, database, "restore", "there", path)  # as `backup` takes them
+    assert (both.exit_code, "give FILE alone" in both.output) == (2, True), both.output
+    missing = command(uri, database, "restore", tmp_path / "no.backup")
+    assert (missing.exit_code, "there is no file" in missing.output) == (2, True)
     none = command(uri, database, "backup", "nowhere", tmp_path / "none")
     assert none.exit_code == 2, none.output
     assert [each.name for each in tmp_path.iterdir()] == ["there.backup"]

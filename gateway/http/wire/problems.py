@@ -201,10 +201,16 @@ def _of_access_error(error: AccessError) -> Refusal:
     return problem
 
 
+_NO_ROUTE: Final = (
+    "there is no such route; a document is at /v1/catalogs/{catalog}/documents/{key}, and /docs of"
+    " this gateway lists all routes"
+)
+
+
 def _of_http_exception(error: HTTPException) -> Refusal:
     """The problem of an error by Flask or werkzeug: no route, no such method, a broken body."""
     if isinstance(error, NotFound):
-        return Refusal("route_not_found", "there is no such route")
+        return Refusal("route_not_found", _NO_ROUTE)
     if isinstance(error, MethodNotAllowed):
         allowed = ", ".join(sorted(error.valid_methods or ()))
         return Refusal(
