@@ -118,6 +118,41 @@ def test_a_document_is_made_of_members_where_no_schema_says_anything(
     }
 
 
+def test_the_rows_follow_the_schema_of_the_key_and_keep_what_was_filled_in(
+    browser: Browser, writer: Writer
+) -> None:
+    """Rows that nobody touched are those that it requires now; an empty one is left out, and a
+    value without a name isn't."""
+    other = {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}}
+    writer.set_settings({"schemas": {"tables/*": SCHEMA, "views/*": other}})
+    browser.open(writer.catalog)
+    browser.press("New document")
+    key = browser.labelled("Key")
+    key.send_keys("tables/t")
+    browser.wait_text("dialog", "The team")
+    browser.labelled("team").send_keys("sales")
+    key.clear()
+    key.send_keys("views/v")
+    browser.wait(lambda: browser.shown("dialog [aria-label=title]"))
+    names = """return [...document.querySelectorAll("dialog .members")][0]
+        && [...document.querySelectorAll("dialog .member-rows > .members > .member-row")]
+          .map((row) => row.querySelector("input").value)"""
+    browser.wait(lambda: "tier" not in browser.run(names))
+    assert set(browser.run(names)) >= {"owner", "title"}
+    browser.labelled("title").send_keys("V")
+    browser.press("Add a member", within="dialog .member-rows")  # and nothing is put into it
+    browser.press("Add a member", within="dialog .member-rows")
+    values = "dialog .members > .member-row:last-child .control input"
+    browser.run("arguments[0].focus()", browser.shown(values)[-1])
+    browser.keys("lost")
+    browser.press("Create", within="dialog")
+    assert browser.run("return document.activeElement.validationMessage") == "It needs a name."
+    browser.keys("note")
+    browser.press("Create", within="dialog")
+    browser.wait_text("h1", "views/v")
+    assert writer.read("views/v") == {"owner": {"team": "sales"}, "title": "V", "note": "lost"}
+
+
 def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> None:
     """As a move, with a test of what was seen there; nobody's member is replaced by it."""
     writer.put("t", {"nmae": {"long": True}, "rows": 1})

@@ -101,3 +101,52 @@ def test_activity_is_counted_by_document_author_pipeline_and_day(browser: Browse
     assert json.dumps([each["manager"] for each in found["pipelines"]]) == '["nightly", "hourly"]'
     assert found["days"] == [[2026, 2, 28, 0], [2026, 3, 1, 0], [2026, 3, 2, 0], [2026, 3, 2, 15]]
     assert found["between"] == [None, 5, 0, 4]
+
+
+# A catalog larger than what the page looks at, whose history is gone but for today.
+_LARGE = """
+const commit = (revision, managers) => ({revision, author: "ann", time: new Date().toISOString(),
+  message: null, changes: [{key: `k${revision}`, action: "put", patch: [], managers}]});
+const asked = {};
+const api = {
+  count: async (catalog, max) => ({count: asked.count = max, isAll: false}),
+  history: async (catalog, key, {limit}) => ({
+    commits: [...Array(asked.commits = limit).keys()].map((n) => commit(900 - n, [`job-${n}`])),
+    next: 700,
+  }),
+  revisionAt: async (catalog, moment) => (moment.getHours() ? 900 : null),
+  catalog: async () => ({revision: 900}),
+  losses: async (catalog, manager, limit) => {
+    (asked.losses ??= []).push([manager, limit]);
+    const field = {pointer: "/rows", owners: []};
+    const loss = (key) => ({key, author: "bob", time: new Date().toISOString(), fields: [field]});
+    return {losses: [...Array(limit).keys()].map((n) => loss(`k${n}`)), isAll: false};
+  },
+};
+const live = {started: null, recent: [], state: "live", isMissing: false, listen: () => () => {}};
+const who = async () => ({name: "ann", grants: [{role: "read", pattern: "*"}]});
+return (async () => {
+  const {HomeView} = await import("/console/views/home.js");
+  const view = new HomeView({api, live, route: {catalog: "large"}, who});
+  document.body.append(await view.open());
+  const cards = [...document.querySelectorAll(".card")];
+  const told = cards.map((each) => [each.querySelector("h2").innerText, each.innerText]);
+  const bound = document.querySelector(".bound").innerText;
+  return {asked, bound, cards: Object.fromEntries(told)};
+})();
+"""
+
+
+def test_a_large_catalog_is_told_as_far_as_was_looked_and_the_page_says_so(
+    browser: Browser,
+) -> None:
+    """10,000 keys, 200 commits, the latest five losses of five pipelines; days without history."""
+    found = browser.logic(_LARGE)
+    asked, cards = found["asked"], found["cards"]
+    assert (asked["count"], asked["commits"]) == (10_000, 200)
+    assert asked["losses"] == [[f"job-{number}", 5] for number in range(5)]
+    assert "10,000 or more" in cards["Documents"]
+    assert "History of the first of these days is no longer kept." in cards["Commits"]
+    assert cards["Pipelines"].count("lost 5 fields or more") == 5
+    assert cards["Most changed"].count("1× by ann") == 6
+    assert "those of the latest 200 commits, back to just now." in found["bound"]

@@ -74,17 +74,30 @@ def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
     browser.keys(Keys.TAB)
     browser.wait(lambda: _names(browser) == ["tables/a", "tables/b"])
 
-    # Since a day.
+    # Since a moment, or in the last hour.
+    browser.select("Changed", "since …")
     since = browser.labelled("Changed since")
-    for day, found in [("2099-01-01", []), ("2020-01-01", ["tables/b", "tables/a"])]:
+    times = [
+        ("2099-01-01T10:30", []),
+        (_local_minute(browser, 10), []),
+        (_local_minute(browser, -10), ["tables/b", "tables/a"]),
+    ]
+    for time, found in times:
         browser.run(
             "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('change'))",
             since,
-            day,
+            time,
         )
         browser.wait(lambda found=found: _names(browser) == found)
-        browser.wait_text(".filters summary", f"since {day}")
-    assert "since=2020-01-01" in browser.driver.current_url
+        browser.wait_text(".filters summary", f"since {time.replace('T', ' ')}")
+    browser.driver.refresh()
+    browser.wait(lambda: _names(browser) == ["tables/b", "tables/a"])
+    assert browser.labelled("Changed since").get_attribute("value") == times[-1][0]
+    browser.select("Changed", "in the last hour")
+    browser.wait_text(".filters summary", "in the last hour")
+    assert "since=1h" in browser.driver.current_url
+    browser.wait(lambda: not browser.shown("input[type=datetime-local]"))
+    browser.wait(lambda: _names(browser) == ["tables/b", "tables/a"])
     order = "const {value, disabled} = document.querySelector('.filters select')"
     assert browser.run(f"{order}; return [value, disabled]") == ["changed", True]
     browser.wait_text(".rows", "bronze")
@@ -101,6 +114,53 @@ def test_a_list_is_ordered_and_narrowed_by_who_changed_what_and_when(
     browser.labelled("Keys that begin with").click()
     browser.keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
     browser.wait_text("h1", "tables/a")
+
+
+def _local_minute(browser: Browser, minutes: int) -> str:
+    """So many minutes from now by the browser's clock, as its control of a time takes it."""
+    script = """const minutes = arguments[0] - new Date().getTimezoneOffset();
+        return new Date(Date.now() + minutes * 60000).toISOString().slice(0, 16)"""
+    return str(browser.run(script, minutes))
+
+
+def test_since_when_is_a_span_or_a_moment_and_nothing_else(browser: Browser) -> None:
+    """An address keeps the name of a span: it ends when it is opened. A day is its beginning."""
+    read = browser.logic(
+        """const given = ["1h", "7d", "2026-11-26", "2026-11-26T07:30", "", null, "2026-99-99",
+          "yesterday", "toString", "2026-11-26T07:30:00Z"];
+        return given.map(m.readSince)"""
+    )
+    assert read == ["1h", "7d", "2026-11-26T00:00", "2026-11-26T07:30", "", "", "", "", "", ""]
+    told = browser.logic(
+        """const now = Date.UTC(2026, 10, 26, 12);
+        return [m.sinceTime("1h", now), m.sinceTime("1d", now), m.sinceTime("7d", now),
+          m.sinceWords("1d"), m.sinceWords("2026-11-26T07:30"),
+          m.sinceTime("2026-11-26T07:30", now) === new Date(2026, 10, 26, 7, 30).toISOString()]"""
+    )
+    assert told == [
+        "2026-11-26T11:00:00.000Z",
+        "2026-11-25T12:00:00.000Z",
+        "2026-11-19T12:00:00.000Z",
+        "in the last 24 hours",
+        "since 2026-11-26 07:30",
+        True,
+    ]
+
+
+def test_who_finds_no_beginning_is_led_to_any_part(browser: Browser, writer: Writer) -> None:
+    """A person knows the name of a table, and not in which folder it is."""
+    writer.put("sales/emea/orders", 1)
+    browser.open(writer.catalog)
+    browser.labelled("Keys that begin with").send_keys("orders")
+    browser.wait_text(".empty", "No key begins so.")
+    assert violations(browser) == []
+    browser.press("Look for “orders” in any part of the keys")
+    browser.wait(lambda: _names(browser) == ["sales/emea/orders"])
+    assert browser.labelled("Keys that contain").get_attribute("value") == "orders"
+    assert browser.run("return document.querySelector('input[value=contain]').checked")
+    browser.labelled("Keys that contain").send_keys("-of-nobody")
+    browser.wait_text(".empty", "No key contains that.")
+    assert not browser.shown(".empty button")
 
 
 def test_what_a_list_has_not_looked_at_it_says(browser: Browser, service: RunningGateway) -> None:

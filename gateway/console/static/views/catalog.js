@@ -6,6 +6,7 @@ import { changedDocuments } from "../changed.js";
 import { authorsOf, managersOf, touchedKeys, whatItDid } from "../concerns.js";
 import { button, field, fill, h, newId, plural, problemNote, say, settled, time } from "../page.js";
 import { hrefOf } from "../routes.js";
+import { SPANS, isSpan, readSince, sinceTime, sinceWords } from "../since.js";
 import { catalogTabs } from "./catalog_tabs.js";
 import { createDocument } from "./create.js";
 import { LivePanel } from "./live_panel.js";
@@ -18,7 +19,7 @@ const TRIES = 10; // pages without a find that are looked through at a time
 const ROWS = 100;
 const OWNED = 1_000; // documents that are asked for their owner at a time
 
-const DAY = /^\d{4}-\d\d-\d\d$/;
+const AT = "at"; // the choice of a moment, among the spans
 
 const columnsIn = (text) => text.split(",").map((name) => name.trim()).filter(Boolean).slice(0, COLUMNS_MAX);
 
@@ -44,7 +45,7 @@ export class CatalogView {
     this.folders = route.folders !== null;
     this.columns = columnsIn(route.columns ?? "");
     this.sort = route.sort === "changed" ? "changed" : "key";
-    this.filter = { since: DAY.test(route.since ?? "") ? route.since : "", author: route.author ?? "", owner: route.owner ?? "" };
+    this.filter = { since: readSince(route.since), author: route.author ?? "", owner: route.owner ?? "" };
     this.commits = new Map(); // revision -> promise of the commit
     // Who changed it is asked for the rows that come into view.
     this.seen = new IntersectionObserver((entries) => {
@@ -96,14 +97,15 @@ export class CatalogView {
       this.#search(search.value);
     });
     const tool = field(`Keys that ${this.finds}`, search);
-    const choice = (finds) => h("label", {}, h("input", {
-      type: "radio", name: "finds", value: finds, checked: finds === this.finds,
-      onchange: () => {
-        this.finds = finds;
-        tool.querySelector("label").textContent = `Keys that ${finds}`;
-        this.#search(search.value);
-      },
-    }), finds === "contain" ? "any part" : "beginning");
+    const radio = (finds) => h("input", { type: "radio", name: "finds", value: finds, checked: finds === this.finds, onchange: () => this.findBy(finds) });
+    const radios = { "begin with": radio("begin with"), contain: radio("contain") };
+    const choice = (finds) => h("label", {}, radios[finds], finds === "contain" ? "any part" : "beginning");
+    this.findBy = (finds) => {
+      this.finds = finds;
+      radios[finds].checked = true;
+      tool.querySelector("label").textContent = `Keys that ${finds}`;
+      return this.#search(search.value);
+    };
     const folders = h("input", { type: "checkbox", checked: this.folders, onchange: () => {
       this.folders = folders.checked;
       this.#search(search.value);
@@ -130,10 +132,10 @@ export class CatalogView {
       return [control, options];
     };
     const { recent } = this.live;
-    const [since] = input("since", { type: "date" });
+    const [moment, span] = this.#whenChanged(again);
     const [author, authors] = input("author", {}, [...new Set(recent.map((commit) => commit.author))]);
     const [owner, owners] = input("owner", { placeholder: "a pipeline" }, [...new Set(recent.flatMap((commit) => managersOf(commit)))]);
-    const active = () => [this.sort === "changed" && "latest change first", this.filter.since && `since ${this.filter.since}`,
+    const active = () => [this.sort === "changed" && "latest change first", this.filter.since && sinceWords(this.filter.since),
       this.filter.author && `by ${this.filter.author}`, this.filter.owner && `owned by ${this.filter.owner}`].filter(Boolean);
     const summary = h("summary", {});
     this.tellFilters = () => {
@@ -141,10 +143,28 @@ export class CatalogView {
       folders.disabled = this.#byChange; // it has the order of its changes
       sort.value = this.#byChange ? "changed" : "key";
       sort.disabled = Boolean(this.filter.since || this.filter.author);
+      moment.hidden = span.value !== AT;
     };
     this.tellFilters();
     return h("details", { class: "filters", open: active().length > 0 }, summary, h("div", { class: "quad" },
-      field("Order", sort), field("Changed since", since), [field("Changed by", author), authors].flat(), [field("Owned by", owner), owners].flat()));
+      field("Order", sort), field("Changed", span), moment, [field("Changed by", author), authors].flat(), [field("Owned by", owner), owners].flat()));
+  }
+
+  /** The field of a moment since which, and the choice of a span, of that moment, or of any time. */
+  #whenChanged(again) {
+    const { since } = this.filter;
+    const at = h("input", { type: "datetime-local", value: isSpan(since) ? "" : since, onchange: () => take() });
+    const choices = [["", "at any time"], ...Object.entries(SPANS).map(([name, { words }]) => [name, words]), [AT, "since …"]];
+    const chosen = since && !isSpan(since) ? AT : since;
+    const span = h("select", { onchange: () => {
+      take();
+      if (span.value === AT) at.focus();
+    } }, choices.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+    const take = () => {
+      this.filter.since = readSince(span.value === AT ? at.value : span.value);
+      again();
+    };
+    return [field("Changed since", at), span];
   }
 
   /** Whether the list is made of the history, and not of the keys. */
@@ -222,7 +242,7 @@ export class CatalogView {
   /** Those that were changed, out of the history. */
   async #readChanged(start) {
     const { catalog, filter } = this;
-    const since = filter.since ? new Date(`${filter.since}T00:00`).toISOString() : null;
+    const since = start?.since ?? (filter.since ? sinceTime(filter.since, Date.now()) : null);
     const revision = start?.revision ?? (await this.api.catalog(catalog))?.revision ?? 0;
     Object.assign(this, { revision, after: null });
     if (!revision) return { rows: [], next: null };
@@ -239,7 +259,7 @@ export class CatalogView {
     const told = new Map(page.rows.map((row) => [row.key, row]));
     const rows = await this.#withValues(page.rows.map(({ key, commit, value }) => ({ key, revision: commit.revision, value })), null);
     for (const row of rows) this.commits.set(row.changed, Promise.resolve(told.get(row.key).commit));
-    return { rows, next: page.next && { ...page.next, revision }, bound };
+    return { rows, next: page.next && { ...page.next, revision, since }, bound };
   }
 
   #isWithin(key) {
@@ -314,7 +334,9 @@ export class CatalogView {
     const titles = rows.length > 0 && this.columns.length > 0 && h("div", { class: "row titles", "aria-hidden": "true" },
       h("span", {}, "Key"), this.columns.map((name) => h("span", {}, name)), h("span", {}, "Changed"));
     if (titles) titles.style.setProperty("--members", this.columns.length);
-    fill(this.list, titles, rows.length ? list : h("p", { class: "empty" }, this.live.isMissing ? missing : none),
+    const mayBeWithin = this.prefix && !rows.length && this.finds === "begin with" && !this.live.isMissing;
+    fill(this.list, titles, rows.length ? list : h("div", { class: "empty" }, h("p", {}, this.live.isMissing ? missing : none),
+      mayBeWithin && h("p", {}, button(`Look for “${this.prefix}” in any part of the keys`, () => this.findBy("contain")))),
       this.pages.bound && h("p", { class: "muted small bound" }, this.pages.bound), this.pages.controls(this.#asFolders ? "entries" : "documents"));
     fill(this.notice, this.since.length ? this.#staleNotice() : null);
   }

@@ -31,7 +31,7 @@ const ATTRIBUTES = {
   rows: 8,
 };
 
-const TABS = { tree: "Tree", text: "Text", attributes: "Attributes", history: "History", edit: "Edit" };
+const TABS = { tree: "Tree", text: "Text", attributes: "Attributes", history: "History", edit: "Edit as JSON" };
 
 export class DocumentView {
   constructor({ api, live, route, who, reopen }) {

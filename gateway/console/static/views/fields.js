@@ -18,6 +18,7 @@ import { whoChanged } from "./who.js";
 import { ValueField } from "./value_field.js";
 
 const TAB = "tree";
+const KEYS = [[["↑", "↓"], "move"], [["←", "→"], "fold"], [["Enter"], "edits"], [["Delete"], "removes"], [["Alt", "↑"], "moves an item"]];
 
 export class FieldsView {
   #unfolded = new Map();
@@ -77,7 +78,8 @@ export class FieldsView {
       beside: (item) => this.#beside(item, changed),
       actions: (item) => this.#actions(item),
       onKey: (event, item) => this.#onKey(event, item),
-    }));
+    }), h("p", { class: "muted small keys" }, "Choose a value to edit it. Keys: ", KEYS.map(([keys, does], index) => [
+      index > 0 && " · ", keys.map((each) => h("kbd", {}, each)), ` ${does}`])));
   }
 
   #changedPlaces() {

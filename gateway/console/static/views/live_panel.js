@@ -85,7 +85,7 @@ export class LivePanel {
         !isOwn && [" ", change.key === null
           ? "the catalog's settings"
           : h("a", { class: "mono", href: hrefOf({ catalog, key: change.key }) }, change.key)],
-        pointers(change));
+        pointers(change, isOwn));
     });
     const more = commit.changes.length - lines.length;
     return h("ul", {}, lines, more > 0 && h("li", { class: "muted" }, `and ${plural(more, "document")} more`));
@@ -98,9 +98,10 @@ function shownPlace(pointer) {
 }
 
 /** Where in the document, as far as that says more than "all of it". */
-function pointers({ patch, action }) {
+function pointers({ patch, action }, isOwn) {
   if (action === "delete" || !patch?.length) return null;
   const found = [...new Set(patch.map((each) => each.get("path")))].filter((pointer) => pointer !== "");
   if (!found.length) return null;
-  return h("span", { class: "muted small at" }, found.slice(0, 3).map((pointer) => h("span", { class: "at" }, shownPlace(pointer))), found.length > 3 && ` +${found.length - 3}`);
+  const places = found.slice(0, 3).map((pointer, index) => [index > 0 && ", ", shownPlace(pointer)]);
+  return [isOwn && " ", h("span", { class: isOwn ? "muted" : "muted at" }, places, found.length > 3 && ` +${found.length - 3}`)];
 }

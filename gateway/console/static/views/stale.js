@@ -117,7 +117,7 @@ export class StalePanel {
     const both = new Set(mine === undefined ? [] : overlapping(edits(shown.value, mine), theirs));
     return [title && h("h3", {}, title),
       h("p", { class: "muted" }, summaryOf(theirs),
-        both.size > 0 && h("strong", { class: "clash" }, ` ${both.size} where you made changes too`)),
+        both.size > 0 && ["; ", h("strong", { class: "clash" }, `${both.size} where you made changes too`)]),
       changeList(theirs, {
         root: title ? "all of them" : undefined,
         more: (edit) => both.has(edit) && h("span", { class: "clash mark" }, "you changed this too"),

@@ -9,6 +9,8 @@ import { ownerMarks } from "./owners.js";
 const CHILDREN = 100; // drawn at a time
 const UNFOLDED = 40; // up to so many children, the first two levels are unfolded
 const TEXT_MAX = 400;
+const PREVIEWED = 3;
+const PREVIEW_MAX = 80;
 
 /**
  * `owned` are the leaves that have owners, see owners.js. `face` may add to the rows:
@@ -82,6 +84,7 @@ function node(value, name, path, level, position, count, task) {
     h("span", { class: "fold", "aria-hidden": "true" }),
     name !== null && h("span", { class: typeof name === "number" ? "name index" : "name" }, `${typeof name === "number" ? name + 1 : name}`),
     h("span", { class: `value ${kind}` }, about(value, kind, children.length)),
+    children.length > 0 && h("span", { class: "preview", "aria-hidden": "true" }, previewOf(children)),
     ownerMarks(task.ownersOf(path)), task.beside?.(item)));
   if (children.length) {
     item.unfold = () => unfold(item, children, path, level);
@@ -95,6 +98,14 @@ function about(value, kind, count) {
   if (kind === "array") return count ? plural(count, "item") : "[]";
   const text = stringify(value);
   return text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}… (${text.length} characters)` : text;
+}
+
+/** The first values of what is folded, so that it has to be unfolded less often. */
+function previewOf(children) {
+  const found = children.slice(0, PREVIEWED).filter(([, value]) => !(value instanceof Map || Array.isArray(value)));
+  const short = (value) => stringify(typeof value === "string" ? value.slice(0, PREVIEW_MAX) : value);
+  const text = found.map(([name, value]) => (typeof name === "number" ? short(value) : `${name}: ${short(value)}`)).join(", ");
+  return text.length > PREVIEW_MAX ? `${text.slice(0, PREVIEW_MAX)}…` : text;
 }
 
 function unfold(item, children, path, level) {
