@@ -153,7 +153,7 @@ class OpenContext:
     StoreUnavailable; it costs nothing where it was called a moment ago.
     """
 
-    __slots__ = ("body_bytes", "counted", "environ", "observed", "require_still_let_in", "spending")
+    __slots__ = ("environ", "observed", "require_still_let_in", "spending")
 
     def __init__(
         self,
@@ -163,8 +163,6 @@ class OpenContext:
     ) -> None:
         self.observed = observed
         self.environ = observed.environ
-        self.body_bytes = observed.body_bytes
-        self.counted = observed.counted
         self.spending = spending
         observed.require_still_let_in = self.require_still_let_in = require_still_let_in
 

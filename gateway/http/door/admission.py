@@ -257,7 +257,7 @@ def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = Tru
     (werkzeug's BadRequest).
     """
     raw = read_body(context, limits)
-    seat, account = context.counted
+    seat, account = context.observed.counted
     # What is smaller doesn't take much, whatever is in it.
     weighs = parsed and len(raw) > UNWEIGHED_BYTES
     if weighs:

@@ -136,5 +136,5 @@ def spend_operations(context: OpenContext, count: int) -> None:
 
 def spend_body_bytes(context: OpenContext, size: int) -> None:
     """The body had ``size`` bytes. Where it had said so before, they are spent already."""
-    if context.spending is not None and context.body_bytes is None:
+    if context.spending is not None and context.observed.body_bytes is None:
         context.spending.spend(BODY_BYTES, size)

@@ -147,7 +147,7 @@ class UploadRoutes(Routes):
 
     def _numbers(self, context: Context) -> list[int] | None:
         """The parts that the body lists; None where there is no body, or it lists none."""
-        if context.body_bytes == 0:
+        if context.observed.body_bytes == 0:
             return None
         numbers: list[int] | None = take_members(context, self._limits, UPLOAD_COMMIT)["parts"]
         return numbers

@@ -66,7 +66,7 @@ def read_body(context: OpenContext, limits: RequestLimits) -> bytes:
 
     Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
     """
-    maximum, environ, length = limits.body_bytes_max, context.environ, context.body_bytes
+    maximum, environ, length = limits.body_bytes_max, context.environ, context.observed.body_bytes
     refuse_encoded(environ)
     if length is not None and length > maximum:
         _refuse_large(maximum, length)
