@@ -20,7 +20,7 @@ SAMPLE: Final = 1_000
 DOCUMENT: Final = "document"
 _Read = Callable[[Any], Any]
 # Of whole numbers, how many bits they have.
-_WHOLE: Final = {
+_WHOLE: Final[dict[type[types.DataType], int]] = {
     types.ByteType: 8,
     types.ShortType: 16,
     types.IntegerType: 32,
