@@ -36,6 +36,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--force-device-scale-factor=1",
+    "--disable-back-forward-cache",  # pages that are left would go on
 )
 # The page may draw itself anew between finding something in it and using it.
 _MOVED = (
@@ -47,6 +48,8 @@ _MOVED = (
 _PRESSED = ("button", "a", "summary")
 DESK = (1280, 900)
 PHONE = (360, 740)
+# A page that does nothing.
+_BESIDE = "/console/icon.svg"
 # The type's name in Chromium's log of what it asked for.
 _SENT = "Network.requestWillBeSent"
 
@@ -58,6 +61,9 @@ def start_browser(executables: dict[str, str], profile: Path) -> Iterator[Browse
     for flag in (*_FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.add_experimental_option(
+        "perfLoggingPrefs", {"enableNetwork": True, "enablePage": False}
+    )
     driver = Chrome(options=options, service=Service(executables["chromedriver"]))
     try:
         driver.set_script_timeout(WAIT_S)
@@ -81,7 +87,7 @@ class Browser:
         self._expected = []
         self.screen(DESK)
         self.prefer(color_scheme="light")
-        self.driver.get(f"{url}/console/icon.svg")
+        self._leave()
         self.run("sessionStorage.clear()")
         self.details(True)
         self.driver.get_log("browser")
@@ -102,9 +108,16 @@ class Browser:
         self.run(
             "stop(); addEventListener('beforeunload', (e) => e.stopImmediatePropagation(), true)"
         )
-        self.driver.execute_cdp_cmd("Page.navigate", {"url": "about:blank"})
+        self.driver.execute_cdp_cmd("Page.navigate", {"url": f"{self.url}{_BESIDE}"})
         assert not faults, faults
         assert origins <= {urlsplit(self.url)[:2]}, origins
+
+    def _leave(self) -> None:
+        """Whatever page is there, for one of the same origin: another one would take a process of
+        its own, whose start takes as long as a small test."""
+        beside = f"{self.url}{_BESIDE}"
+        if self.driver.current_url != beside:
+            self.driver.get(beside)
 
     def _asked_for(self) -> list[str]:
         messages = [
@@ -145,7 +158,7 @@ class Browser:
         path += "" if key is None else f"/document/{quote(key, safe='')}"
         path += "" if tab is None else f"?tab={tab}"
         # Another page first: a fragment alone would keep what is there.
-        self.driver.get(f"{self.url}/console/icon.svg")
+        self._leave()
         self.driver.get(f"{self.url}/console/#/{path}")
         if wait:
             self.wait(lambda: self.find("h1"))
