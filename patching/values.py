@@ -196,7 +196,7 @@ def equal(a: Document, b: Document) -> bool:
     if a is b:
         return True
     pending: list[tuple[Any, Any]] = []
-    if not _alike(a, b, pending) or _certainly_differ(a, b):
+    if not _alike(a, b, pending):
         return False
     while pending:
         left, right = pending.pop()
@@ -210,15 +210,6 @@ def equal(a: Document, b: Document) -> bool:
                 if child is not other and not _alike(child, other, pending):
                     return False
     return True
-
-
-def _certainly_differ(a: Document, b: Document) -> bool:
-    """Whether Python tells them apart, which it does at once and for good; what it takes for equal
-    may have true where the other has 1."""
-    try:
-        return a != b
-    except RecursionError:
-        return False
 
 
 def _alike(a: Document, b: Document, pending: list[tuple[Any, Any]]) -> bool:
@@ -246,6 +237,8 @@ _exponents = re.compile(rb"[0-9][eE][+-]?[0-9]").finditer
 
 def has_many_exponents(raw: bytes) -> bool:
     """Whether there are too many numbers with exponents in `raw` for msgspec to decode it."""
+    if len(raw) <= _EXPONENTS_MAX:
+        return False
     marks = raw.count(b"e") + raw.count(b"E")
     if marks <= _EXPONENTS_MAX:
         return False
