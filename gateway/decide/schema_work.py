@@ -48,6 +48,8 @@ _STEPS_MAX = 500_000
 _VALUES_MAX = 200_000
 # Different patterns of a catalog; each takes 20 kB or more, and some microseconds to compile.
 _PATTERNS_MAX = 500
+# Their characters together: to read so many takes up to 160 ms, whatever comes of them compiled.
+_CHARACTERS_MAX = 32 * 1024
 # What each takes beside, and how many times as much as ``compiled_bytes`` tells: it is compiled
 # several times, one way and the other.
 _PATTERN_BYTES = 4 * 1024
@@ -115,6 +117,7 @@ class Weighing:
         self._steps = 0
         self._values = 0
         self._patterns: dict[str, int] = {}
+        self._characters = 0
         self._folding = 0
 
     def load_of(self, schema: Any) -> Load:
@@ -157,6 +160,12 @@ class Weighing:
         for pattern in patterns_in(schema):
             if pattern in self._patterns:
                 continue
+            self._characters += len(pattern)
+            if self._characters > _CHARACTERS_MAX:
+                raise SchemaTooHeavy(
+                    "the different patterns of a catalog's schemas have more than"
+                    f" {_CHARACTERS_MAX} characters together"
+                )
             self._folding += folding_bytes(pattern)
             if self._folding > COMPILED_BYTES_MAX:
                 raise SchemaTooHeavy(

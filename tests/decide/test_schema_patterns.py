@@ -32,8 +32,14 @@ def test_usual_patterns_are_taken_and_the_same_one_counts_once() -> None:
         with_patterns(**{"$defs": {"unused": {"anyOf": [{"pattern": each} for each in LARGE]}}}),
         {"schemas": {str(n): {"pattern": each} for n, each in enumerate(LARGE)}},
         with_patterns(*(f"^{n}$" for n in range(501))),
+        with_patterns("(?x) # " + "x" * 32_768),
+        with_patterns("".join(f"(?P<n{n}>a)?" for n in range(3_000))),
+        with_patterns(*("|".join(f"a{n}" for n in range(each, 2_000)) for each in range(4))),
     ],
-    ids=["properties", "names", "unused", "several schemas", "many"],
+    ids=[
+        *("properties", "names", "unused", "several schemas", "many"),
+        *("a long one", "long to be read", "long together"),
+    ],
 )
 def test_too_many_are_refused_and_where_they_are_there_no_document_fits(
     asked: dict[str, Any],
@@ -57,7 +63,7 @@ def test_sets_that_take_long_to_be_folded_are_bounded_before_any_is_compiled(wid
     parse_settings(with_patterns(*(f"(?i){wide}{n}" for n in range(16))))
     for asked in (
         with_patterns(*(f"(?i){wide}{n}" for n in range(17))),
-        with_patterns("(?i)" + wide * 5_000),
+        with_patterns("(?i)" + wide * 1_500),
     ):
         with pytest.raises(SettingsInvalid, match="ignore the case"):
             parse_settings(asked)
