@@ -25,7 +25,7 @@ from gateway.cli.names import CATALOG, JSON, KEY
 from gateway.cli.output import error_line
 from gateway.cli.writing import answer, terms, write_options, writing
 from patching import ABSENT, NO_LISTS, Document, Json, Lists, three_way
-from patching.client import NotFound, PreconditionFailed, RequestError, Written
+from patching.client import NotFound, PreconditionFailed, Written
 from patching.client._documents import Part
 from patching.client.results import Document as Read
 
@@ -80,6 +80,12 @@ class _Both(NamedTuple):
     now: Read
 
 
+class _Value(NamedTuple):
+    """A text's value, which may be null."""
+
+    value: Json
+
+
 class _Editing:
     """The document ``key``, its state as the editor showed it, and the text that came of it."""
 
@@ -88,30 +94,55 @@ class _Editing:
         self._key = key
         self._lists = lists
         self._given = given
+        # What was written in the editor, until it is sent.
+        self._typed: str | None = None
 
     def run(self, *, create: bool) -> Written | None:
-        """None: nothing was changed. Raises RequestError, Missing, ClickException."""
+        """None: nothing was changed. Raises RequestError, Missing, ClickException; whatever ends
+        it, a text that was written in the editor is kept in a file."""
+        try:
+            return self._run(create=create)
+        except BaseException:
+            if self._typed is not None:
+                _keep(self._typed)
+            raise
+
+    def _run(self, *, create: bool) -> Written | None:
         base = self._read()
         if base is None and not create:
             raise Missing(f"there is no document {self._key!r}; --create begins one")
         text = _text({} if base is None else base.value)
         while True:
-            edited = _edited(text)
+            edited = self._edited(text)
             if edited is None:
                 return None
-            text, value = edited
-            try:
-                both = self._sent(base, value)
-            except RequestError:
-                _keep(text)
-                raise
+            both = self._sent(base, edited)
             if not isinstance(both, _Both):
                 return both
-            text, base = both.text, both.now
+            self._typed = text = both.text
+            base = both.now
             error_line("others changed the same places: decide, and remove the markers")
 
-    def _sent(self, base: Read | None, value: Json) -> Written | _Both | None:
+    def _edited(self, text: str) -> _Value | None:
+        """What the editor leaves; opened again as long as that is no JSON. None: it was left as it
+        is."""
+        while True:
+            after = click.edit(text, extension=".json", require_save=True)
+            if after is None or after == text:
+                if self._typed is None:
+                    return None
+                what = "nothing was decided" if _MINE in text else "it still isn't JSON"
+                raise click.ClickException(f"{what}, and nothing is sent")
+            self._typed = after
+            try:
+                return _Value(JSON.decode(after.encode(), "the text", None, None))
+            except click.UsageError as error:
+                error_line(f"{error.format_message()}; it is opened again")
+                text = after
+
+    def _sent(self, base: Read | None, edited: _Value) -> Written | _Both | None:
         """None: there is nothing to change."""
+        value = edited.value
         while base is None or patching.diff(base.value, value, compact=False, lists=self._lists):
             try:
                 return self._send(base, value)
@@ -147,23 +178,6 @@ class _Editing:
                 **by_key,
                 **write,
             )
-
-
-def _edited(text: str) -> tuple[str, Json] | None:
-    """The text that the editor leaves, and its value; opened again as long as that is no JSON.
-    None: it was left as it is."""
-    while True:
-        after = click.edit(text, extension=".json", require_save=True)
-        if after is None or after == text:
-            if _MINE not in text:
-                return None
-            _keep(text)
-            raise click.ClickException("nothing was decided, and nothing is sent")
-        try:
-            return after, JSON.decode(after.encode(), "the text", None, None)
-        except click.UsageError as error:
-            error_line(f"{error.format_message()}; it is opened again")
-            text = after
 
 
 def _keep(text: str) -> None:

@@ -81,7 +81,7 @@ def test_what_is_no_json_is_opened_again(run: Commands, catalog: str, editor: Ed
     run("put", catalog, "k", "1")
     shows = editor.environment("text = '{'", "text = '{}'")
     told = run("edit", catalog, "k", environment=shows)
-    assert "is no JSON" in told.stderr
+    assert "isn't JSON" in told.stderr
     assert editor.seen()[1].strip() == "{"
     assert run("get", catalog, "k").json() == {}
 
@@ -150,6 +150,35 @@ SCHEMA: dict[str, Any] = {
         }
     },
 }
+
+
+def test_a_text_that_is_no_json_is_kept_where_it_is_given_up(
+    run: Commands, catalog: str, editor: Editor
+) -> None:
+    """Left as it is when it is opened again, or by an editor that fails."""
+    run("put", catalog, "k", "1")
+    for given_up in ("pass", "sys.exit(1)"):
+        shows = editor.environment('text = \'{"long": "work",}\'', given_up)
+        told = run("edit", catalog, "k", environment=shows, code=1)
+        path = Path(told.stderr.split("your text is in ")[1].splitlines()[0])
+        assert path.read_text().rstrip("\n") == '{"long": "work",}'
+        path.unlink()
+
+
+def test_an_interrupted_edit_keeps_the_text(
+    run: Commands, catalog: str, editor: Editor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is sent, which may take as long as the gateway is away."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    run("put", catalog, "k", "1")
+    monkeypatch.setattr("gateway.cli.editing._Editing._send", interrupted)
+    told = run("edit", catalog, "k", environment=editor.environment("text = '2'"), code=130)
+    path = Path(told.stderr.split("your text is in ")[1].splitlines()[0])
+    assert path.read_text().strip() == "2"
+    path.unlink()
 
 
 def test_fields_are_explained_by_the_schema(run: Commands, catalog: str) -> None:
