@@ -34,7 +34,7 @@ from patching.spark.history_source import (
     state_rows,
 )
 from patching.spark.options import OptionRefused, Options
-from patching.spark.source import Columns
+from patching.spark.source import ReadColumns
 
 if TYPE_CHECKING:
     from patching.client.transport import Transport
@@ -229,7 +229,7 @@ class _FeedReader(DataSourceStreamReader):
 
     def __init__(self, schema: StructType, options: Options) -> None:
         self._feed = FeedDriver(options)
-        self._columns = Columns(schema, options)
+        self._columns = ReadColumns(schema, options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self._feed.begin()

@@ -77,7 +77,7 @@ def _all_columns(options: Options) -> StructType:
     return DOCUMENTS_SCHEMA if options.type == DOCUMENTS else commits_schema(options)
 
 
-class Columns:
+class ReadColumns:
     """The columns that a frame is read with: those of `schema_of`, or a schema of the user's own.
     That has some of them, whatever may be null, and may have a column ``document`` of any type in
     the place of ``value``."""
@@ -148,7 +148,7 @@ class MetadataReader(DataSourceReader):
     """
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self._columns = Columns(schema, options)
+        self._columns = ReadColumns(schema, options)
         self._reader = _reader(options)
 
     def partitions(self) -> list[InputPartition]:
