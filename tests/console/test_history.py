@@ -57,6 +57,32 @@ def test_an_old_revision_is_viewed_whole_with_its_differences_to_now(
     browser.wait_text(".comparison", "From revision 6 to 7")
 
 
+def test_history_says_what_each_commit_was_about(browser: Browser, table: Writer) -> None:
+    """Places, so that nobody opens one after the other; also where only owners changed."""
+    table.apply("o", {"rows": 1, "columns": {"total": {"type": "int"}}, "a": 1, "b": 1}, "nightly")
+    table.replace("o", "/columns/total/type", "decimal")
+    table.patch(
+        "o", *({"op": "replace", "path": f"/{name}", "value": 2} for name in ("rows", "a", "b"))
+    )
+    browser.open(table.catalog, "o")
+    browser.at_field("/rows", "Give back")
+    browser.press("Give back", within="dialog")
+    browser.wait_text("main", "Given back")
+    browser.details(False)
+    browser.open(table.catalog, "o", "history")
+    rows = "return [...document.querySelectorAll('.history > li')].map((each) => each.innerText)"
+    browser.wait(lambda: len(browser.run(rows)) == 4)
+    given_back, three, one, created = browser.run(rows)
+    assert "changed its owners by anonymous" in given_back
+    assert "rows" in given_back.split("\n")
+    assert "rows, a, b" in three.split("\n")
+    assert "columns › total › type" in one.split("\n")
+    assert "created" in created
+    browser.wait_text(".feed", "changed its owners rows")
+    browser.press("Undo", within=".history")
+    browser.wait_text("dialog", "Who owns rows. No value changes.")
+
+
 def test_its_own_changes_come_first_and_beside_it(browser: Browser, table: Writer) -> None:
     for number in range(25):  # more than the page asks for when it opens
         table.put("tables/x", {"n": number})

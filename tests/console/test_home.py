@@ -105,7 +105,8 @@ def test_activity_is_counted_by_document_author_pipeline_and_day(browser: Browse
 
 # A catalog larger than what the page looks at, whose history is gone but for today.
 _LARGE = """
-const commit = (revision, managers) => ({revision, author: "ann", time: new Date().toISOString(),
+const at = (revision) => new Date(Date.now() - (900 - revision)).toISOString();
+const commit = (revision, managers) => ({revision, author: "ann", time: at(revision),
   message: null, changes: [{key: `k${revision}`, action: "put", patch: [], managers}]});
 const asked = {};
 const api = {
@@ -141,6 +142,7 @@ def test_a_large_catalog_is_told_as_far_as_was_looked_and_the_page_says_so(
     browser: Browser,
 ) -> None:
     """10,000 keys, 200 commits, the latest five losses of five pipelines; days without history."""
+    browser.open()
     found = browser.logic(_LARGE)
     asked, cards = found["asked"], found["cards"]
     assert (asked["count"], asked["commits"]) == (10_000, 200)

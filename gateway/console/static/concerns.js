@@ -50,12 +50,28 @@ export function whatItDid(commit) {
 /** As a verb for the document's name: "changed the attributes of". */
 export function verbOf(change, revision) {
   if (change.create_revision === revision && change.action !== "delete") return "created";
+  if (isOfOwners(change)) return "changed the owners of";
   return VERBS[change.action] ?? "changed";
+}
+
+/** Whether it changed who owns fields, and no value, as giving one back does. */
+export function isOfOwners({ action, patch, owners }) {
+  return action === "patch" && !patch?.length && Boolean(owners?.length);
+}
+
+/** The pointers of the places that a change was about, each once: of values, else of fields whose owners changed. */
+export function placesOf(change) {
+  if (change.action === "delete") return [];
+  const found = isOfOwners(change)
+    ? change.owners.flatMap((each) => [...each.get("gained"), ...each.get("lost")])
+    : (change.patch ?? []).map((each) => each.get("path"));
+  return [...new Set(found)].filter((pointer) => pointer !== "");
 }
 
 /** As what was done to a document that is spoken of already: "changed its attributes". */
 export function didTo(change, revision) {
-  return change.action === "attributes" ? "changed its attributes" : verbOf(change, revision);
+  const verb = verbOf(change, revision);
+  return verb.endsWith(" of") ? verb.replace(/the (.*) of$/, "its $1") : verb;
 }
 
 /** The pipelines that applied something with the commit, or let go of it. */

@@ -1,13 +1,15 @@
 // Differences between two values, readably: by pointer, what was there and what is.
 
+import { placesOf } from "../concerns.js";
 import { ABSENT, footprint } from "../differences.js";
 import { kindOf, stringify } from "../json.js";
 import { button, h, plural } from "../page.js";
-import { placeName, pointerOf } from "../pointers.js";
+import { placeName, pointerOf, tokensOf } from "../pointers.js";
 
 const SHOWN = 100;
 const SHORT = 80;
 const TALL = 12;
+const PLACES = 3;
 
 /**
  * The list of `edits` (see differences.js); `more(edit)` may add something to each, `root` is what
@@ -50,6 +52,19 @@ function item(edit, more, root) {
 export function placeOf(tokens, root = "the whole document") {
   if (!tokens.length) return h("span", {}, root);
   return [h("span", { class: "in-words" }, placeName(tokens)), h("code", { class: "detail" }, pointerOf(tokens))];
+}
+
+/** The first places that a commit's change was about, in a line; null where it was about all of it. */
+export function placesLine(change) {
+  const found = placesOf(change);
+  if (!found.length) return null;
+  const places = found.slice(0, PLACES).map((pointer, index) => [index > 0 && ", ", shownPlace(pointer)]);
+  return h("span", { class: "muted" }, places, found.length > PLACES && ` +${found.length - PLACES}`);
+}
+
+/** In words, unless a number in it may be an item or a name: that isn't known here. */
+function shownPlace(pointer) {
+  return /\/\d+(\/|$)/.test(pointer) ? h("code", {}, pointer) : placeOf(tokensOf(pointer));
 }
 
 /** A value, on one line where it is short, folded where it is long. */

@@ -4,7 +4,7 @@ import { changeOf, didTo } from "../concerns.js";
 import { ABSENT, edits } from "../differences.js";
 import { button, field, fill, h, problemNote, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
-import { changeList, summaryOf } from "./changes.js";
+import { changeList, placesLine, summaryOf } from "./changes.js";
 import { revertDialog } from "./revert.js";
 
 const COUNT = 30;
@@ -98,7 +98,7 @@ export class HistoryView {
       h("div", {},
         h("p", { class: "who" }, h("strong", {}, `r${revision}`), h("span", {}, `${didTo(change, revision)} by `, h("strong", {}, author)),
           h("span", { class: "muted" }, time(commit.time))),
-        said(message)),
+        said(message), change && h("p", { class: "small" }, placesLine(change))),
       h("div", { class: "ways" },
         h("a", { href: revisionHref(this.model, revision), "aria-label": `View revision ${revision}` }, "View"),
         this.undone && button("Undo …", () => this.#undo(commit), { class: "quiet", "aria-label": `Undo revision ${revision} …` })));

@@ -3,8 +3,7 @@
 import { changeOf, didTo, verbOf } from "../concerns.js";
 import { fill, h, plural, said, time } from "../page.js";
 import { hrefOf } from "../routes.js";
-import { tokensOf } from "../pointers.js";
-import { placeOf } from "./changes.js";
+import { placesLine } from "./changes.js";
 import { revisionHref } from "./history.js";
 
 const COUNT = 60;
@@ -85,23 +84,9 @@ export class LivePanel {
         !isOwn && [" ", change.key === null
           ? "the catalog's settings"
           : h("a", { class: "mono", href: hrefOf({ catalog, key: change.key }) }, change.key)],
-        pointers(change, isOwn));
+        isOwn ? [" ", placesLine(change)] : h("span", { class: "at" }, placesLine(change)));
     });
     const more = commit.changes.length - lines.length;
     return h("ul", {}, lines, more > 0 && h("li", { class: "muted" }, `and ${plural(more, "document")} more`));
   }
-}
-
-/** In words, unless a number in it may be an item or a name: that isn't known here. */
-function shownPlace(pointer) {
-  return /\/\d+(\/|$)/.test(pointer) ? h("code", {}, pointer) : placeOf(tokensOf(pointer));
-}
-
-/** Where in the document, as far as that says more than "all of it". */
-function pointers({ patch, action }, isOwn) {
-  if (action === "delete" || !patch?.length) return null;
-  const found = [...new Set(patch.map((each) => each.get("path")))].filter((pointer) => pointer !== "");
-  if (!found.length) return null;
-  const places = found.slice(0, 3).map((pointer, index) => [index > 0 && ", ", shownPlace(pointer)]);
-  return [isOwn && " ", h("span", { class: isOwn ? "muted" : "muted at" }, places, found.length > 3 && ` +${found.length - 3}`)];
 }

@@ -22,7 +22,7 @@ export class MemberRows {
   /** Schemas say something else now: rows that nobody touched are those that it requires. */
   offer(spec) {
     this.spec = spec ?? NO_SPEC;
-    for (const row of this.rows.filter((each) => each.isOffered && !each.isTouched)) this.#drop(row);
+    for (const row of this.rows.filter((each) => each.isOffered && !isFilledIn(each))) this.#drop(row);
     const required = [...this.spec.members.keys()].filter((name) => this.spec.required.has(name));
     const missing = [...required, ...[...this.spec.required].filter((name) => !required.includes(name))];
     for (const name of missing) if (!this.#row(name)) this.#add(name, { isOffered: true });
@@ -42,7 +42,7 @@ export class MemberRows {
     let isWhole = true;
     for (const row of this.rows) {
       const name = row.name.value;
-      if (!name && !row.isTouched) continue;
+      if (!name && !isFilledIn(row)) continue;
       row.name.setCustomValidity(!name ? "It needs a name." : made.has(name) ? "That is there already." : "");
       const value = row.name.reportValidity() ? row.read() : undefined;
       if (value === undefined) isWhole = false;
@@ -115,7 +115,7 @@ export class MemberRows {
       }
     };
     name.addEventListener("change", () => {
-      if (!row.isTouched || this.spec.members.has(name.value)) row.draw();
+      if (!isFilledIn(row) || this.spec.members.has(name.value)) row.draw();
       this.#drawNames();
     });
     row.element = h("li", { class: "member-row" }, field("Name", name), place,
@@ -130,8 +130,16 @@ export class MemberRows {
     return row;
   }
 
+  /** Whether somebody has put something into any of them. */
+  get isTouched() {
+    return this.rows.some(isFilledIn);
+  }
+
   #drop(row) {
     row.element.remove();
     this.rows.splice(this.rows.indexOf(row), 1);
   }
 }
+
+/** What is put into a group is put into its rows. */
+const isFilledIn = ({ isTouched, group }) => isTouched || Boolean(group?.isTouched);

@@ -2,11 +2,12 @@
 // seen, and what others changed since is decided by the person.
 
 import { newIdempotencyKey, record } from "../api.js";
+import { isOfOwners } from "../concerns.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
 import { button, field, fill, h, newId, openDialog, plural, problemNote } from "../page.js";
 import { ABSENT, applied, edits } from "../differences.js";
 import { IdempotencyKeys } from "../sending.js";
-import { changeList, valueOf } from "./changes.js";
+import { changeList, placesLine, valueOf } from "./changes.js";
 import { namesOf, ownerMarks } from "./owners.js";
 import { editOf } from "./stale.js";
 
@@ -82,6 +83,7 @@ class Revert {
         h("p", { class: "place" }, h("span", { class: "mono" }, change.key ?? "the settings"),
           h("span", { class: "muted" }, change.action === "delete" ? "goes" : "")),
         all.get(change).length > 0 && changeList(all.get(change), { more: (edit) => ownerMarks(ownersOf(owned(change, edit))) }),
+        isOfOwners(change) && !change.attributes && h("p", {}, "Who owns ", placesLine(change), ". No value changes."),
         change.attributes && h("p", { class: "muted" }, "and its attributes"))),
       skipped.length > 0 && h("p", { class: "muted" }, `${plural(skipped.length, "place")} left as ${skipped.length === 1 ? "it is" : "they are"}.`));
   }

@@ -218,7 +218,8 @@ export class StalePanel {
 
 function commitLine(commit, key) {
   const change = changeOf(commit, key);
-  return h("li", {}, h("strong", {}, commit.author), ` ${change ? didTo(change, commit.revision) : "changed"}${change?.action === "attributes" ? "" : " it"}, `,
+  const verb = change ? didTo(change, commit.revision) : "changed";
+  return h("li", {}, h("strong", {}, commit.author), ` ${verb}${verb.includes(" its ") ? "" : " it"}, `,
     time(commit.time), h("span", { class: "detail" }, `, revision ${commit.revision}`), " ", said(commit.message, "span"));
 }
 
