@@ -269,6 +269,8 @@ def test_media_types(catalog: Catalog, method: str, content_type: str, accepted:
 def test_encoded_bodies_are_415(catalog: Catalog) -> None:
     answer = catalog.send("PUT", b"1", JSON, Content_Encoding="gzip")
     problem(answer, 415, "unsupported_content_encoding")
+    for header in ({"Content_Encoding": "gzip, br"}, {"Transfer_Encoding": "gzip, chunked"}):
+        problem(catalog.send("PUT", b"1", JSON, **header), 415, "unsupported_content_encoding")
     assert catalog.send("PUT", b"1", JSON, Content_Encoding="identity").status_code == 201
 
 

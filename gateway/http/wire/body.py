@@ -27,7 +27,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 import msgspec
 from werkzeug.wsgi import get_input_stream
@@ -99,15 +99,24 @@ def require_few_values(raw: bytes, limits: RequestLimits) -> None:
             )
 
 
+# Codings that leave a body as it is, or that the server has taken away.
+_PLAIN: Final = {"", "identity", "chunked"}
+_CODINGS: Final = {
+    "HTTP_CONTENT_ENCODING": "leave out Content-Encoding",
+    "HTTP_TRANSFER_ENCODING": "only 'chunked' may be in Transfer-Encoding",
+}
+
+
 def refuse_encoded(environ: Environ) -> None:
     """Refuse a body that is compressed or otherwise encoded."""
-    encoding = environ.get("HTTP_CONTENT_ENCODING")
-    if encoding is not None and encoding.strip().lower() not in ("identity", ""):
-        raise RequestRefused(
-            "unsupported_content_encoding",
-            "compressed bodies are not supported: leave out Content-Encoding",
-            headers=[("Accept-Encoding", "identity")],
-        )
+    for name in _CODINGS:
+        codings = environ.get(name, "").lower().split(",")
+        if not {each.strip() for each in codings} <= _PLAIN:
+            raise RequestRefused(
+                "unsupported_content_encoding",
+                f"compressed bodies are not supported: {_CODINGS[name]}",
+                headers=[("Accept-Encoding", "identity")],
+            )
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:
