@@ -105,7 +105,8 @@ def test_activity_is_counted_by_document_author_pipeline_and_day(browser: Browse
 
 # A catalog larger than what the page looks at, whose history is gone but for today.
 _LARGE = """
-const at = (revision) => new Date(Date.now() - (900 - revision)).toISOString();
+const now = Date.now();
+const at = (revision) => new Date(now - (900 - revision) * 100).toISOString();
 const commit = (revision, managers) => ({revision, author: "ann", time: at(revision),
   message: null, changes: [{key: `k${revision}`, action: "put", patch: [], managers}]});
 const asked = {};
