@@ -9,7 +9,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_SPARK := $(VENV)/.installed-spark
-SPARK_CLASSES := $(VENV)/spark-classes.jsa
 PAGE := gateway/docs_page/index.html
 ARGS ?=
 
@@ -28,7 +27,7 @@ demo-spark: java $(INSTALLED_SPARK) libraries ## keep a catalog of Debian's pack
 	@docs/examples/apt-lists.sh $(VENV)/debian
 	@$(BIN)/python docs/examples/debian_packages.py $(VENV)/debian/lists $(ARGS)
 
-test: java chromium $(INSTALLED_SPARK) $(SPARK_CLASSES) $(PAGE) libraries ## all tests, on a real MongoDB and a real Spark, started for them
+test: java chromium $(INSTALLED_SPARK) $(PAGE) libraries ## all tests, on a real MongoDB and a real Spark, started for them
 	@$(BIN)/python -m pytest --numprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 test-fast: $(INSTALLED) $(PAGE) ## the tests that need no MongoDB
@@ -93,11 +92,6 @@ $(INSTALLED_SPARK): $(INSTALLED)
 	@echo "Installing Spark into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,spark]'
 	@touch $@
-
-# Without it the tests take longer, and that is all.
-$(SPARK_CLASSES): $(INSTALLED_SPARK) | java
-	@echo "Keeping Spark's classes for the JVMs of the tests ..."
-	@$(BIN)/python -m tests.spark.classes $@.new >$(VENV)/spark-classes.log 2>&1 && mv -f $@.new $@ || true
 
 # Asked for first: Spark is large, and nothing without it.
 java:

@@ -50,9 +50,7 @@ def test_make_knows_the_target_and_lists_it(target: str) -> None:
 def test_what_needs_mongodb_installs_it_first(target: str) -> None:
     rule = re.search(rf"(?m)^{target}:([^#]*)", (ROOT / "Makefile").read_text())
     assert rule is not None
-    installed = ["$(INSTALLED)"]
-    if target == "test":
-        installed = ["java", "chromium", "$(INSTALLED_SPARK)", "$(SPARK_CLASSES)"]
+    installed = ["java", "chromium", "$(INSTALLED_SPARK)"] if target == "test" else ["$(INSTALLED)"]
     page = ["$(PAGE)"] if target in ("serve", "test") else []
     assert rule[1].split() == [*installed, *page, "libraries"]
 

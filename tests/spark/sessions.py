@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import psutil
 
 from tests.patience import WAIT_S
-from tests.spark.classes import sharing
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Four attempts for each task: without the second number, a local session has one.
@@ -31,13 +29,12 @@ PYTHONS = {
 }
 
 
-def spark_settings(folder: Path, java: str | None = None) -> dict[str, str]:
-    """Of a small session whose files are all below ``folder``; ``java``: other options of JVMs."""
-    options = sharing(JAVA) if java is None else java
+def spark_settings(folder: Path) -> dict[str, str]:
+    """Of a small session whose files are all below ``folder``."""
     return {
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": options,
-        "spark.executor.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -63,8 +60,8 @@ class Sessions:
     be used nor be stopped by calls.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = spark_settings(folder) if settings is None else settings
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._session: Any = None
 
     def living(self) -> Any:
@@ -112,7 +109,7 @@ class Sessions:
         if str(ROOT) not in path:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, path)])
         builder = SparkSession.builder.master(MASTER).appName("metadata-tests")
-        for name, value in self._settings.items():
+        for name, value in spark_settings(self._folder).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
