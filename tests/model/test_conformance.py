@@ -26,6 +26,9 @@ CAUGHT = {
     "look-again": "isn't what its commits made",
 }
 
+# Where the search begins, if that isn't at 1: it shows in few histories.
+_BEGINS = {"look-again": 520}
+
 
 def test_every_step_of_a_history_is_one_of_the_model() -> None:
     assert conform_all(range(1, _SEEDS + 1)) > 20 * _SEEDS
@@ -43,7 +46,8 @@ def test_code_without_a_rule_does_what_the_model_does_not_allow(
     if name == "look-again":  # ``base-named`` stands behind it, and refuses what would be written
         monkeypatch.setattr(replay, "_require_base", lambda *_: None)
     with broken(name) as mutation:
-        for seed in range(1, 1 + _SEEDS_MAX):
+        first = _BEGINS.get(name, 1)
+        for seed in range(first, first + _SEEDS_MAX):
             _, wrong = conform(seed, mutation.adjust)
             if CAUGHT[name] in wrong:
                 return
