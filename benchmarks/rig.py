@@ -16,9 +16,11 @@ from benchmarks import load, wire
 from benchmarks.measurement import Measurement
 from benchmarks.processes import ServerFailed, cpu_s, free_port, gunicorn, server
 from benchmarks.rounds import Progress
+from gateway.settings import resolve
 
 DATABASE = "benchmark_baselines"
-WORKERS = 2
+# As many as `gateway serve` has on this machine by itself.
+WORKERS = resolve({}).settings.workers
 
 _READY_S = 30.0
 CHECKOUT = Path(__file__).resolve().parent.parent

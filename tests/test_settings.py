@@ -26,9 +26,18 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(None, 1), (1, 1), (2, 1), (3, 2), (64, 2)])
+def test_two_cores_have_one_worker(
+    monkeypatch: pytest.MonkeyPatch, cores: int | None, workers: int
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert resolve({}).settings.workers == workers
+
+
 def test_a_flag_goes_before_the_variable_which_goes_before_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert (resolve({}).settings.workers, resolve({}).sources["workers"]) == (2, "default")
     monkeypatch.setenv("GATEWAY_WORKERS", "3")
     by_variable = resolve({})

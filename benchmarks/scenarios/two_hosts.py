@@ -32,7 +32,7 @@ def run(rig: Rig) -> Result:
         both = [own.gateway(*_A_WORKER, host=host) for host in ("one", "other")]
         apart = [both[0], away.gateway(*_A_WORKER, host="far")]
         variants = {
-            ONE: partial(patched, own, [own.gateway(host="one")], CLIENTS),
+            ONE: partial(patched, own, [own.gateway(host="one", workers=2)], CLIENTS),
             TWO: partial(patched, own, both, CLIENTS),
             APART: partial(patched, own, apart, CLIENTS, shares=shares),
         }

@@ -54,6 +54,11 @@ def _setting(
     return field(default=default, metadata=metadata, repr=not secret)
 
 
+def _default_workers() -> int:
+    """One on two cores: its clients and MongoDB need the other."""
+    return 1 if (os.cpu_count() or 1) <= 2 else 2
+
+
 def _default_log_format() -> str:
     return "console" if sys.stderr is not None and sys.stderr.isatty() else "json"
 
@@ -78,10 +83,10 @@ class Settings:
     )
     workers: int = _setting(
         kinds.integer(1, 256),
-        2,
-        "worker processes. Two serve one hot document faster than one (measured); more hand its"
-        " writes to one of them, but serve more catalogs: take one per core that MongoDB leaves"
-        " free",
+        _default_workers,
+        "worker processes. Take at most one for each core that MongoDB and the clients leave free:"
+        " workers that wait for a core slow each other down, and of one catalog one of them writes",
+        choose="1 on a machine with at most two cores, else 2",
     )
     connections_max: int = _setting(
         kinds.integer(1, 65536), 4096, "open connections in a worker, idle ones and feeds included"
