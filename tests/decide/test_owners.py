@@ -154,12 +154,12 @@ def test_a_conflict_names_what_and_whose(catalog: Catalog) -> None:
 def test_what_was_skipped_is_told_also_where_nothing_else_was_done(catalog: Catalog) -> None:
     catalog.write(want({"tier": 1}, "a"))
     told = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
-    assert [(each.pointer, each.owners) for each in applied(told).skipped] == [
+    assert [(each.pointer, each.owners) for each in applied(told).commit.skipped] == [
         ("/tier", (Ownership("a", 1),))
     ]
     again = catalog.write(want({"tier": 2, "x": 1}, "b", conflict="skip"))
     assert isinstance(again, Unchanged)
-    assert again.skipped == told.skipped
+    assert again.skipped == applied(told).commit.skipped
 
 
 @pytest.mark.parametrize(

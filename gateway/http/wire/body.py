@@ -132,7 +132,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 # Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
 # in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
-# stands in the body, for the pointer to that member. Those that are no section are parts of one.
+# stands in the body, for the pointer to that member.
 
 
 @computed
@@ -167,6 +167,7 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     return value, size_bytes
 
 
+@computed
 def decode_patch(raw: bytes, at: str = "") -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
 
@@ -180,6 +181,7 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
     return value
 
 
+@computed
 def decode_extended_patch(raw: bytes) -> Json:
     """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
@@ -236,6 +238,7 @@ def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
         raise
 
 
+@computed
 def decode_members(raw: bytes) -> Json:
     """The JSON value in ``raw``, fit to be stored but for its size and depth.
 
@@ -248,6 +251,7 @@ def decode_members(raw: bytes) -> Json:
     return value
 
 
+@computed
 def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
     """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
 
