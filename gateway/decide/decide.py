@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import islice, repeat
 
 from gateway.cpu import CpuAccount, TooMuchWork, conclude, section
@@ -76,10 +75,14 @@ class BatchState:
         self.work_bytes = 0
         self.commits: list[CommitRecord] = []
         self.documents: dict[str, DocumentRecord] = {}
+        self._range_state: RangeState | None = None
 
-    @cached_property
+    @property
     def _ranges(self) -> RangeState:
-        return RangeState(self._view.ranges, self._view.documents, self.documents)
+        if self._range_state is None:
+            view = self._view
+            self._range_state = RangeState(view.ranges, view.documents, self.documents)
+        return self._range_state
 
     def record(self, commit: CommitRecord, after: Mapping[str, DocumentRecord]) -> None:
         """The next commit, and the documents that it leaves."""
@@ -275,10 +278,13 @@ class RequestDecision:
         self._settings = batch.rules.settings_of(found) if exists else NO_SETTINGS
         self._limits = batch.rules.limits
         self._items = Items(self._limits.patch, self._limits.patch)
+        self._compares: Comparing | None = None
 
-    @cached_property
+    @property
     def _comparing(self) -> Comparing:
-        return Comparing(self._items, self._settings.lists)
+        if self._compares is None:
+            self._compares = Comparing(self._items, self._settings.lists)
+        return self._compares
 
     def outcome(self) -> Outcome | None:
         """Find out which of its edits are to be committed, and commit them."""
