@@ -61,4 +61,4 @@ def test_a_call_that_took_long_is_as_one_that_failed(found: Suspects, clock: Set
 def test_their_number_is_bounded(found: Suspects) -> None:
     for number in range(3):
         found.failed([f"{number}-{each}" for each in range(suspects._CATALOGS_MAX // 2)])
-    assert len(found._until) <= suspects._CATALOGS_MAX
+    assert len(found) <= suspects._CATALOGS_MAX

@@ -55,7 +55,7 @@ def test_it_is_bounded_in_catalogs_and_bytes(
     clock.passed_s += 1.0
     found = []
     while waits._line.later:
-        found.append("".join(waits._take(waits._line)[0]))
+        found.append("".join(waits._take(waits._line, clock.event())[0]))
     assert found == taken
 
 
