@@ -77,8 +77,8 @@ class Backup:
         with as_unavailable():
             if not self._copies.begin_restore(head.catalog, by):
                 raise BackupRefused(
-                    f"there is a catalog {head.catalog!r} already: delete it first, or restore it"
-                    " into another database (--database)"
+                    f"there is a catalog {head.catalog!r}, or was one, whose history is kept:"
+                    " restore it into another database (--database)"
                 )
             try:
                 documents = self._put_all(file, head, by)
