@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 
 import gateway.console
 from gateway.http import create_app
+from gateway.http.routes.static import PageFolder
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -43,11 +44,41 @@ def test_every_file_is_served_with_its_type_and_the_policy(client: FlaskClient, 
     answer = client.get(f"/console/{name}")
     assert answer.status_code == 200
     assert answer.mimetype == TYPES[Path(name or "index.html").suffix]
-    assert answer.data == (STATIC / (name or "index.html")).read_bytes()
+    assert _without_versions(answer.data) == (STATIC / (name or "index.html")).read_bytes()
     assert answer.headers["Content-Security-Policy"] == POLICY
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
     assert answer.headers["Cache-Control"] == "no-cache"
+
+
+def _without_versions(body: bytes) -> bytes:
+    return re.sub(rb'="v-[0-9a-f]{32}/', b'="', body)
+
+
+def test_the_page_names_a_version_of_its_files_which_a_browser_keeps(client: FlaskClient) -> None:
+    page = client.get("/console/").get_data(as_text=True)
+    linked = re.findall(r'(?:href|src)="(v-[0-9a-f]{32})/([^"]+)"', page)
+    (version,) = {version for version, _ in linked}
+    assert {"main.js", "style.css", "icon.svg", "views/editor.js"} <= {name for _, name in linked}
+    assert not re.findall(r'(?:href|src)="(?!#|v-)', page)
+    for _, name in linked:
+        answer = client.get(f"/console/{version}/{name}")
+        assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        assert answer.data == (STATIC / name).read_bytes()
+    other = client.get("/console/v-other/main.js")
+    assert other.headers["Cache-Control"] == "no-cache", "another gateway's page, while they differ"
+    assert other.data == (STATIC / "main.js").read_bytes()
+    for name in (f"{version}/", version, f"{version}/{version}/main.js", "w-/main.js"):
+        assert client.get(f"/console/{name}").status_code == 404, name
+
+
+def test_another_file_is_another_version(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<script src="main.js"></script>')
+    pages = []
+    for text in ("one", "one", "two"):
+        (tmp_path / "main.js").write_text(text)
+        pages.append(PageFolder(tmp_path, ()).answer({}, "index.html").response)
+    assert pages[0] == pages[1] != pages[2]
 
 
 def test_a_file_that_a_browser_has_is_not_sent_again(client: FlaskClient) -> None:

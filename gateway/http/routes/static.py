@@ -6,6 +6,7 @@ file system.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -31,10 +32,12 @@ _MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _NOTHING_ELSE: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-# ETag and no-cache instead of names with hashes: modules import each other by plain names, and
-# what a browser has is never older than the gateway that it speaks to.
+# What a browser has is never older than the gateway that it speaks to.
+_ASK_AGAIN: Final = ("Cache-Control", "no-cache")
+_KEEP: Final = ("Cache-Control", "public, max-age=31536000, immutable")
+_VERSION: Final = "v-"  # how the first part of a path begins where it is a version
+_LINK_TO_FILE: Final = re.compile(rb'( (?:href|src)=")(?=[\w/]+\.\w+")')
 _DOCS_HEADERS: Final = (
-    ("Cache-Control", "no-cache"),
     (
         "Content-Security-Policy",
         f"default-src 'none'; style-src 'self'; script-src 'self'; {_NOTHING_ELSE}",
@@ -42,7 +45,6 @@ _DOCS_HEADERS: Final = (
     ("Referrer-Policy", "no-referrer"),
 )
 _CONSOLE_HEADERS: Final = (
-    ("Cache-Control", "no-cache"),
     (
         "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -63,12 +65,13 @@ class StaticFile(NamedTuple):
 
 
 class StaticFolder:
-    """The files of ``folder`` by their name in it, each sent with ``headers``."""
+    """The files of ``folder`` by their name in it, each sent with ``headers``; a browser asks each
+    time whether they are still the same."""
 
     def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
         self._headers = headers
         self._files = {
-            path.relative_to(folder).as_posix(): _read(path)
+            path.relative_to(folder).as_posix(): _file(path.suffix, path.read_bytes())
             for path in sorted(folder.rglob("*"))
             if path.suffix in _MEDIA_TYPES
         }
@@ -80,18 +83,49 @@ class StaticFolder:
 
     def answer_whatever_is_asked(self, environ: Environ, name: str) -> Answer:
         """Likewise, with parameters of any names, which the page may read."""
+        return self._answer(environ, name, _ASK_AGAIN)
+
+    def _answer(self, environ: Environ, name: str, caching: tuple[str, str]) -> Answer:
         found = self._files.get(name)
         if found is None:
             raise RequestRefused("route_not_found", "there is no such file")
-        headers: HeaderList = [*self._headers, etag(found.tag)]
+        headers: HeaderList = [caching, *self._headers, etag(found.tag)]
         if _holds(environ.get("HTTP_IF_NONE_MATCH", ""), found.tag):
             return empty_answer(headers, 304)
         return body_answer(found.body, headers, media_type=found.media_type)
 
 
-def _read(path: Path) -> StaticFile:
-    body = path.read_bytes()
-    return StaticFile(body, _MEDIA_TYPES[path.suffix], sha256(body).hexdigest()[:32])
+class PageFolder(StaticFolder):
+    """A folder with a page, whose links to the others begin with a version made of all of them.
+
+    A browser asks for the page each time, and keeps the files of a version without asking: sixty
+    questions were most of what a second look took. Modules import each other by names relative to
+    their own, so they stay within the version.
+    """
+
+    def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(folder, headers)
+        tags = "".join(f"{name} {file.tag}\n" for name, file in self._files.items())
+        self._version = _VERSION + _tag(tags.encode())
+        start = rb"\1" + self._version.encode() + b"/"
+        page = self._files[_INDEX]
+        self._files[_INDEX] = _file(".html", _LINK_TO_FILE.sub(start, page.body))
+
+    def _answer(self, environ: Environ, name: str, caching: tuple[str, str]) -> Answer:
+        version, _, rest = name.partition("/")
+        if not version.startswith(_VERSION):
+            return super()._answer(environ, name, caching)
+        # While gateways are upgraded one by one, the page may be another one's.
+        keep = _KEEP if version == self._version else _ASK_AGAIN
+        return super()._answer(environ, rest, keep)
+
+
+def _file(suffix: str, body: bytes) -> StaticFile:
+    return StaticFile(body, _MEDIA_TYPES[suffix], _tag(body))
+
+
+def _tag(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]
 
 
 def _holds(if_none_match: str, tag: str) -> bool:
@@ -121,7 +155,7 @@ class ServiceRoutes(Routes):
         super().__init__(gateway, limits)
         self._exposition = exposition
         self._openapi = openapi_document()
-        self._console = StaticFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
+        self._console = PageFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
         # Made of `openapi.yaml` when the package was built.
         self._docs = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
