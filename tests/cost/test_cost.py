@@ -27,7 +27,7 @@ from benchmarks.cost.worker import Worker, one_worker
 
 # For machines that are slower than the one that the budget is for.
 _SLOWER = 4
-_PROGRAMS = 12
+_PROGRAMS = 8
 _LARGEST = [2**32 - 2**20] * 40
 
 

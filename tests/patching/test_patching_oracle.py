@@ -18,7 +18,7 @@ REFUSALS = (jsonpatch.JsonPatchException, JsonPointerException)
 canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(patched_documents())
 def test_apply_agrees_with_jsonpatch_in_results_and_refusals(case):
     document, patch = case

@@ -98,7 +98,7 @@ def test_a_document_is_weighed_anew_before_it_has_grown_by_much(
     cache.begin(head("c", commits=0))
     content: list[Json] = ["x" * first_bytes]
     attributes: dict[str, Json] = {}
-    for revision in range(1, 200):
+    for revision in range(1, 100):
         more = decode(encode(nested(90, 10)))
         if member == "patch":
             content = [*content, more]
