@@ -42,7 +42,7 @@ from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, as_unavailable
 from gateway.state.janitor import Janitor
-from gateway.state.write_out_schedule import WriteOut
+from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
 from gateway.uploads import UploadService
 

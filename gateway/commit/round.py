@@ -41,7 +41,7 @@ from gateway.model import CommitRecord, HeadMove, Reply, Verdict
 from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache, Guesses
 from gateway.state.heads import HeadReader, Standing
-from gateway.state.write_out_schedule import WriteOut
+from gateway.state.write_out import WriteOut
 from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)

@@ -60,7 +60,7 @@ def lines(stream: io.StringIO) -> Read:
     def read() -> list[dict[str, Any]]:
         told = [json.loads(line) for line in stream.getvalue().splitlines()]
         # The gateway of another test may go on behind its answers, and find its database closed.
-        return [line for line in told if line["logger"] != "gateway.state.write_out_schedule"]
+        return [line for line in told if line["logger"] != "gateway.state.write_out"]
 
     return read
 

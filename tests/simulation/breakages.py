@@ -13,7 +13,7 @@ from gateway.decide.request import Outcome, Request, Unknown
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
-from gateway.state import write_out, write_out_schedule
+from gateway.state import write_out
 from gateway.state.cache import Cache
 from gateway.store.contract import Moved, MoveResult, Store
 from tests.memory_store import MemoryStore
@@ -73,16 +73,16 @@ def no_replies_in(tail: object) -> dict[Any, Any]:  # noqa: ARG001
     return {}
 
 
-_add = write_out_schedule.WriteOut.add
+_add = write_out.WriteOut.add
 
 
 def own_commits_alone(
-    self: write_out_schedule.WriteOut,
+    self: write_out.WriteOut,
     since: Any,
     move: HeadMove,
     carried: Sequence[CommitRecord] = (),  # noqa: ARG001
     judged: Sequence[Verdict] = (),
-    documents: Mapping[str, DocumentRecord] = write_out_schedule.NOTHING,
+    documents: Mapping[str, DocumentRecord] = write_out.NOTHING,
 ) -> None:
     if move.commits:
         _add(self, since, replace(move, written=move.base), (), judged, documents)

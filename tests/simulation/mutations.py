@@ -19,7 +19,7 @@ from gateway.feed import hub as watch_hub
 from gateway.read import current, listing
 from gateway.read import history as gateway_history
 from gateway.retention import compaction
-from gateway.state import heads, write_out, write_out_schedule
+from gateway.state import heads, write_out
 from gateway.state import history_sweep as sweeper
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
@@ -72,7 +72,7 @@ def broken(name: str) -> Iterator[Mutation]:
 
 
 def _write_out(run: object) -> tuple[Patch, ...]:
-    return ((write_out_schedule, "write_out", run), (heads, "write_out", run))
+    return ((write_out, "write_out", run), (heads, "write_out", run))
 
 
 MUTATIONS: Mapping[str, Mutation] = {
@@ -89,7 +89,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "whole-tail-in-order": mutation(
         "who writes a commit out has written out all below it",
         "history documents read untrue-commit snapshot defect twice",
-        (write_out_schedule.WriteOut, "add", breakages.own_commits_alone),
+        (write_out.WriteOut, "add", breakages.own_commits_alone),
     ),
     "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
