@@ -20,7 +20,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gateway.limits import ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
@@ -44,6 +44,8 @@ _log = logging.getLogger(__name__)
 _SHRINK_BYTES = 1024 * 1024
 _ENTRIES_BYTES = 4 * 1024 * 1024
 
+# The tail that a move carries along.
+Carried: TypeAlias = tuple[list[CommitRecord], list[Verdict]]
 
 # Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
 _MEMORY_PER_JSON_BYTE = 6
@@ -167,6 +169,17 @@ class Cache:
         """Up to which verdict this process knows the catalog's to be written out."""
         entry = self._entries.get(catalog)
         return 0 if entry is None else entry.judged_written
+
+    def unwritten(
+        self, catalog: str, tail: Sequence[CommitRecord], verdicts: Sequence[Verdict]
+    ) -> Carried:
+        """What isn't written out by now, for all that this process knows: the tail that the
+        catalog's next move carries along."""
+        written, judged = self.written(catalog), self.judged_written(catalog)
+        return (
+            [commit for commit in tail if commit.revision > written],
+            [verdict for verdict in verdicts if verdict.number > judged],
+        )
 
     def begin(self, head: Head) -> None:
         """Start an entry at a head with its tail, unless there is one as new or newer."""

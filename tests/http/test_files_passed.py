@@ -151,7 +151,7 @@ def test_a_write_passes_few_files(
         sep="\n\n",
     )
     # Those of threads, too.
-    assert {"gateway/commit/round.py", "gateway/state/write_out.py"} <= {*trip.files}
+    assert {"gateway/commit/loop.py", "gateway/state/write_out.py"} <= {*trip.files}
     assert len(trip.files) <= files_max, trip.files
     assert trip.changes <= changes_max, str(trip)
 
