@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from marshmallow import Schema
 
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.decide.strict import load
 from gateway.http.context import (
     KEY,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tempfile import SpooledTemporaryFile
 from typing import Final, NamedTuple
 
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.cpu import interruptible
 
 MIB: Final = 1024 * 1024
