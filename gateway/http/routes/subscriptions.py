@@ -12,10 +12,10 @@ from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone
-from gateway.http.wire.members import refuse_member
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
 from gateway.relay.managing import OVERLAP_S, SubscriptionStanding, SubscriptionTerms

@@ -23,10 +23,9 @@ from gateway.decide.applications import Application, applications, fence_of
 from gateway.decide.request import Request, WriteOutcome
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import ApplicationConflict, CommitError, HeldBack, UnknownOutcome, untraced
-from gateway.http.wire.body import decode_value
+from gateway.http.wire.body import decode_value, invalid_body
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import is_application_name
-from gateway.http.wire.members import invalid_body
 from gateway.http.write.answer import Result, result_of
 from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY

@@ -51,27 +51,25 @@ from gateway.http.wire.apply_terms import (
     require_wanted,
 )
 from gateway.http.wire.body import (
-    decode_document,
-    decode_extended_patch,
-    decode_patch,
-    decode_value,
-    refuse_repeated,
-    require_few_values,
-)
-from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
-from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
-from gateway.http.wire.members import (
     AUTHOR,
     MESSAGE,
     REVISION,
     attributes_asked,
+    decode_document,
+    decode_extended_patch,
+    decode_patch,
+    decode_value,
     member,
     refuse_member,
+    refuse_repeated,
+    require_few_values,
     require_known,
     required,
     required_text,
 )
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
+from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
 from gateway.http.wire.problems import Refusal, problem_content, problem_of
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
