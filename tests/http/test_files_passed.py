@@ -128,7 +128,7 @@ def bulk_line(catalog: Catalog) -> TestResponse:
 
 @pytest.mark.parametrize(
     ("write", "files_max", "changes_max"),
-    [(patch, 37, 157), (apply, 43, 200), (bulk_line, 45, 244)],
+    [(patch, 34, 140), (apply, 40, 183), (bulk_line, 41, 232)],
 )
 def test_a_write_passes_few_files(
     follow: Follow,

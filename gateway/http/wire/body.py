@@ -1,4 +1,4 @@
-"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
+r"""Request bodies: read within a limit, decoded, searched for what can't be stored; their members.
 
 BSON holds neither integers beyond 64 bits, nor NUL in member names, nor text that isn't Unicode;
 JSON holds neither NaN nor infinities. The search walks the whole value. Most bodies show by their
@@ -139,7 +139,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 # Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
 # in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
-# stands in the body, for the pointer to that member.
+# stands in the body, for the pointer to that member. Those of patches are called in a section.
 
 
 @computed
@@ -174,7 +174,6 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     return value, size_bytes
 
 
-@computed
 def decode_patch(raw: bytes, at: str = "") -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
 
@@ -188,7 +187,6 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
     return value
 
 
-@computed
 def decode_extended_patch(raw: bytes) -> Json:
     """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
