@@ -39,16 +39,16 @@ from gateway.model import (
 from gateway.runtime import Runtime
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
 
-_COMMITS_MAX = 1_000
-_KEYS_MAX = 4_000
+_RECENT_COMMITS_MAX = 1_000
+_RECENT_KEYS_MAX = 4_000
 # What a commit, and a key, take in memory beside their text.
 _COMMIT_BYTES = 200
 _KEY_BYTES = 60
 
 
 class Recent:
-    """The keys that a catalog's last commits changed, so that who asks what has changed since a
-    moment ago needn't look into the log: the commits above ``since``, without a gap. Not thread-safe.
+    """The keys that a catalog's last commits changed, those above ``since``, without a gap: who asks
+    what has changed since a moment ago needn't look into the log. Not thread-safe.
 
     ``memory_bytes`` is about what it takes.
     """
@@ -64,12 +64,12 @@ class Recent:
         for commit in commits:
             keys = tuple(change.key for change in commit.changes)
             self._keys += len(keys)
-            self.memory_bytes += _memory(keys)
+            self.memory_bytes += _memory_of_keys(keys)
             self._commits.append((commit.revision, keys))
-        while len(self._commits) > _COMMITS_MAX or self._keys > _KEYS_MAX:
+        while len(self._commits) > _RECENT_COMMITS_MAX or self._keys > _RECENT_KEYS_MAX:
             self.since, dropped = self._commits.popleft()
             self._keys -= len(dropped)
-            self.memory_bytes -= _memory(dropped)
+            self.memory_bytes -= _memory_of_keys(dropped)
 
     def changed(self, prefix: str, since: int, through: int) -> int | None:
         """The newest one above ``since`` up to ``through`` that changed a document whose key begins
@@ -84,7 +84,7 @@ class Recent:
         return None
 
 
-def _memory(keys: tuple[str, ...]) -> int:
+def _memory_of_keys(keys: tuple[str, ...]) -> int:
     return _COMMIT_BYTES + sum(_KEY_BYTES + len(key) for key in keys)
 
 

@@ -19,7 +19,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import recent
+from gateway.state import cache as cached
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader
 from gateway.store.contract import Store, StoreUnreachable
@@ -227,7 +227,7 @@ def test_who_writes_all_the_time_needs_no_look_into_the_log(world: _World) -> No
 def test_what_is_remembered_of_changes_is_bounded(
     world: _World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent, "_COMMITS_MAX", 3)
+    monkeypatch.setattr(cached, "_RECENT_COMMITS_MAX", 3)
     first = world.write("a/1")
     assert world.holds(RangeUnchanged("a/", first))
     for number in range(10):
