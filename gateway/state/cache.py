@@ -47,8 +47,8 @@ _KEY_BYTES = 60
 
 
 class Recent:
-    """The keys that a catalog's last commits changed, those above ``since``, without a gap: who asks
-    what has changed since a moment ago needn't look into the log. Not thread-safe.
+    """The keys that a catalog's last commits changed, those above ``since``, without a gap: who
+    asks what has changed since a moment ago needn't look into the log. Not thread-safe.
 
     ``memory_bytes`` is about what it takes.
     """
