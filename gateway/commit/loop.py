@@ -9,8 +9,11 @@ condition is false on the state that p left), and moves the head from 7 to 8, wi
 * The move is lost: somebody else made 8, or stands in line before this worker (``claims``). Nothing
   that this round decided counts any more; p and q go back, are joined by what has arrived since,
   and are decided on the new state.
-* The connection breaks, or the database can't tell of c: ``resolve`` finds out which of the two it
-  was. Meanwhile the round's other catalogs are answered, and its leader goes on.
+* The connection breaks, or the database can't tell of c: the move may have happened, or may still
+  happen later on the server. The same move is sent again, with the same commit ids, until the
+  answer is definite: it asks for the same head as before, so it can win once at the most. If the
+  head turns out to be elsewhere, the commit at the first revision of the batch says whose it is, or
+  its first verdict. Meanwhile the round's other catalogs are answered, and its leader goes on.
 * The database refuses the move for what it is: nothing was applied. p and q are tried one by one,
   and whoever is refused alone is told so.
 
@@ -26,7 +29,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
+
+from msgspec.structs import replace
 
 from gateway import memory
 from gateway.commit.claims import ClaimKeeper
@@ -34,11 +39,19 @@ from gateway.commit.handover import HandOver
 from gateway.commit.inputs import read_views
 from gateway.commit.messages import Handed
 from gateway.commit.queue import Pending, Queue
-from gateway.commit.resolve import FIRST_PAUSE_S, in_doubt, longer, moved_once_more
 from gateway.commit.series import Callers, Series
 from gateway.cpu import CpuAccount, conclude, own_account
 from gateway.decide.decide import decide
-from gateway.decide.request import Decision, Outcome, Refused, Request, Rules, Unknown, View
+from gateway.decide.request import (
+    Applied,
+    Decision,
+    Outcome,
+    Refused,
+    Request,
+    Rules,
+    Unknown,
+    View,
+)
 from gateway.errors import QueueFull, StoreUnavailable
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes, WriteEnded
@@ -48,6 +61,85 @@ from gateway.state.cache import Cache, Carried, Guesses
 from gateway.state.heads import HeadReader, Standing
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
+
+_log = logging.getLogger(__name__)
+
+# Between the tries of a move in doubt.
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+
+# Each waits for the store because of one catalog at a time.
+_LEADERS_APART = 8
+
+
+def longer(pause_s: float) -> float:
+    """The pause before the next try, after one of ``pause_s``."""
+    return min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def moved_once_more(store: Store, move: HeadMove) -> Moved | None:
+    """What became of a move in doubt, which is sent again; None where it still isn't known.
+
+    A refusal says nothing of the copy that was sent before. Raises StoreUnreachable.
+    """
+    # What was sent may yet win when another worker leaves the line: a move that is sent again
+    # passes all claims, so that it is lost only where the head is elsewhere.
+    result = store.move_heads([replace(move, passes_all=True)]).get(move.catalog)
+    if result is Moved.LOST:
+        return whose(store, move)
+    return result if result is Moved.WON else None
+
+
+def whose(store: Store, move: HeadMove) -> Moved | None:
+    """Whether the move was made: its first commit, or verdict, is looked up by its id.
+
+    None where that can't be told any more: history was compacted beyond it meanwhile.
+    """
+    if not move.commits:
+        return _whose_verdict(store, move)
+    ours = move.commits[0]
+    head = store.tails([ours.catalog]).get(ours.catalog)
+    if head is not None and any(commit.id == ours.id for commit in head.tail or ()):
+        return Moved.WON
+    span = {ours.catalog: (ours.revision - 1, ours.revision)}
+    written = store.commits(span).get(ours.catalog, ())
+    if written:
+        return Moved.WON if written[0].id == ours.id else Moved.LOST
+    # Read again: the floor may have risen after the head was read.
+    floor = max((each.floor for each in store.heads([ours.catalog]).values()), default=0)
+    return None if floor >= ours.revision else Moved.LOST
+
+
+def _whose_verdict(store: Store, move: HeadMove) -> Moved | None:
+    ours = move.verdicts[0]
+    head = store.tails([move.catalog]).get(move.catalog)
+    found = {each.number: each for each in (head.verdicts if head else None) or ()}
+    if ours.number in found:
+        return Moved.WON if found[ours.number].id == ours.id else Moved.LOST
+    if head is None or head.judged < ours.number:
+        return Moved.LOST
+    asked = ours.idempotency
+    replies = store.replies({move.catalog: [(asked.principal, asked.key)]})
+    reply = replies.get((move.catalog, asked.principal, asked.key))
+    return Moved.WON if reply is not None and reply.id == ours.id else Moved.LOST
+
+
+def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+    """Answer those whose commits may have been made, or yet be; return those that have none.
+
+    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
+    """
+    made = {commit.id for commit in decision.commits}
+    left = []
+    for pending, outcome in zip_longest(batch, decision.outcomes):
+        if isinstance(outcome, Applied):
+            in_doubt = outcome.commit.id in made
+            pending.answer(Unknown(outcome.commit.id) if in_doubt else outcome)
+        else:
+            pending.unreachable = True
+            left.append(pending)
+    return left
+
 
 _PAUSE_UNREACHABLE_S = 0.05
 # For a primary; then the requests go back, so that those whose time is over are told why.
@@ -350,7 +442,7 @@ class Round:
         self._parts.queue.suspects.failed([catalog])
         self._guesses.lost(catalog)
         if runtime.monotonic() < max(pending.deadline for pending in self._batches[catalog]):
-            pause_s = self._pauses.get(catalog, FIRST_PAUSE_S)
+            pause_s = self._pauses.get(catalog, _FIRST_PAUSE_S)
             self._pauses[catalog] = longer(pause_s)
             go_on = partial(self._guarded, catalog, partial(self._go_on, catalog))
             self._parts.queue.in_doubt(catalog, go_on, pause_s)
@@ -438,12 +530,6 @@ class Round:
         if len(batch) == len(outcomes) and catalog in self._parts.claims.shared:
             self._parts.claims.give_up(catalog)
         self._parts.queue.end_batch(catalog, batch, outcomes, pause_s=pause_s, lost=lost, most=most)
-
-
-_log = logging.getLogger(__name__)
-
-# Each waits for the store because of one catalog at a time.
-_LEADERS_APART = 8
 
 
 class CommitLoop:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, queue, range_reads, resolve, series
+from gateway.commit import inputs, loop, queue, range_reads, series
 from gateway.decide import compares, decide, performing, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
@@ -152,7 +152,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "commit-id-lookup": mutation(
         "a move that broke off and was then lost is looked up by its commit id",
         "twice applied-anyway",
-        (resolve, "whose", breakages.never_ours),
+        (loop, "whose", breakages.never_ours),
     ),
     "unknown-is-not-lost": mutation(
         "a move whose end isn't known is not made again for another head",
