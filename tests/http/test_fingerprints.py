@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.access import ANONYMOUS
-from gateway.decide.application_steps import Fence
-from gateway.decide.request import Request
+from gateway.decide.request import Fence, Request
 from gateway.http import create_app
 from gateway.http.wire.headers import APPLY, EXTENDED_PATCH, Preferences
 from gateway.http.wire.problems import remembered

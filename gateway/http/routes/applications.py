@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.decide.application_steps import ApplicationStep
 from gateway.decide.applications import Application, applications, fence_of
+from gateway.decide.request import ApplicationStep
 from gateway.http.context import Context, Decided
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route

@@ -33,9 +33,8 @@ from werkzeug.wsgi import get_input_stream
 
 from gateway import cpu, memory
 from gateway.access.principal import Shares
-from gateway.decide.application_steps import Fence
 from gateway.decide.edits import operations_in
-from gateway.decide.request import Request, is_for_now
+from gateway.decide.request import Fence, Request, is_for_now
 from gateway.errors import Forbidden, GatewayError, MemoryFull
 from gateway.http.context import Context, HeaderList
 from gateway.http.door.audit import BulkAudit, LineOutcome, outcome_of_line, refused_line

@@ -35,10 +35,9 @@ import patching
 import patching.extended
 from gateway.access import Principal, Role
 from gateway.cpu import computed, interruptible
-from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import EDIT_KINDS, ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
-from gateway.decide.request import Request, WriteOutcome
+from gateway.decide.request import Fence, Request, WriteOutcome, parse_fence
 from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError, RefusedBefore, untraced
 from gateway.http.door.authorization import author_of, require
