@@ -3,7 +3,7 @@
 What is being read, what is built of it, and the answer that waits to be sent are taken from the
 request's account before they are there. A request that asks for more than its part is refused. One
 that finds no room in the process waits: in the order of arrival, but a principal holds no more than
-it leaves to others (``access.token_buckets.Shares``), and who is beyond its share is overtaken.
+it leaves to others (``access.principal.Shares``), and who is beyond its share is overtaken.
 After some seconds it is refused, and may be sent again.
 
 Whoever waits may hold some already, and a process whose requests all wait for each other would
@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.cpu import let_others
 from gateway.errors import AboveLimit, MemoryFull
 from gateway.limits import MIB, MemoryLimits

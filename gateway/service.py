@@ -9,9 +9,8 @@ from typing import TypeVar, Unpack
 from gateway.catalogs import CatalogWide
 from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver, Peers
-from gateway.commit.loop import CommitLoop
+from gateway.commit.loop import CommitLoop, RoundParts
 from gateway.commit.queue import Queue
-from gateway.commit.round import RoundParts
 from gateway.commit.series import Series
 from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
@@ -42,7 +41,7 @@ from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, as_unavailable
 from gateway.state.janitor import Janitor
-from gateway.state.write_out_schedule import WriteOut
+from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
 from gateway.uploads import UploadService
 

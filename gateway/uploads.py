@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
-from gateway.access.token_buckets import may_hold
+from gateway.access.principal import may_hold
 from gateway.decide.conditions import (
     NO_CONDITIONS,
     CatalogTag,

@@ -100,7 +100,7 @@ class _Changes:
         """Emits what makes `b` of `a`, which is at `path`."""
         if a is b:
             return
-        rule = lists.rule if lists else None
+        rule = lists.rule if lists.rules else None
         if rule is not None:
             if isinstance(a, list) and isinstance(b, list):
                 self.listed(path, a, b, level + 1, lists, rule)
@@ -110,11 +110,11 @@ class _Changes:
         mark = len(self.operations), self.bytes
         if isinstance(a, dict) and isinstance(b, dict) and level < self.depth_max:
             self.objects(path, a, b, level + 1, lists)
-            if self.compact and not lists:
+            if self.compact and not lists.rules:
                 self.prefer_replace(mark, path, b)
         elif isinstance(a, list) and isinstance(b, list) and level < self.depth_max:
             self.arrays(path, a, b, level + 1, lists)
-            if not lists and (self.compact or not _holds_containers(a)):
+            if not lists.rules and (self.compact or not _holds_containers(a)):
                 self.prefer_replace(mark, path, b)
         elif not equal(a, b):
             self.emit({"op": "replace", "path": path, "value": b})
@@ -129,7 +129,7 @@ class _Changes:
         for name, value in b.items():
             if name in a:
                 if a[name] is not value:  # before its path is built: most members are shared
-                    below = lists.below(name) if lists else NO_LISTS
+                    below = lists.below(name) if lists.rules else NO_LISTS
                     self.between(_below(path, name), a[name], value, level, below)
             else:
                 self.emit({"op": "add", "path": _below(path, name), "value": value})
@@ -146,7 +146,7 @@ class _Changes:
         for next_a, next_b in kept:
             gap_a, gap_b = middle_a[done_a:next_a], middle_b[done_b:next_b]
             for old, new in zip(gap_a, gap_b, strict=False):
-                below = lists.below(str(position)) if lists else NO_LISTS
+                below = lists.below(str(position)) if lists.rules else NO_LISTS
                 self.between(f"{path}/{position}", old, new, level, below)
                 position += 1
             for _ in gap_a[len(gap_b) :]:

@@ -35,16 +35,38 @@ def merge(document: Document, merge_patch: Json, *, limits: Limits = DEFAULT_LIM
 
     LimitExceeded where `merge_patch` is nested deeper than `depth_max`, or where the result is
     larger than both `result_bytes_max` and `document`. The result is measured if it changed."""
+    # a document of unknown size counts as full: anything that can grow it is measured
+    full = limits.result_bytes_max
+    return merge_within(document, merge_patch, 1, limits=limits, document_bytes=full)[0]
+
+
+def merge_within(
+    document: Document,
+    merge_patch: Json,
+    patch_bytes: int,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    document_bytes: int,
+) -> tuple[Document, int]:
+    """Like `merge`, for a document that has at most `document_bytes` as compact JSON, and a patch
+    of `patch_bytes`.
+
+    Returns the result and a bound of its size, for the next call, as `apply_within` does: the
+    result is measured, and the bound made exact, only when the bound would pass
+    `result_bytes_max`."""
     nested = depth(merge_patch)
     if nested > limits.depth_max:
         raise LimitExceeded("depth_max", limits.depth_max, nested)
     merged = _merged(document, merge_patch)
     if merged is document or merged is ABSENT:
-        return document
-    size = encoded_bytes(merged)
-    if size > limits.result_bytes_max and (document is ABSENT or size > encoded_bytes(document)):
-        raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size)
-    return merged
+        return document, document_bytes
+    size = document_bytes + patch_bytes
+    if size > limits.result_bytes_max:
+        size = encoded_bytes(merged)
+        grew = document is ABSENT or size > encoded_bytes(document)
+        if size > limits.result_bytes_max and grew:
+            raise LimitExceeded("result_bytes_max", limits.result_bytes_max, size)
+    return merged, size
 
 
 def _merged(target: Document, patch: Json) -> Document:

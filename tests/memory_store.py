@@ -44,6 +44,7 @@ from gateway.store.contract import (
     Moved,
     MoveResult,
     Rejected,
+    Scanned,
     StoredToken,
     SubscriptionRecord,
     Swept,
@@ -51,7 +52,6 @@ from gateway.store.contract import (
     UploadRecord,
     UploadsHeld,
 )
-from gateway.store.scanned import Scanned
 from patching import ABSENT, Json, digest
 from patching.part_digests import owned_digests
 

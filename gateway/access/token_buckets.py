@@ -1,4 +1,4 @@
-"""Rate limits and shares per principal: token buckets, and parts of what is scarce.
+"""Rate limits per principal: token buckets.
 
 A bucket holds at most its quota and fills up at an even rate. A request that costs more than the
 quota is let in when the bucket is full, and leaves a debt, which is paid off before the next
@@ -146,42 +146,3 @@ def _level(rate: Rate, held: float) -> Level:
     available = max(0, int(held + _ROUNDING))
     units = available if available else 1 - held
     return Level(rate, available, max(1, math.ceil(units / rate.per_s - _ROUNDING)))
-
-
-class Shares:
-    """Each principal's share of a scarce good. Not thread-safe.
-
-    A principal may hold as much as it leaves to others. With a maximum of 12, the first one gets 6
-    and leaves 6, a second one gets 3 of these, a third one 2: a newcomer finds some, unless many
-    came before.
-    """
-
-    def __init__(self, maximum: int) -> None:
-        self.maximum = maximum
-        self.held = 0
-        self._held_by: dict[str | None, int] = {}
-
-    def has_room_for(self, principal: str | None, amount: int = 1) -> bool:
-        """None: nobody's share counts, as where everybody is the same one."""
-        if principal is None:
-            return self.held + amount <= self.maximum
-        return may_hold(self._held_by.get(principal, 0), amount, self.held, self.maximum)
-
-    def take(self, principal: str | None, amount: int = 1) -> None:
-        """Take in any case; ``has_room_for`` says whether to. None: the share of nobody."""
-        self.held += amount
-        self._held_by[principal] = self._held_by.get(principal, 0) + amount
-
-    def give_back(self, principal: str | None, amount: int = 1) -> None:
-        """Give back what ``take`` took."""
-        self.held -= amount
-        left = self._held_by.get(principal, 0) - amount
-        if left:
-            self._held_by[principal] = left
-        else:
-            self._held_by.pop(principal, None)
-
-
-def may_hold(held: int, more: int, held_by_all: int, maximum: int) -> bool:
-    """Whether a holder of ``held`` may have ``more`` of ``maximum``; see ``Shares``."""
-    return held + more <= maximum - held_by_all

@@ -19,7 +19,7 @@ from gateway.access.principal import subject_prefix
 from gateway.cli.token_commands import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import REMOVED, SettingRow, flag_of
-from patching.command_group import OneLineGroup, together
+from patching.command_line import OneLineGroup, together
 
 
 class CommandEntry(NamedTuple):

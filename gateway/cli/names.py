@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 from gateway.cli.command import DEFAULT_URL, gateway_url, token_source
 from patching import join_pointer
 from patching.client import ClientError, Gateway, Retry
-from patching.command_group import together
+from patching.command_line import together
 from patching.values import repeated_member
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from patching.status_line import StatusLine
+from patching.command_line import StatusLine
 
 _INDENT: Final = 2
 # Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.

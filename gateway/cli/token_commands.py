@@ -18,7 +18,7 @@ from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
 from gateway.settings import SETTINGS, SettingError, Settings, resolve
 from gateway.settings.table import SettingRow
-from patching.command_group import together
+from patching.command_line import together
 
 if TYPE_CHECKING:
     from gateway.store.contract import StoredToken

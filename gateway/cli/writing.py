@@ -15,7 +15,7 @@ from patching import ABSENT
 from patching.client import RequestError, Written
 from patching.client.results import ActionResult, SkippedPlace
 from patching.client.terms import WriteTerms, new_idempotency_key
-from patching.command_group import together
+from patching.command_line import together
 
 # The options of every write, which `terms` puts together.
 write_options = together(

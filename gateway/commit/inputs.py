@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from gateway import memory
 from gateway.commit.range_reads import add_ranges
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.recording import refused_too_heavy
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull, untraced
+from gateway.memory import Account
 from gateway.model import WITHHELD, DocumentRecord, Reply, token_revision
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, read_large, rebuild
@@ -33,16 +33,15 @@ _CHANGED_MAX = 256
 
 
 def read_views(
-    store: Store, cache: Cache, batches: Mapping[str, Sequence[Request]]
+    store: Store, cache: Cache, batches: Mapping[str, Sequence[Request]], account: Account
 ) -> dict[str, View]:
     """By catalog, the view at the cache's revision, with every key and reply the batch needs.
 
     A catalog is left out if the cache lost its entry or a stored document is newer than the cache:
     the revision to decide at must then be found again. Where the documents are too large together,
     or take too much memory, a view covers its first requests alone, or its catalog is left out.
-    Raises StoreUnreachable.
+    ``account``: of this thread. Raises StoreUnreachable.
     """
-    account = memory.account()
     held = account.held
     try:
         return _views(store, cache, batches)
@@ -52,7 +51,7 @@ def read_views(
     catalog, requests = next(iter(batches.items()))
     alone = {catalog: requests[:1]}
     if len(batches) > 1 or len(requests) > 1:
-        views = read_views(store, cache, alone)
+        views = read_views(store, cache, alone, account)
         return {catalog: replace(view, requests=1) for catalog, view in views.items()}
     if isinstance(refused, MemoryFull):
         return {}

@@ -1,28 +1,535 @@
-"""Where a request waits for its outcome, and the leaders that run the rounds.
+"""The commit loop: leaders run rounds, each of which catches up, decides, moves the heads, answers.
 
-``round`` has the protocol itself; this file only brings requests and rounds together.
+A worked example. Catalog c is at 7; requests p and q wait for it. The leader reads c's head (7,
+where the cache is: nothing to catch up), decides p and q on the state at 7 (p becomes commit 8; q's
+condition is false on the state that p left), and moves the head from 7 to 8, with commit 8 in it.
+
+* The move is won: c was at 7 until then and is at 8 now, so q's refusal was true right after p.
+  p and q are answered, and ``WriteOut`` is told to write commit 8 out behind them.
+* The move is lost: somebody else made 8, or stands in line before this worker (``claims``). Nothing
+  that this round decided counts any more; p and q go back, are joined by what has arrived since,
+  and are decided on the new state.
+* The connection breaks, or the database can't tell of c: the move may have happened, or may still
+  happen later on the server. The same move is sent again, with the same commit ids, until the
+  answer is definite: it asks for the same head as before, so it can win once at the most. If the
+  head turns out to be elsewhere, the commit at the first revision of the batch says whose it is, or
+  its first verdict. Meanwhile the round's other catalogs are answered, and its leader goes on.
+* The database refuses the move for what it is: nothing was applied. p and q are tried one by one,
+  and whoever is refused alone is told so.
+
+Where this worker alone seems to write the catalog (``Guesses``), the first try doesn't read the
+head. A won move proves that the cache was at it. A batch without a commit proves nothing, so its
+refusals and no-ops are decided once more, on a head read now, before anybody is answered.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, zip_longest
+
+from msgspec.structs import replace
 
 from gateway import memory
+from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver
+from gateway.commit.inputs import read_views
 from gateway.commit.messages import Handed
-from gateway.commit.queue import Pending
-from gateway.commit.round import Round, RoundParts
+from gateway.commit.queue import Pending, Queue
 from gateway.commit.series import Callers, Series
 from gateway.cpu import CpuAccount, conclude, own_account
-from gateway.decide.request import Outcome, Request
-from gateway.errors import QueueFull
-from gateway.meters import WriteEnded
-from gateway.state.cache import Guesses
+from gateway.decide.decide import decide
+from gateway.decide.request import (
+    Applied,
+    Decision,
+    Outcome,
+    Refused,
+    Request,
+    Rules,
+    Unknown,
+    View,
+)
+from gateway.errors import QueueFull, StoreUnavailable
+from gateway.memory import Memory
+from gateway.meters import NO_METERS, Meters, RoundTimes, WriteEnded
+from gateway.model import HeadMove, Reply
+from gateway.runtime import Runtime, moment
+from gateway.state.cache import Cache, Carried, Guesses
+from gateway.state.heads import HeadReader, Standing
+from gateway.state.write_out import WriteOut
+from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
+# Between the tries of a move in doubt.
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+
 # Each waits for the store because of one catalog at a time.
 _LEADERS_APART = 8
+
+
+def longer(pause_s: float) -> float:
+    """The pause before the next try, after one of ``pause_s``."""
+    return min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def moved_once_more(store: Store, move: HeadMove) -> Moved | None:
+    """What became of a move in doubt, which is sent again; None where it still isn't known.
+
+    A refusal says nothing of the copy that was sent before. Raises StoreUnreachable.
+    """
+    # What was sent may yet win when another worker leaves the line: a move that is sent again
+    # passes all claims, so that it is lost only where the head is elsewhere.
+    result = store.move_heads([replace(move, passes_all=True)]).get(move.catalog)
+    if result is Moved.LOST:
+        return whose(store, move)
+    return result if result is Moved.WON else None
+
+
+def whose(store: Store, move: HeadMove) -> Moved | None:
+    """Whether the move was made: its first commit, or verdict, is looked up by its id.
+
+    None where that can't be told any more: history was compacted beyond it meanwhile.
+    """
+    if not move.commits:
+        return _whose_verdict(store, move)
+    ours = move.commits[0]
+    head = store.tails([ours.catalog]).get(ours.catalog)
+    if head is not None and any(commit.id == ours.id for commit in head.tail or ()):
+        return Moved.WON
+    span = {ours.catalog: (ours.revision - 1, ours.revision)}
+    written = store.commits(span).get(ours.catalog, ())
+    if written:
+        return Moved.WON if written[0].id == ours.id else Moved.LOST
+    # Read again: the floor may have risen after the head was read.
+    floor = max((each.floor for each in store.heads([ours.catalog]).values()), default=0)
+    return None if floor >= ours.revision else Moved.LOST
+
+
+def _whose_verdict(store: Store, move: HeadMove) -> Moved | None:
+    ours = move.verdicts[0]
+    head = store.tails([move.catalog]).get(move.catalog)
+    found = {each.number: each for each in (head.verdicts if head else None) or ()}
+    if ours.number in found:
+        return Moved.WON if found[ours.number].id == ours.id else Moved.LOST
+    if head is None or head.judged < ours.number:
+        return Moved.LOST
+    asked = ours.idempotency
+    replies = store.replies({move.catalog: [(asked.principal, asked.key)]})
+    reply = replies.get((move.catalog, asked.principal, asked.key))
+    return Moved.WON if reply is not None and reply.id == ours.id else Moved.LOST
+
+
+def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+    """Answer those whose commits may have been made, or yet be; return those that have none.
+
+    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
+    """
+    made = {commit.id for commit in decision.commits}
+    left = []
+    for pending, outcome in zip_longest(batch, decision.outcomes):
+        if isinstance(outcome, Applied):
+            in_doubt = outcome.commit.id in made
+            pending.answer(Unknown(outcome.commit.id) if in_doubt else outcome)
+        else:
+            pending.unreachable = True
+            left.append(pending)
+    return left
+
+
+_PAUSE_UNREACHABLE_S = 0.05
+# For a primary; then the requests go back, so that those whose time is over are told why.
+_PATIENCE_S = 1.0
+_PAUSE_FULL_S = 0.003
+
+
+@dataclass(frozen=True, slots=True)
+class RoundParts:
+    """What a round works with; put together in ``gateway.service``."""
+
+    store: Store
+    runtime: Runtime
+    cache: Cache
+    observer: HeadReader
+    write_out: WriteOut
+    queue: Queue
+    claims: ClaimKeeper
+    rules: Rules
+    meters: Meters = NO_METERS
+    memory: Memory | None = None  # of the process; None: nobody counts it
+
+
+def _moves(decision: Decision) -> bool:
+    """Whether it has something for the head."""
+    return bool(decision.commits or decision.verdicts)
+
+
+class Round:
+    """Owns the batches it was given until each has been answered or has gone back."""
+
+    def __init__(
+        self,
+        parts: RoundParts,
+        guesses: Guesses,
+        batches: Mapping[str, Sequence[Pending]],
+        account: memory.Account,
+    ) -> None:
+        """``account``: of what it reads; it is the leader's."""
+        self._parts = parts
+        self._guesses = guesses
+        self._account = account
+        self._batches = dict(batches)
+        self._decisions: Mapping[str, Decision] = {}
+        self._moves: Mapping[str, HeadMove] = {}  # those that were sent, or are about to be
+        self._pauses: dict[str, float] = {}  # between the tries of moves in doubt
+        self._since = moment(parts.runtime)
+        self._views: Mapping[str, View] = {}
+        self._times = RoundTimes(taken=parts.runtime.monotonic())
+        for batch in batches.values():
+            for pending in batch:
+                pending.times = self._times
+                if pending.taken is None:
+                    pending.taken = self._times.taken
+
+    def run(self) -> None:
+        try:
+            self._meet()
+            guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
+            decisions = self.decisions(self._batches.keys() - guessed, guessed)
+            unproven = {c for c in guessed if c not in decisions or not _moves(decisions[c])}
+            for catalog in unproven:
+                decisions.pop(catalog, None)
+            if unproven:
+                decisions |= self.decisions(unproven, ())
+        except StoreUnreachable as error:
+            self._give_back(error)
+            return
+        except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
+            self._fail(error)
+            return
+        decisions = self._held(decisions)
+        for catalog, decision in list(decisions.items()):
+            if not _moves(decision):
+                self._guarded(catalog, partial(self._answer, catalog, decision))
+                del decisions[catalog]
+        self._times.decided = self._parts.runtime.monotonic()
+        if decisions:
+            self._commit(decisions)
+
+    def _fail(self, error: Exception) -> None:
+        """After a defect, before any head was moved. It may be that of one catalog alone: each is
+        tried again by itself, and nothing is remembered."""
+        alone = len(self._batches) == 1
+        self._parts.queue.suspects.failed(self._batches)
+        for catalog in list(self._batches):
+            if alone:
+                self._abandon(catalog, error)
+            else:
+                self._parts.cache.forget(catalog)
+                self._guesses.lost(catalog)
+                self._end(catalog, self._batches[catalog])
+
+    def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
+        """A defect with one catalog is no other's, and leaves nobody waiting."""
+        try:
+            go_on()
+        except Exception as error:  # noqa: BLE001
+            self._abandon(catalog, error)
+
+    def _held(self, decisions: Mapping[str, Decision]) -> dict[str, Decision]:
+        """Those whose requests all are still there, and can't leave any more; the batches of the
+        others, which a request left whose time was over, go back to be decided anew."""
+        held = self._parts.queue.hold({catalog: self._batches[catalog] for catalog in decisions})
+        for catalog in decisions.keys() - held:
+            self._end(catalog, self._batches[catalog])
+        return {c: decision for c, decision in decisions.items() if c in held}
+
+    def _meet(self) -> None:
+        """Wait for a primary; whoever's time is over meanwhile leaves. Raises StoreUnreachable."""
+        self._parts.store.await_reachable(_PATIENCE_S)
+        for catalog, batch in list(self._batches.items()):
+            if left := self._parts.queue.to_decide(batch):
+                self._batches[catalog] = left
+            else:
+                self._end(catalog)
+
+    def _give_back(self, error: StoreUnreachable) -> None:
+        """Nothing was sent for any of the batches: they are tried again while there is time, each
+        by itself where it may be the trouble of one of them."""
+        _log.warning("the database can't be reached: %s", error)
+        pause_s = _PAUSE_UNREACHABLE_S
+        if not isinstance(error, Unsent):  # that is everybody's trouble
+            self._parts.queue.suspects.failed(self._batches)
+            if len(self._batches) > 1:
+                pause_s = 0.0
+        for catalog, batch in list(self._batches.items()):
+            self._guesses.lost(catalog)
+            for pending in batch:
+                pending.unreachable = True
+            self._end(catalog, batch, pause_s=pause_s)
+
+    def _may_guess(self, catalog: str) -> bool:
+        """Whether the cache is likely to be at the head, and this is the first try."""
+        batch = self._batches[catalog]
+        first_try = all(each.attempts == 0 and not each.unreachable for each in batch)
+        is_shared = catalog in self._parts.claims.shared
+        return first_try and not is_shared and self._guesses.holds(catalog)
+
+    def abandon(self, error: Exception) -> None:
+        """After a defect: what is still owned is answered and forgotten; moves in doubt go on."""
+        _log.error("a round of the commit loop failed", exc_info=error)
+        for catalog in self._batches.keys() - self._pauses.keys():
+            self._abandon(catalog, error)
+
+    def _abandon(self, catalog: str, error: Exception) -> None:
+        """From when its head is moved on, nobody knows what became of it; before that, nothing."""
+        about = {"catalog": catalog}
+        _log.error("the writing of %r failed", catalog, exc_info=error, extra=about)
+        if catalog not in self._batches:
+            return
+        refused = Refused(StoreUnavailable("the gateway failed before anything was tried"))
+        for pending in self._batches[catalog]:
+            moved = Unknown(pending.request.commit_id)
+            pending.answer(moved if catalog in self._moves else refused)
+        self._parts.cache.forget(catalog)
+        self._guesses.lost(catalog)
+        self._end(catalog)
+
+    def decisions(self, fresh: AbstractSet[str], guessed: Collection[str]) -> dict[str, Decision]:
+        """Decide the batches of these catalogs.
+
+        Of those that can't be decided yet, the fresh ones go back and the guessed ones are kept.
+        """
+        began = self._parts.runtime.monotonic()
+        seen = self.observed(fresh)
+        wanted = {
+            catalog: [pending.request for pending in self._batches[catalog]]
+            for catalog in (*seen, *guessed)
+        }
+        views = read_views(self._parts.store, self._parts.cache, wanted, self._account)
+        if seen:
+            self._parts.queue.suspects.worked(seen, began)
+        self._views = {**self._views, **views}
+        now_us = self._parts.runtime.now_us()
+        decisions: dict[str, Decision] = {}
+        for catalog, requests in wanted.items():
+            view = views.get(catalog)
+            # Behind a slow reader's back an entry can be dropped and begun at an older revision.
+            if view is None or view.revision < seen.get(catalog, 0):
+                self._guesses.lost(catalog)
+                if catalog not in guessed:
+                    self._look_again(catalog)
+                continue
+            batch = self._batches[catalog]
+            decisions[catalog] = decide(
+                view,
+                requests,
+                [pending.attempts + 1 for pending in batch],
+                now_us=now_us,
+                rules=self._parts.rules,
+                accounts=[pending.account for pending in batch],
+            )
+        return decisions
+
+    def observed(self, catalogs: AbstractSet[str]) -> dict[str, int]:
+        """By catalog, the revision of a head read just now."""
+        claims = self._parts.claims
+        standings: dict[str, Standing] = {}
+        claimed = catalogs & claims.shared.keys()
+        if catalogs - claimed:
+            standings |= self._parts.observer.observe(catalogs - claimed)
+        if claimed:
+            standings |= self._parts.observer.observe(claimed, claims.heads)
+        for catalog in claimed:
+            if pause_s := claims.pause_s(catalog, standings[catalog].claims):
+                del standings[catalog]
+                self._end(catalog, self._batches[catalog], pause_s=pause_s)
+        return {catalog: standing.revision for catalog, standing in standings.items()}
+
+    def _look_again(self, catalog: str) -> None:
+        """The batch goes back: there is nothing that it could be decided on. Others may have moved
+        the head meanwhile; or the cache had no room."""
+        batch = self._batches[catalog]
+        for pending in batch:
+            pending.looks += 1
+        self._parts.claims.lost(catalog, max(each.races for each in batch))
+        self._end(catalog, batch)
+
+    def _commit(self, decisions: Mapping[str, Decision]) -> None:
+        """Move the heads, answer, have what won written out; what lost goes back."""
+        carried = {catalog: self._carried(catalog) for catalog in decisions}
+        for catalog, decision in decisions.items():
+            if not self._has_room(decision, carried[catalog]):
+                self._write_out_first(catalog)
+        self._decisions = {c: d for c, d in decisions.items() if c in self._batches}
+        if not self._decisions:
+            return
+        parts, began = self._parts, self._parts.runtime.monotonic()
+        self._moves = {c: self._move(c, d, carried[c]) for c, d in self._decisions.items()}
+        moved: Mapping[str, MoveResult] = {}
+        try:
+            moved = parts.store.move_heads(list(self._moves.values()))
+        except Unsent as error:
+            self._moves = {}
+            self._give_back(error)
+            return
+        except Exception as error:
+            if len(self._moves) == 1 and not isinstance(error, StoreUnreachable):
+                raise
+            _log.warning("moves are in doubt: %r", error)
+            parts.queue.suspects.failed(self._moves)
+        else:
+            parts.queue.suspects.worked(moved, began)
+        self._times.moved = parts.runtime.monotonic()
+        for catalog in self._moves:
+            self._guarded(catalog, partial(self._settle, catalog, moved.get(catalog)))
+        self._measure_moves(moved)
+
+    def _settle(self, catalog: str, result: MoveResult | None) -> None:
+        if result is Moved.WON:
+            self._won(catalog)
+        elif result is Moved.LOST:
+            self._lost(catalog)
+        elif result is None:
+            self._doubt(catalog)
+        else:
+            self._rejected(catalog, result)
+
+    def _won(self, catalog: str) -> None:
+        parts, move, decision = self._parts, self._moves[catalog], self._decisions[catalog]
+        view = self._views[catalog]
+        if catalog in parts.claims.shared:
+            parts.claims.won(catalog, move.base, move.reached[0])
+        is_contended = parts.queue.is_contended(catalog)
+        parts.cache.replace(move, decision.documents)
+        if not is_contended:
+            self._guesses.gained(catalog)
+        carried = parts.cache.unwritten(catalog, view.tail, view.verdicts)
+        parts.write_out.add(self._since, move, *carried, decision.documents)
+        self._answer(catalog, decision)
+
+    def _lost(self, catalog: str) -> None:
+        batch = self._batches[catalog]
+        self._guesses.lost(catalog)
+        for pending in batch:
+            pending.attempts += 1
+        self._parts.claims.lost(catalog, max(each.races for each in batch))
+        self._end(catalog, batch, lost=True)
+
+    def _rejected(self, catalog: str, rejected: Rejected) -> None:
+        """Nothing was applied. It may be the tail that is too much, or one request of the batch."""
+        batch = self._batches[catalog]
+        if rejected.too_large and any(self._carried(catalog)):
+            self._write_out_first(catalog)
+            return
+        self._guesses.lost(catalog)
+        if len(batch) > 1:
+            self._end(catalog, batch, most=len(batch) // 2)
+            return
+        about = {"catalog": catalog}
+        _log.warning("a write of %r is refused: %s", catalog, rejected.reason, extra=about)
+        told = f"the database refuses this write, and nothing was applied: {rejected.reason}"
+        batch[0].answer(Refused(StoreUnavailable(told)))
+        self._end(catalog)
+
+    def _doubt(self, catalog: str) -> None:
+        """Have the move gone on with until it is known what became of it, or its time is over."""
+        runtime = self._parts.runtime
+        self._parts.queue.suspects.failed([catalog])
+        self._guesses.lost(catalog)
+        if runtime.monotonic() < max(pending.deadline for pending in self._batches[catalog]):
+            pause_s = self._pauses.get(catalog, _FIRST_PAUSE_S)
+            self._pauses[catalog] = longer(pause_s)
+            go_on = partial(self._guarded, catalog, partial(self._go_on, catalog))
+            self._parts.queue.in_doubt(catalog, go_on, pause_s)
+            return
+        batch = self._batches[catalog]
+        self._parts.cache.forget(catalog)
+        self._end(catalog, in_doubt(batch, self._decisions[catalog]), most=max(1, len(batch) // 2))
+
+    def _go_on(self, catalog: str) -> None:
+        began = self._parts.runtime.monotonic()
+        try:
+            result = moved_once_more(self._parts.store, self._moves[catalog])
+        except StoreUnreachable:
+            result = None
+        else:
+            self._parts.queue.suspects.worked([catalog], began)
+        self._times.moved = self._parts.runtime.monotonic()
+        self._settle(catalog, result)
+        if result is not None:
+            self._measure_moves({catalog: result})
+
+    def _move(self, catalog: str, decision: Decision | None, carried: Carried) -> HeadMove:
+        """The move that a decision asks for; without one, a move of nothing."""
+        view = self._views[catalog]
+        tail, verdicts = carried
+        return HeadMove(
+            catalog,
+            view.revision,
+            decision.commits if decision else (),
+            view.revision - len(tail),
+            view.judged,
+            decision.verdicts if decision else (),
+            view.judged - len(verdicts),
+            self._parts.claims.past(catalog) if catalog in self._parts.claims.shared else (),
+            view.last,
+            view.last_verdict,
+        )
+
+    def _carried(self, catalog: str) -> Carried:
+        """The tail that a move carries along: of the view's, what isn't written out by now."""
+        view = self._views[catalog]
+        return self._parts.cache.unwritten(catalog, view.tail, view.verdicts)
+
+    def _has_room(self, decision: Decision, carried: Carried) -> bool:
+        """Whether the decision fits into the head beside the tail that it joins."""
+        if not any(carried):
+            return True
+        joined = chain[Reply](*carried, decision.commits, decision.verdicts)
+        size_bytes = sum(each.size_bytes for each in joined)
+        return size_bytes <= self._parts.rules.limits.head_bytes_max
+
+    def _write_out_first(self, catalog: str) -> None:
+        """The batch goes back until the tail, which leaves it no room, is written out."""
+        carried = self._carried(catalog)
+        if not self._parts.write_out.moves(catalog):
+            self._parts.write_out.add(self._since, self._move(catalog, None, carried), *carried)
+        self._guesses.lost(catalog)
+        self._end(catalog, self._batches[catalog], pause_s=_PAUSE_FULL_S)
+
+    def _measure_moves(self, moved: Mapping[str, MoveResult]) -> None:
+        times, meters = self._times, self._parts.meters
+        won = [catalog for catalog, result in moved.items() if result is Moved.WON]
+        lost = list(moved.values()).count(Moved.LOST)
+        if won:
+            batches = [len(self._decisions[catalog].commits) for catalog in won]
+            meters.heads_moved(batches, times.moved - times.taken)
+        if lost:
+            meters.races_lost(lost)
+
+    def _answer(self, catalog: str, decision: Decision) -> None:
+        """Answer a batch whose decision is true; the requests it left undecided go back."""
+        self._end(catalog, self._batches[catalog], decision.outcomes)
+
+    def _end(
+        self,
+        catalog: str,
+        batch: Sequence[Pending] = (),
+        outcomes: Sequence[Outcome] = (),
+        *,
+        pause_s: float = 0.0,
+        lost: bool = False,
+        most: int | None = None,
+    ) -> None:
+        del self._batches[catalog]
+        if len(batch) == len(outcomes) and catalog in self._parts.claims.shared:
+            self._parts.claims.give_up(catalog)
+        self._parts.queue.end_batch(catalog, batch, outcomes, pause_s=pause_s, lost=lost, most=most)
 
 
 class CommitLoop:
@@ -78,11 +585,12 @@ class CommitLoop:
             raise
         try:
             self._queue.until_answered(pending)
-            conclude()
-            self._parts.meters.writes_ended([pending.ended()])
-            return _answer(pending)
         finally:
             self._queue.departed(pending)
+        conclude()
+        self._parts.meters.writes_ended([pending.ended()])
+        assert pending.outcome is not None
+        return pending.outcome, pending.attempts + 1
 
     def series(self, principal: str) -> Series:
         """Of requests that come together, brought by that principal."""
@@ -107,7 +615,7 @@ class CommitLoop:
     def _lead(self) -> None:
         account = self._account()
         while True:
-            self._run(Round(self._parts, self._guesses, self._queue.take()), account)
+            self._run(Round(self._parts, self._guesses, self._queue.take(), account), account)
 
     def _account(self) -> memory.Account:
         """What this leader holds, round by round."""
@@ -124,7 +632,7 @@ class CommitLoop:
         while True:
             taken = self._queue.take_apart()
             if isinstance(taken, dict):
-                self._run(Round(self._parts, self._guesses, taken), account)
+                self._run(Round(self._parts, self._guesses, taken, account), account)
             else:
                 taken()
                 self._leave_lines()
@@ -145,8 +653,3 @@ class CommitLoop:
             self._parts.claims.leave()
         except Exception:  # noqa: BLE001 - it is a hint, and a leader must outlive any defect
             _log.exception("claims can't be given up")
-
-
-def _answer(pending: Pending) -> tuple[Outcome, int]:
-    assert pending.outcome is not None
-    return pending.outcome, pending.attempts + 1

@@ -29,8 +29,7 @@ from gateway.meters import Meters
 from gateway.model import WITHHELD, BareDocument, CommitRecord, DocumentRecord
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase, bare_after, bare_rebuilt
-from gateway.store.contract import Store
-from gateway.store.scanned import Scanned
+from gateway.store.contract import Scanned, Store
 
 # Looks at ranges for one view; those of a single request are bounded where it is made.
 _LOOKS_MAX = 128

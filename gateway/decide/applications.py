@@ -42,9 +42,8 @@ import msgspec
 
 import patching
 from gateway.access import Principal, Role
-from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.edits import ApplyPatch, ContentEdit, Delete, Put
-from gateway.decide.request import Refused, Request
+from gateway.decide.request import ApplicationStep, Fence, Refused, Request
 from gateway.errors import (
     AboveLimit,
     ApplicationConflict,

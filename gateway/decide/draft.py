@@ -77,19 +77,6 @@ def patched(
     )
 
 
-def merged(
-    before: Json, size_bytes: int, value: Json, value_bytes: int, limits: Limits
-) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
-    """What the RFC 7396 merge patch ``value`` makes of a content, a bound of its size, and the
-    RFC 6902 patch that does the same.
-
-    Raises patching.PatchError.
-    """
-    content = patching.merge(before, value, limits=limits)
-    size_bytes = size_bound(size_bytes + value_bytes, content, limits)
-    return content, size_bytes, patching.diff(before, content)
-
-
 def same_attributes(document: DocumentRecord, draft: Draft) -> bool:
     return patching.equal(document.attributes or {}, draft.attributes or {})
 

@@ -29,7 +29,6 @@ from gateway.decide.draft import (
     DraftChange,
     Items,
     checked_attributes,
-    merged,
     patched,
     require_room,
     same_attributes,
@@ -73,6 +72,7 @@ from gateway.model import Attributes, DocumentRecord, Skipped, living
 from patching import ABSENT, NO_LISTS, Json, Lists, Patch, PatchError
 from patching.extended import CommitStamp
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
+from patching.merging import merge_within
 from patching.values import Absent
 
 _Result = TypeVar("_Result")
@@ -370,7 +370,10 @@ class RequestDrafts:
             if isinstance(edit, Merge):
                 if before is ABSENT:
                     raise DocumentNotFound(self._catalog, key)
-                return merged(before, size_bytes, edit.value, edit.size_bytes, limits)
+                merged, size_bytes = merge_within(
+                    before, edit.value, edit.size_bytes, limits=limits, document_bytes=size_bytes
+                )
+                return merged, size_bytes, patching.diff(before, merged)
             if isinstance(edit.patch, patching.ExtendedPatch):
                 after = patching.apply_extended(
                     before,

@@ -15,8 +15,7 @@ from typing import Final, cast
 from marshmallow import fields
 
 from gateway import cpu
-from gateway.decide.schema_work import Weighing
-from gateway.decide.schemas import UNIT_BYTES, KeySchema, key_schema
+from gateway.decide.schemas import UNIT_BYTES, KeySchema, Weighing, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import AboveLimit, ItemsCollide, SchemaViolation, SettingsInvalid
 from gateway.model import DocumentRecord

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.errors import TooManyWatchers
 from gateway.feed.channel import Channel, Encode, Onward, Waiting, WatchEnded, Watching, WatchLog
 from gateway.limits import WatchLimits

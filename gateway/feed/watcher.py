@@ -47,7 +47,7 @@ class WatchService:
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
         and RevisionNotFound (it is above the head). The watcher must be closed. ``holder``: whose
-        share it counts to (``gateway.access.token_buckets``), None: nobody's.
+        share it counts to (``gateway.access.principal``), None: nobody's.
         """
         return watch(self._hub, catalog, after=after, selection=selection, holder=holder)
 

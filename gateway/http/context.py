@@ -71,7 +71,7 @@ class RouteTaken(NamedTuple):
 
 class Asker(NamedTuple):
     """``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.token_buckets``), if anybody's. ``spending``: None without rates."""
+    (``gateway.access.principal``), if anybody's. ``spending``: None without rates."""
 
     principal: Principal
     holder: str | None

@@ -17,8 +17,7 @@ from gateway.model import CommitRecord, DocumentRecord, Reply
 from gateway.runtime import Runtime
 from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
-from gateway.store.contract import Store
-from gateway.store.scanned import Undecoded
+from gateway.store.contract import Store, Undecoded
 
 # How many revisions a page by an author looks at: there is no index on authors.
 _AUTHORED_MAX = 20_000

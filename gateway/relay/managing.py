@@ -15,7 +15,7 @@ from gateway.errors import (
 )
 from gateway.limits import RelayLimits
 from gateway.model import PinRecord
-from gateway.relay.signatures import secret_of
+from gateway.relay.posting import secret_of
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, as_unavailable
 from gateway.store.contract import Store, SubscriptionRecord

@@ -3,10 +3,18 @@
 It follows no redirect, uses no proxy, and is bounded as a whole, in time and in bytes: a receiver
 that sends its answer byte by byte, or without an end, holds one delivery up, and no longer than
 another one.
+
+It is signed as Standard Webhooks (version 1) has it, for libraries of many languages to verify:
+the message's id, the time in seconds and the body, with a full stop between them, by HMAC-SHA256.
+While a secret is changed, a message has a signature of both.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import http.client
 import socket
 import ssl
@@ -17,6 +25,42 @@ from typing import Final
 from gateway.outgoing import BoundedAnswer
 from gateway.relay.addresses import AddressRefused, Network, Resolve, Target, connect, target_of
 from gateway.runtime import Runtime
+
+SECRET_PREFIX: Final = "whsec_"
+SECRET_BYTES_MIN: Final = 24
+SECRET_BYTES_MAX: Final = 64
+SECRET_RULE: Final = (
+    f"it must be '{SECRET_PREFIX}' and the base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
+)
+
+
+def secret_bytes(secret: str) -> bytes:
+    """Raises ValueError where it is no secret."""
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except binascii.Error as error:
+        raise ValueError(SECRET_RULE) from error
+    is_long_enough = SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX
+    if not secret.startswith(SECRET_PREFIX) or not is_long_enough:
+        raise ValueError(SECRET_RULE)
+    return key
+
+
+def secret_of(key: bytes) -> str:
+    return SECRET_PREFIX + base64.b64encode(key).decode()
+
+
+def signed(secrets: Sequence[str], message_id: str, time_s: int, body: bytes) -> dict[str, str]:
+    """The headers of a message. Its id must not contain a full stop."""
+    content = f"{message_id}.{time_s}.".encode() + body
+    digests = (hmac.digest(secret_bytes(secret), content, hashlib.sha256) for secret in secrets)
+    signatures = ["v1," + base64.b64encode(digest).decode() for digest in digests]
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(time_s),
+        "webhook-signature": " ".join(signatures),
+    }
+
 
 # The most that a receiver may ask to be left alone.
 _RETRY_AFTER_S_MAX: Final = 3600

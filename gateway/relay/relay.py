@@ -30,8 +30,7 @@ from gateway.memory import Memory, OwnAccount, account, work_for
 from gateway.meters import NO_METERS, Meters, RelayReadings
 from gateway.model import DocumentRecord
 from gateway.relay.managing import PIN_S, held_revision, pin_of
-from gateway.relay.posting import Deliverer, Undelivered
-from gateway.relay.signatures import signed
+from gateway.relay.posting import Deliverer, Undelivered, signed
 from gateway.runtime import Runtime
 from gateway.store.contract import Store, StoreUnreachable, SubscriptionRecord
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from werkzeug.exceptions import RequestTimeout, TooManyRequests
 
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.cpu import slices
 from gateway.limits import ConnectionLimits
 
@@ -34,7 +34,7 @@ class BodiesUnderWay:
 
     def read(self, read: Callable[[int], bytes], size: int, holder: str | None) -> bytes:
         """Read ``size`` bytes with ``read``, fewer only at the end of the body. ``holder`` has the
-        share that they count to (``gateway.access.token_buckets``); None: no share.
+        share that they count to (``gateway.access.principal``); None: no share.
 
         Raises werkzeug's TooManyRequests.
         """

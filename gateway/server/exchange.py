@@ -45,7 +45,7 @@ class ServedApp(Protocol):
         """Whether a request with these first bytes would probably be taken on now."""
 
     def holder_of(self, environ: Environ, /) -> str | None:
-        """Whose share the body of a request counts to (``gateway.access.token_buckets``)."""
+        """Whose share the body of a request counts to (``gateway.access.principal``)."""
 
     def check_ready(self) -> None:
         """Raises an error as long as it can't answer."""

@@ -17,15 +17,16 @@ least recently goes first, be it a document or a whole entry with its tail. Entr
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gateway.limits import ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
 from gateway.meters import NO_METERS, CacheReadings, Meters
 from gateway.model import (
+    OWN_KEYS,
     ChangeRecord,
     CommitRecord,
     DocumentRecord,
@@ -36,14 +37,64 @@ from gateway.model import (
     Verdict,
 )
 from gateway.runtime import Runtime
-from gateway.state.recent import Recent
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
+
+_RECENT_COMMITS_MAX = 1_000
+_RECENT_KEYS_MAX = 4_000
+# What a commit, and a key, take in memory beside their text.
+_COMMIT_BYTES = 200
+_KEY_BYTES = 60
+
+
+class Recent:
+    """The keys that a catalog's last commits changed, those above ``since``, without a gap: who
+    asks what has changed since a moment ago needn't look into the log. Not thread-safe.
+
+    ``memory_bytes`` is about what it takes.
+    """
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.memory_bytes = 0
+        self._keys = 0
+        self._commits: deque[tuple[int, tuple[str, ...]]] = deque()
+
+    def add(self, commits: Iterable[CommitRecord]) -> None:
+        """``commits`` are the next ones."""
+        for commit in commits:
+            keys = tuple(change.key for change in commit.changes)
+            self._keys += len(keys)
+            self.memory_bytes += _memory_of_keys(keys)
+            self._commits.append((commit.revision, keys))
+        while len(self._commits) > _RECENT_COMMITS_MAX or self._keys > _RECENT_KEYS_MAX:
+            self.since, dropped = self._commits.popleft()
+            self._keys -= len(dropped)
+            self.memory_bytes -= _memory_of_keys(dropped)
+
+    def changed(self, prefix: str, since: int, through: int) -> int | None:
+        """The newest one above ``since`` up to ``through`` that changed a document whose key begins
+        with ``prefix``."""
+        for revision, keys in reversed(self._commits):
+            if revision <= since:
+                break
+            if revision <= through and any(
+                key.startswith(prefix) and key not in OWN_KEYS for key in keys
+            ):
+                return revision
+        return None
+
+
+def _memory_of_keys(keys: tuple[str, ...]) -> int:
+    return _COMMIT_BYTES + sum(_KEY_BYTES + len(key) for key in keys)
+
 
 _log = logging.getLogger(__name__)
 
 _SHRINK_BYTES = 1024 * 1024
 _ENTRIES_BYTES = 4 * 1024 * 1024
 
+# The tail that a move carries along.
+Carried: TypeAlias = tuple[list[CommitRecord], list[Verdict]]
 
 # Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
 _MEMORY_PER_JSON_BYTE = 6
@@ -167,6 +218,17 @@ class Cache:
         """Up to which verdict this process knows the catalog's to be written out."""
         entry = self._entries.get(catalog)
         return 0 if entry is None else entry.judged_written
+
+    def unwritten(
+        self, catalog: str, tail: Sequence[CommitRecord], verdicts: Sequence[Verdict]
+    ) -> Carried:
+        """What isn't written out by now, for all that this process knows: the tail that the
+        catalog's next move carries along."""
+        written, judged = self.written(catalog), self.judged_written(catalog)
+        return (
+            [commit for commit in tail if commit.revision > written],
+            [verdict for verdict in verdicts if verdict.number > judged],
+        )
 
     def begin(self, head: Head) -> None:
         """Start an entry at a head with its tail, unless there is one as new or newer."""

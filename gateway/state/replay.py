@@ -33,8 +33,7 @@ from gateway.model import (
     DocumentRecord,
     bare,
 )
-from gateway.store.contract import Store
-from gateway.store.scanned import Undecoded
+from gateway.store.contract import Store, Undecoded
 from patching.owners import OwnerTree
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from patching.spark.datasource import MetadataDataSource, register
-    from patching.spark.foreach_batch import batch_writer
+    from patching.spark.datasource import MetadataDataSource, batch_writer, register
     from patching.spark.options import OptionRefused, Options
     from patching.spark.typed_columns import typed
 
@@ -25,7 +24,7 @@ _MODULES = {
     "MetadataDataSource": "datasource",
     "OptionRefused": "options",
     "Options": "options",
-    "batch_writer": "foreach_batch",
+    "batch_writer": "datasource",
     "register": "datasource",
     "typed": "typed_columns",
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from patching.command_group import OneLineGroup, together
+from patching.command_line import OneLineGroup, together
 from patching.spark.session import JavaMissing, require_java
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from patching.status_line import StatusLine
+from patching.command_line import StatusLine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

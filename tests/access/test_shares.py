@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from gateway.access import Grant, Principal, Role
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.http import create_app
 from gateway.limits import AdmissionLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime

@@ -6,10 +6,9 @@ import pytest
 
 import patching
 from gateway.access import Grant, Principal, Role
-from gateway.decide.application_steps import ApplicationStep, Fence, parse_fence, scope_of
 from gateway.decide.applications import Application, Term, application, fence_of
 from gateway.decide.edits import ApplyPatch
-from gateway.decide.request import Applied, Refused
+from gateway.decide.request import ApplicationStep, Applied, Fence, Refused, parse_fence, scope_of
 from gateway.errors import ApplicationConflict, DocumentNotFound, RefusedBefore
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import APPLICATIONS_KEY, Idempotency

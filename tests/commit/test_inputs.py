@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway import memory
 from gateway.access import Principal
 from gateway.commit import inputs
 from gateway.decide import request as decision
@@ -177,7 +178,7 @@ class TestRebase:
         cache = Cache(ThreadRuntime(), ServiceLimits(cache_bytes_max=0))
         (head,) = store.tails(["c"]).values()
         cache.begin(head)
-        return inputs.read_views(store, cache, {"c": requests}).get("c")
+        return inputs.read_views(store, cache, {"c": requests}, memory.account()).get("c")
 
     def test_each_is_rebuilt_once_and_so_many_for_a_round(
         self, gateway: GatewayService, store: _Measured, tokens: list[str], rebuilt: list[Any]

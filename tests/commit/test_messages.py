@@ -14,17 +14,32 @@ import patching.extended
 import patching.ownership
 from gateway.access import Principal
 from gateway.access.principal import Grant, Role
-from gateway.commit.messages import Handed, handed_bytes, handed_of, request_bytes, request_of
-from gateway.commit.packing import PackerTable, Unreadable
+from gateway.commit.messages import (
+    Handed,
+    PackerTable,
+    Unreadable,
+    handed_bytes,
+    handed_of,
+    request_bytes,
+    request_of,
+)
 from gateway.conflict import Disputed, FailedCompare, NotRebased, Required, Stale, StateConflict
 from gateway.decide import compares, edits, ranges
-from gateway.decide.application_steps import ApplicationStep, Fence
 from gateway.decide.compares import Compare, Equals, IsAbsent, IsUnchanged, RevisionIs, TokenIs
 from gateway.decide.conditions import NO_CONDITIONS, CatalogTag, Composite, Preconditions
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
-from gateway.decide.request import Applied, Outcome, Refused, Request, Unchanged, Unknown
+from gateway.decide.request import (
+    ApplicationStep,
+    Applied,
+    Fence,
+    Outcome,
+    Refused,
+    Request,
+    Unchanged,
+    Unknown,
+)
 from gateway.decide.reverting import Forced, Revert, Undo
 from gateway.errors import (
     AboveLimit,

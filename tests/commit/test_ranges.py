@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway import memory
 from gateway.commit import inputs, range_reads
 from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
@@ -18,7 +19,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import recent
+from gateway.state import cache as cached
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader
 from gateway.store.contract import Store, StoreUnreachable
@@ -164,7 +165,7 @@ def _decided(store: Any, requests: Sequence[Request]) -> Sequence[Outcome]:
     limits = ServiceLimits()
     cache = Cache(ThreadRuntime(), limits)
     HeadReader(store, cache, limits).observe(["c"])
-    view = inputs.read_views(store, cache, {"c": requests})["c"]
+    view = inputs.read_views(store, cache, {"c": requests}, memory.account())["c"]
     return decide(view, requests, [1] * len(requests), now_us=1 << 60, rules=RULES).outcomes
 
 
@@ -207,7 +208,9 @@ def test_a_document_newer_than_the_head_that_was_read_has_it_read_again(world: _
 
     world.store.before["list_range"] = once(delete)
     requests = [ask(put(1), "b", compare=(RangeAbsent("a/"),))]
-    assert inputs.read_views(cast(Store, world.store), cache, {"c": requests}) == {}
+    assert (
+        inputs.read_views(cast(Store, world.store), cache, {"c": requests}, memory.account()) == {}
+    )
 
 
 def test_who_writes_all_the_time_needs_no_look_into_the_log(world: _World) -> None:
@@ -224,7 +227,7 @@ def test_who_writes_all_the_time_needs_no_look_into_the_log(world: _World) -> No
 def test_what_is_remembered_of_changes_is_bounded(
     world: _World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent, "_COMMITS_MAX", 3)
+    monkeypatch.setattr(cached, "_RECENT_COMMITS_MAX", 3)
     first = world.write("a/1")
     assert world.holds(RangeUnchanged("a/", first))
     for number in range(10):

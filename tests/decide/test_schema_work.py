@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from gateway.decide.schema_work import Load, SchemaTooHeavy, Weighing
+from gateway.decide.schemas import Load, SchemaTooHeavy, Weighing
 from gateway.decide.settings import parse_settings
 from gateway.errors import AboveLimit, SchemaViolation, SettingsInvalid
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.planning import ENTRY_BYTES, WINDOW, missed, turns
-from gateway.http.write import bulk_stream
+from gateway.http.routes import bulk
 from tests.docs.pages import DOCS, Page
 
 TEXT = Page(DOCS / "operations.md").text.partition("### Planning for size")[2].partition("###")[0]
@@ -15,7 +15,7 @@ def rows(first: str) -> list[list[str]]:
 
 
 def test_turns_that_are_longer_than_the_timeout_let_nothing_through() -> None:
-    assert WINDOW == bulk_stream._WINDOW_LINES_MIN
+    assert WINDOW == bulk._WINDOW_LINES_MIN
     for tasks, fast, slow, short, long in rows("tasks at once"):
         streams = int(tasks.replace(",", ""))
         assert [fast, slow] == [f"{streams * WINDOW / rate:.0f} s" for rate in (5_000, 2_500)]

@@ -20,7 +20,6 @@ from gateway.commit.series import Series
 from gateway.decide.request import Request
 from gateway.http import create_app
 from gateway.http.routes import bulk as bulk_route
-from gateway.http.write import bulk_stream
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -215,7 +214,7 @@ def test_behind_a_line_that_may_come_again_the_lines_of_its_document_are_held_ba
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also in later windows, whether they were read before it was refused, or after."""
-    monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 2)
+    monkeypatch.setattr(bulk_route, "_WINDOW_LINES_MAX", 2)
     failing = {"a": "away", "b": "unknown"}
     fated(monkeypatch, lambda request: failing.pop(request.key, "done"))
     client = create_app(GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits()))
@@ -242,7 +241,7 @@ def test_the_next_window_waits_in_the_queue_while_one_is_moved(
     monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
     """Read, parsed and in its place, and no third one."""
-    monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 2)
+    monkeypatch.setattr(bulk_route, "_WINDOW_LINES_MAX", 2)
     store, go = WatchedStore(cast(Store, MemoryStore())), threading.Event()
     store.before["move_heads"] = once(lambda: go.wait(WAIT_S))
     gateway = GatewayService(cast(Store, store), ThreadRuntime(), ServiceLimits())

@@ -7,15 +7,8 @@ import threading
 import pytest
 
 from gateway import cpu
-from gateway.http.write.bulk_stream import (
-    BodyLine,
-    Budget,
-    LargeLines,
-    LineQueue,
-    LineSplitter,
-    Spool,
-    Windows,
-)
+from gateway.http.routes.bulk import Budget, LargeLines, LineQueue, Spool, Windows
+from gateway.http.write.bulk_lines import BodyLine, LineSplitter
 from tests.patience import WAIT_S
 
 MIB = 1024 * 1024

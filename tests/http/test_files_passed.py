@@ -20,7 +20,7 @@ from gateway.http import create_app
 from gateway.http.wire.headers import APPLY, LINES
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService, ServiceLimits
-from gateway.state import write_out_schedule
+from gateway.state import write_out
 from tests.asking import wait_until
 from tests.http.conftest import Catalog
 from tests.memory_store import MemoryStore
@@ -100,7 +100,7 @@ def catalog(
     """With a document {"n": 0} at 1. Made while it is followed, so that its threads are, too."""
     assert follow
     logging.disable(logging.INFO)  # an earlier test may have set up the log, as a service does
-    monkeypatch.setattr(write_out_schedule, "_LINGER_S", 0.0)  # the clock stands still
+    monkeypatch.setattr(write_out, "_LINGER_S", 0.0)  # the clock stands still
     made = GatewayService(store, StandingStill(), ServiceLimits())
     catalog = Catalog(create_app(made).test_client(), "c")
     catalog.put({"n": 0})
@@ -128,7 +128,7 @@ def bulk_line(catalog: Catalog) -> TestResponse:
 
 @pytest.mark.parametrize(
     ("write", "files_max", "changes_max"),
-    [(patch, 37, 157), (apply, 43, 200), (bulk_line, 45, 244)],
+    [(patch, 34, 140), (apply, 40, 180), (bulk_line, 38, 222)],
 )
 def test_a_write_passes_few_files(
     follow: Follow,
@@ -151,7 +151,7 @@ def test_a_write_passes_few_files(
         sep="\n\n",
     )
     # Those of threads, too.
-    assert {"gateway/commit/round.py", "gateway/state/write_out_schedule.py"} <= {*trip.files}
+    assert {"gateway/commit/loop.py", "gateway/state/write_out.py"} <= {*trip.files}
     assert len(trip.files) <= files_max, trip.files
     assert trip.changes <= changes_max, str(trip)
 

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.access import ANONYMOUS
-from gateway.decide.application_steps import Fence
-from gateway.decide.request import Request
+from gateway.decide.request import Fence, Request
 from gateway.http import create_app
 from gateway.http.wire.headers import APPLY, EXTENDED_PATCH, Preferences
 from gateway.http.wire.problems import remembered
-from gateway.http.write.bulk_lines import LineTerms, line_request
-from gateway.http.write.bulk_stream import BodyLine
+from gateway.http.write.bulk_lines import BodyLine, LineTerms, line_request
 from gateway.limits import RequestLimits, ServiceLimits
 from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime

@@ -60,19 +60,19 @@ def lines(stream: io.StringIO) -> Read:
     def read() -> list[dict[str, Any]]:
         told = [json.loads(line) for line in stream.getvalue().splitlines()]
         # The gateway of another test may go on behind its answers, and find its database closed.
-        return [line for line in told if line["logger"] != "gateway.state.write_out_schedule"]
+        return [line for line in told if line["logger"] != "gateway.state.write_out"]
 
     return read
 
 
 def test_a_line_has_time_level_logger_and_event_and_what_was_added(lines: Read) -> None:
-    logging.getLogger("gateway.commit.round").warning(
+    logging.getLogger("gateway.commit.loop").warning(
         "the last batch of %r was not written out", "cü", extra={"catalog": "cü", "n": {1: b"x"}}
     )
     (line,) = lines()
     assert list(line)[:4] == ["time", "level", "logger", "event"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", line["time"])
-    assert (line["level"], line["logger"]) == ("warning", "gateway.commit.round")
+    assert (line["level"], line["logger"]) == ("warning", "gateway.commit.loop")
     assert line["event"] == "the last batch of 'cü' was not written out"
     assert line["catalog"] == "cü"
 

@@ -4,9 +4,12 @@ import copy
 
 import pytest
 from hypothesis import given, settings
+from hypothesis.strategies import integers
 from patch_strategies import containers, documents, objects
 
-from patching import ABSENT, equal, merge
+from patching import ABSENT, LimitExceeded, Limits, equal, merge
+from patching.merging import merge_within
+from patching.values import encoded_bytes
 
 # RFC 7396, appendix A
 EXAMPLES = [
@@ -83,3 +86,19 @@ def test_a_merge_that_changes_nothing_returns_the_document_itself():
     assert merge(document, {"a": {"x": [1.0, True], "q": None}}) is document
     assert merge(document, {}) is document
     assert merge(document, {"a": {"x": [1, 1]}}) is not document
+
+
+@settings(max_examples=200, deadline=None)
+@given(document=documents, patch=documents, maximum=integers(2, 60))
+def test_the_bound_that_merge_within_returns_is_never_too_low(document, patch, maximum):
+    limits = Limits(result_bytes_max=maximum)
+    before, more = encoded_bytes(document), encoded_bytes(patch)
+    try:
+        expected = merge(document, patch, limits=limits)
+    except LimitExceeded:
+        with pytest.raises(LimitExceeded):
+            merge_within(document, patch, more, limits=limits, document_bytes=before)
+        return
+    after, bound = merge_within(document, patch, more, limits=limits, document_bytes=before)
+    assert equal(after, expected)
+    assert bound >= encoded_bytes(after)

@@ -11,7 +11,7 @@ from gateway.read import digests
 from gateway.read.digests import KeyDigestPage
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.store.scanned import Scanned
+from gateway.store.contract import Scanned
 from patching import digest
 from tests.asking import put
 from tests.memory_store import MemoryStore

@@ -7,14 +7,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.commit import inputs, queue, round
+from gateway.commit import inputs, loop, queue
 from gateway.decide import decide
 from gateway.decide.request import Outcome, Request, Unknown
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
-from gateway.state import write_out, write_out_schedule
-from gateway.state.cache import Cache
+from gateway.state import write_out
+from gateway.state.cache import Cache, Carried
 from gateway.store.contract import Moved, MoveResult, Store
 from tests.memory_store import MemoryStore
 
@@ -32,17 +32,15 @@ def move_anyway(self: MemoryStore, move: HeadMove) -> MoveResult:
     return result
 
 
-_carried = round.Round._carried
+_unwritten = Cache.unwritten
 
 
-def nothing_carried(self: round.Round, catalog: str) -> tuple[list[CommitRecord], list[Verdict]]:
-    return [], _carried(self, catalog)[1]
+def nothing_carried(self: Cache, catalog: str, tail: Any, verdicts: Any) -> Carried:
+    return [], _unwritten(self, catalog, tail, verdicts)[1]
 
 
-def no_verdicts_carried(
-    self: round.Round, catalog: str
-) -> tuple[list[CommitRecord], list[Verdict]]:
-    return _carried(self, catalog)[0], []
+def no_verdicts_carried(self: Cache, catalog: str, tail: Any, verdicts: Any) -> Carried:
+    return _unwritten(self, catalog, tail, verdicts)[0], []
 
 
 def move_unless_committed(self: MemoryStore, move: HeadMove) -> MoveResult:
@@ -73,16 +71,16 @@ def no_replies_in(tail: object) -> dict[Any, Any]:  # noqa: ARG001
     return {}
 
 
-_add = write_out_schedule.WriteOut.add
+_add = write_out.WriteOut.add
 
 
 def own_commits_alone(
-    self: write_out_schedule.WriteOut,
+    self: write_out.WriteOut,
     since: Any,
     move: HeadMove,
     carried: Sequence[CommitRecord] = (),  # noqa: ARG001
     judged: Sequence[Verdict] = (),
-    documents: Mapping[str, DocumentRecord] = write_out_schedule.NOTHING,
+    documents: Mapping[str, DocumentRecord] = write_out.NOTHING,
 ) -> None:
     if move.commits:
         _add(self, since, replace(move, written=move.base), (), judged, documents)
@@ -93,15 +91,15 @@ def stored_only(*given: Any) -> dict[str, DocumentRecord | None]:
     return dict(stored)
 
 
-_decide = round.Round.decisions
+_decide = loop.Round.decisions
 
 
 def decide_and_answer(
-    self: round.Round, fresh: Collection[str], guessed: Collection[str]
+    self: loop.Round, fresh: Collection[str], guessed: Collection[str]
 ) -> dict[str, Any]:
     decisions = _decide(self, {c for c in fresh if c in self._batches}, guessed)
     for catalog in guessed:
-        if catalog in decisions and not round._moves(decisions[catalog]):
+        if catalog in decisions and not loop._moves(decisions[catalog]):
             self._answer(catalog, decisions.pop(catalog))
     return decisions
 
@@ -110,7 +108,7 @@ def never_ours(store: Store, move: HeadMove) -> Moved:  # noqa: ARG001
     return Moved.LOST
 
 
-def lost_if_unknown(self: round.Round, catalog: str) -> None:
+def lost_if_unknown(self: loop.Round, catalog: str) -> None:
     self._lost(catalog)
 
 

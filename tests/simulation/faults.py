@@ -34,13 +34,13 @@ from gateway.store.contract import (
     CommitSignals,
     MoveResult,
     Rejected,
+    Scanned,
     StoreUnreachable,
     SubscriptionStore,
     Swept,
     Unsent,
     UploadStore,
 )
-from gateway.store.scanned import Scanned
 from patching import Json
 from tests.memory_store import digested, document_bytes
 

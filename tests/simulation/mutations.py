@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import inputs, queue, range_reads, resolve, round, series
+from gateway.commit import inputs, loop, queue, range_reads, series
 from gateway.decide import compares, decide, performing, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
@@ -19,7 +19,7 @@ from gateway.feed import hub as watch_hub
 from gateway.read import current, listing
 from gateway.read import history as gateway_history
 from gateway.retention import compaction
-from gateway.state import heads, write_out, write_out_schedule
+from gateway.state import heads, write_out
 from gateway.state import history_sweep as sweeper
 from gateway.state import replay as advance
 from gateway.state import sharing as shared_looks
@@ -72,7 +72,7 @@ def broken(name: str) -> Iterator[Mutation]:
 
 
 def _write_out(run: object) -> tuple[Patch, ...]:
-    return ((write_out_schedule, "write_out", run), (heads, "write_out", run))
+    return ((write_out, "write_out", run), (heads, "write_out", run))
 
 
 MUTATIONS: Mapping[str, Mutation] = {
@@ -84,12 +84,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     "drops-only-written": mutation(
         "a move drops from the tail only what is written out",
         "history documents read untrue-commit untrue-refusal snapshot defect twice",
-        (round.Round, "_carried", breakages.nothing_carried),
+        (Cache, "unwritten", breakages.nothing_carried),
     ),
     "whole-tail-in-order": mutation(
         "who writes a commit out has written out all below it",
         "history documents read untrue-commit snapshot defect twice",
-        (write_out_schedule.WriteOut, "add", breakages.own_commits_alone),
+        (write_out.WriteOut, "add", breakages.own_commits_alone),
     ),
     "tail-overlay": mutation(
         "a reader lays the tail over what is stored",
@@ -115,7 +115,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "verdicts-stay": mutation(
         "a move drops only verdicts that are written out",
         "twice forgotten",
-        (round.Round, "_carried", breakages.no_verdicts_carried),
+        (Cache, "unwritten", breakages.no_verdicts_carried),
     ),
     "verdicts-in-tail": mutation(
         "a used idempotency key is looked for among the head's verdicts",
@@ -146,18 +146,18 @@ MUTATIONS: Mapping[str, Mutation] = {
     "fresh-head": mutation(
         "refusals and no-ops are decided on a head read after the call",
         "untrue-refusal untrue-no-op",
-        (round.Round, "decisions", breakages.decide_and_answer),
+        (loop.Round, "decisions", breakages.decide_and_answer),
         adjust=hurried,
     ),
     "commit-id-lookup": mutation(
         "a move that broke off and was then lost is looked up by its commit id",
         "twice applied-anyway",
-        (resolve, "whose", breakages.never_ours),
+        (loop, "whose", breakages.never_ours),
     ),
     "unknown-is-not-lost": mutation(
         "a move whose end isn't known is not made again for another head",
         "twice applied-anyway",
-        (round.Round, "_doubt", breakages.lost_if_unknown),
+        (loop.Round, "_doubt", breakages.lost_if_unknown),
     ),
     "documents-guard": mutation(
         "a document is written over older ones only",
@@ -172,7 +172,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "increasing-times": mutation(
         "a commit is later than the one before it, whatever the clock says",
         "time",
-        (round, "decide", breakages.decide_by_the_wall_clock),
+        (loop, "decide", breakages.decide_by_the_wall_clock),
     ),
     "documents-before-commits": mutation(
         "the commits are written out after the documents",
@@ -217,7 +217,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "only-doubts-are-unknown": mutation(
         "only what may have been committed is unknown",
         "late",
-        (round, "in_doubt", breakages.all_in_doubt),
+        (loop, "in_doubt", breakages.all_in_doubt),
         adjust=doubtful,
     ),
     "readers-look-afterwards": mutation(

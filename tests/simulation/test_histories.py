@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commit import round
+from gateway.commit import loop
 from gateway.decide import decide as deciding
 
 from .checker import check
@@ -53,7 +53,7 @@ def test_a_defect_that_a_leader_logs_is_a_violation(monkeypatch: pytest.MonkeyPa
             raise RuntimeError("a defect")
         return decide(*given, **named)
 
-    monkeypatch.setattr(round, "decide", broken_once)
+    monkeypatch.setattr(loop, "decide", broken_once)
     assert "RuntimeError('a defect')" in str(simulate(1).defects)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from gateway.decide.edits import Put
 from gateway.decide.request import Request
 from gateway.http import create_app
-from gateway.http.write import bulk_stream
+from gateway.http.routes import bulk
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -224,7 +224,7 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
 ) -> None:
     """A third of the lines meets a gateway that is away, or that can't tell what became of them,
     though they were applied or not: it holds back those behind, and the task sends them again."""
-    monkeypatch.setattr(bulk_stream, "_WINDOW_LINES_MAX", 1)
+    monkeypatch.setattr(bulk, "_WINDOW_LINES_MAX", 1)
     luck = random.Random(5)
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
     client = create_app(gateway).test_client()

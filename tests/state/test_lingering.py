@@ -7,7 +7,7 @@ import pytest
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import write_out_schedule
+from gateway.state import write_out
 from tests.asking import WatchedStore, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.state.sleeping import gateway_on
@@ -42,7 +42,7 @@ def written(store: WatchedStore) -> list[str]:
 
 
 def test_moves_share_a_write_out(gateway: GatewayService, store: WatchedStore) -> None:
-    for number in range(write_out_schedule._LINGER_MOVES - 1):
+    for number in range(write_out._LINGER_MOVES - 1):
         gateway.write("c", f"k{number}", put(number))
     assert written(store) == []
     gateway.write("c", "last", put(0))
@@ -55,7 +55,7 @@ def test_a_lone_move_is_written_out_in_a_moment(
 ) -> None:
     gateway.write("c", "k", put(0))
     assert written(store) == []
-    clock.now_s = write_out_schedule._LINGER_S
+    clock.now_s = write_out._LINGER_S
     gateway.write("other", "k", put(0))  # wakes a writer
     wait_until(lambda: written(store) == list(WRITES))
 

@@ -10,9 +10,9 @@ from gateway.limits import ServiceLimits
 from gateway.meters import Meters
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, HeadMove
 from gateway.runtime import ThreadRuntime, moment
-from gateway.state import write_out_schedule
+from gateway.state import write_out
 from gateway.state.cache import Cache
-from gateway.state.write_out_schedule import WriteOut
+from gateway.state.write_out import WriteOut
 from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock, applied, commit_each, put
 from tests.memory_store import MemoryStore
@@ -48,8 +48,8 @@ def test_it_is_bounded_in_catalogs_and_bytes(
     monkeypatch: pytest.MonkeyPatch, commit_bytes: int, document_bytes: int, taken: list[str]
 ) -> None:
     """What is left is taken next, in the order that it came."""
-    monkeypatch.setattr(write_out_schedule, "_CATALOGS_MAX", 3)
-    monkeypatch.setattr(write_out_schedule, "_BYTES_MAX", 100)
+    monkeypatch.setattr(write_out, "_CATALOGS_MAX", 3)
+    monkeypatch.setattr(write_out, "_BYTES_MAX", 100)
     clock = SetClock()
     waits = waiting(clock, commit_bytes, document_bytes)
     clock.passed_s += 1.0
@@ -90,7 +90,7 @@ class Broken(Meters):
     """Fails once for each writer."""
 
     def __init__(self) -> None:
-        self.failures_left = write_out_schedule._WRITERS
+        self.failures_left = write_out._WRITERS
 
     def written_out(self, seconds: float) -> None:
         super().written_out(seconds)
@@ -102,7 +102,7 @@ class Broken(Meters):
 def test_a_writer_outlives_a_defect_behind_its_write_out() -> None:
     meters = Broken()
     gateway = gateway_on(MemoryStore(), meters=meters)
-    for n in range(write_out_schedule._WRITERS + 1):
+    for n in range(write_out._WRITERS + 1):
         gateway.write(f"c{n}", "k", put(n))
         wait_until_written(gateway, f"c{n}")
     assert meters.failures_left == 0

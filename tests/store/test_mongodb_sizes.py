@@ -16,7 +16,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import CommitRecord, Idempotency, Verdict
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state.write_out_schedule import WriteOut
+from gateway.state.write_out import WriteOut
 from gateway.store.mongodb import MongoStore, connect
 from tests.asking import add, put
 from tests.patience import WAIT_MS

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from marshmallow import Schema
 
-from gateway.access.token_buckets import Shares
+from gateway.access.principal import Shares
 from gateway.decide.strict import load
 from gateway.http.context import (
     KEY,
@@ -31,10 +31,9 @@ from gateway.http.context import (
     WsgiApplication,
 )
 from gateway.http.door.rate_limits import spend_body_bytes
-from gateway.http.wire.body import decode_value, read_body, require_few_values
+from gateway.http.wire.body import decode_value, invalid_body, read_body, require_few_values
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import require_json
-from gateway.http.wire.members import invalid_body
 from gateway.http.wire.problems import problem_answer
 from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import UNWEIGHED_BYTES, Account, Memory, work_for

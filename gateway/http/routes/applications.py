@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.decide.application_steps import ApplicationStep
 from gateway.decide.applications import Application, applications, fence_of
+from gateway.decide.request import ApplicationStep
 from gateway.http.context import Context, Decided
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire.body import refuse_member
 from gateway.http.wire.conditions import catalog_alone
 from gateway.http.wire.headers import application_name
-from gateway.http.wire.members import refuse_member
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import Result, result_of
 from gateway.http.write.begins import APPLICATION_REQUEST, record_after, step_of, step_request

@@ -15,7 +15,7 @@ from gateway.decide.strict import Exact, strict
 from gateway.http.context import OpenContext
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
-from gateway.http.wire.members import refuse_member
+from gateway.http.wire.body import refuse_member
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.limits import RequestLimits

@@ -13,9 +13,9 @@ from gateway.decide.strict import Exact, strict, whole
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
+from gateway.http.wire.body import refuse_member
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.members import refuse_member
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.limits import RequestLimits

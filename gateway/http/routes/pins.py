@@ -13,8 +13,8 @@ from gateway.decide.strict import strict, text, whole
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire.body import REVISION
 from gateway.http.wire.conditions import catalog_alone
-from gateway.http.wire.members import REVISION
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.model import PinRecord
 from patching.values import rfc3339

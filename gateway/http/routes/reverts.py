@@ -28,9 +28,9 @@ from gateway.http.door.authorization import require
 from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
+from gateway.http.wire.body import AUTHOR, MESSAGE, refuse_member
 from gateway.http.wire.conditions import refuse_all_but_several
 from gateway.http.wire.headers import catalog_name, require_key
-from gateway.http.wire.members import AUTHOR, MESSAGE, refuse_member
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape

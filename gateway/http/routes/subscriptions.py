@@ -12,15 +12,15 @@ from gateway.decide.strict import SWITCH, Exact, strict, text, whole
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import catalog_alone
-from gateway.http.wire.members import refuse_member
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
 from gateway.relay.managing import OVERLAP_S, SubscriptionStanding, SubscriptionTerms
+from gateway.relay.posting import SECRET_RULE, secret_bytes
 from gateway.relay.relay import OPEN_FAILURES
-from gateway.relay.signatures import RULE, secret_bytes
 from patching.values import rfc3339
 
 _ALL: Final = f"{CATALOG}/subscriptions"
@@ -46,7 +46,7 @@ SUBSCRIPTION: Final = strict(
         FORMATS.__contains__,
         load_default=FORMATS[0],
     ),
-    secret=Exact(str, RULE, _is_secret),
+    secret=Exact(str, SECRET_RULE, _is_secret),
     secret_overlap_s=whole(0, _OVERLAP_S_MAX, load_default=OVERLAP_S),
     **_FROM,
 )

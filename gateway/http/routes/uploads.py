@@ -17,11 +17,10 @@ from gateway.http.context import Context, Environ
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.body import decode_document, require_few_values
+from gateway.http.wire.body import attributes_asked, decode_document, require_few_values
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, percent_decoded, preferences, require_key
-from gateway.http.wire.members import attributes_asked
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import carried_out, document_answer

@@ -17,9 +17,9 @@ import patching
 import patching.ownership
 from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.strict import SWITCH, Exact
+from gateway.http.wire.body import member, refuse_member
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, is_author
-from gateway.http.wire.members import member, refuse_member
 from patching import Json
 
 APPLY_MEMBERS: Final = ("manager", "conflict", "force")

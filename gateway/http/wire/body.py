@@ -1,4 +1,4 @@
-r"""Request bodies: read within a limit, decoded, and searched for what can't be stored.
+r"""Request bodies: read within a limit, decoded, searched for what can't be stored; their members.
 
 BSON holds neither integers beyond 64 bits, nor NUL in member names, nor text that isn't Unicode;
 JSON holds neither NaN nor infinities. The search walks the whole value. Most bodies show by their
@@ -19,6 +19,9 @@ decoded:
 
 What these tests hold back needn't be wrong (a text may hold twenty digits): then the value is
 searched, and the search decides.
+
+Most bodies are held to a schema (``strict.load``); bulk lines and the actions of a transaction, of
+which there are thousands, member by member. A refusal of a member names its pointer.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, Final, NoReturn
 
 import msgspec
+from marshmallow import ValidationError
 from werkzeug.wsgi import get_input_stream
 
 import patching
@@ -37,13 +41,16 @@ import patching.extended
 import patching.values
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
+from gateway.decide.strict import Exact, text, whole
 from gateway.errors import AboveLimit, Unstorable
 from gateway.http.context import Environ, OpenContext
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
 from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
 from gateway.memory import trees
+from gateway.model import Attributes
 from patching import Json, Limits, join_pointer
 from patching.values import float_of, has_many_exponents, repeated_member
 
@@ -132,7 +139,7 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 # Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
 # in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
-# stands in the body, for the pointer to that member.
+# stands in the body, for the pointer to that member. Those of patches are called in a section.
 
 
 @computed
@@ -167,7 +174,6 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     return value, size_bytes
 
 
-@computed
 def decode_patch(raw: bytes, at: str = "") -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
 
@@ -181,7 +187,6 @@ def decode_patch(raw: bytes, at: str = "") -> Json:
     return value
 
 
-@computed
 def decode_extended_patch(raw: bytes) -> Json:
     """Like ``decode_patch``, for an object whose operations are under ``patch``."""
     value, suspect = _decoded(raw)
@@ -500,3 +505,80 @@ def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> N
         except Unstorable as error:
             shown = pointer.encode("utf-8", "backslashreplace").decode()
             raise Unstorable(error.detail, shown + error.pointer, index) from error
+
+
+REVISION: Final = whole()
+# For the commit; "" is none.
+MESSAGE: Final = text(MESSAGE_CHARACTERS_MAX)
+AUTHOR: Final = Exact(str, f"it must be {AUTHOR_RULE}", is_author)
+
+
+def require_object(value: Any, known: Collection[str], at: str = "") -> dict[str, Any]:
+    """``value``, which must be an object without other members than the ``known`` ones."""
+    if not isinstance(value, dict):
+        refuse_member(at, "it must be an object")
+    require_known(value, known, at)
+    return value
+
+
+def require_known(members: Mapping[str, Any], known: Collection[str], at: str = "") -> None:
+    for name in members:
+        if name not in known:
+            refuse_member(at + join_pointer([name]), f"unknown; known are: {', '.join(known)}")
+
+
+def required(members: Mapping[str, Any], name: str) -> Any:
+    if name not in members:
+        refuse_member(f"/{name}", "it is missing")
+    return members[name]
+
+
+def required_text(members: Mapping[str, Any], name: str) -> str:
+    """The text under ``name``, which is required."""
+    value = required(members, name)
+    if not isinstance(value, str):
+        refuse_member(f"/{name}", "it must be a text")
+    return value
+
+
+def member(members: Mapping[str, Any], name: str, field: Exact, at: str = "") -> Any:
+    """The member ``name`` as ``field`` loads it, or the field's default."""
+    try:
+        return field.deserialize(members[name]) if name in members else field.load_default
+    except ValidationError as error:
+        refuse_member(f"{at}/{name}", str(error.messages[0]))
+
+
+def invalid_body(pointer: str, reason: str, **more: Any) -> RequestRefused:
+    detail = f"'{pointer}': {reason}"[:600]
+    return RequestRefused("invalid_body", detail, pointer=pointer, **more)
+
+
+def refuse_member(pointer: str, reason: str) -> NoReturn:
+    raise invalid_body(pointer, reason)
+
+
+_MODES: Final = ("keep", "clear", "replace")
+
+
+def attributes_asked(members: Mapping[str, Any], at: str = "") -> Attributes | None:
+    """The new attributes in member ``attributes``: None keeps the old ones, {} clears them.
+
+    Without the member they are kept; null is refused. ``at`` is the pointer to ``members`` in the
+    body.
+    """
+    if "attributes" not in members:
+        return None
+    at += "/attributes"
+    wanted = require_object(members["attributes"], ("mode", "value"), at)
+    mode = wanted.get("mode")
+    if mode not in _MODES:
+        refuse_member(f"{at}/mode", f"it must be one of {', '.join(_MODES)}")
+    if mode != "replace":
+        if "value" in wanted:
+            refuse_member(f"{at}/value", f"mode {mode!r} takes no value")
+        return None if mode == "keep" else {}
+    value = wanted.get("value")
+    if not isinstance(value, dict):
+        refuse_member(f"{at}/value", "it must be an object, with mode 'replace'")
+    return value

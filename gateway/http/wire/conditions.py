@@ -45,9 +45,9 @@ from gateway.decide.conditions import (
 from gateway.decide.ranges import RANGES_MAX, RangeUnchanged
 from gateway.errors import ConditionFailed
 from gateway.http.context import Environ
+from gateway.http.wire.body import REVISION, member, refuse_member, require_object
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import catalog_name, percent_decoded
-from gateway.http.wire.members import REVISION, member, refuse_member, require_object
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.limits import RequestLimits
 from gateway.model import OWN_KEYS

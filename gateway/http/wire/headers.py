@@ -212,6 +212,11 @@ def document_key(encoded: str, limits: RequestLimits) -> str:
     return name
 
 
+def document_names(catalog: str, key: str, limits: RequestLimits) -> tuple[str, str]:
+    """The catalog and the key of a document's path."""
+    return catalog_name(catalog, limits), document_key(key, limits)
+
+
 def require_key(key: str, limits: RequestLimits) -> None:
     """Refuse a decoded text that can't be a document's key: the empty one, and one that is the
     gateway's own."""

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from gateway.access import Principal
 from gateway.cpu import computed
-from gateway.decide.application_steps import Fence, scope_of
 from gateway.decide.compares import Compare
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions, tag_text
 from gateway.decide.edits import (
@@ -38,7 +37,7 @@ from gateway.decide.edits import (
 from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
 from gateway.decide.ranges import RangeDeletion, RangeReplacement, range_text
 from gateway.decide.rebase import REBASE_TOKENS_MAX
-from gateway.decide.request import Request
+from gateway.decide.request import Fence, Request, scope_of
 from gateway.http.context import Context, Environ
 from gateway.http.door.authorization import author_of
 from gateway.http.wire.apply_terms import APPLY_MEMBERS, GIVE_BACK_MEMBERS, LET_GO_MEMBERS

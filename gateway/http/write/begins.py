@@ -18,15 +18,13 @@ from typing import Any, Final, NamedTuple
 
 from gateway.access import Principal
 from gateway.access.principal import NAME_CHARACTERS_MAX
-from gateway.decide.application_steps import ApplicationStep, Fence, parse_fence
 from gateway.decide.applications import Application, applications, fence_of
-from gateway.decide.request import Request, WriteOutcome
+from gateway.decide.request import ApplicationStep, Fence, Request, WriteOutcome, parse_fence
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import ApplicationConflict, CommitError, HeldBack, UnknownOutcome, untraced
-from gateway.http.wire.body import decode_value
+from gateway.http.wire.body import decode_value, invalid_body
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import is_application_name
-from gateway.http.wire.members import invalid_body
 from gateway.http.write.answer import Result, result_of
 from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY

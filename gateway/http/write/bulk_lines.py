@@ -1,4 +1,4 @@
-"""A line of a bulk request: the write that it asks for, and the line that answers it.
+"""A line of a bulk request: cut from the body, read as a write, answered by a line.
 
 ::
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -35,10 +35,9 @@ import patching
 import patching.extended
 from gateway.access import Principal, Role
 from gateway.cpu import computed, interruptible
-from gateway.decide.application_steps import Fence, parse_fence
 from gateway.decide.conditions import Preconditions
 from gateway.decide.edits import EDIT_KINDS, ApplyPatch, Delete, Edit, KeyEdit, Merge, Put, Touch
-from gateway.decide.request import Request, WriteOutcome
+from gateway.decide.request import Fence, Request, WriteOutcome, parse_fence
 from gateway.decide.strict import SWITCH, Exact
 from gateway.errors import CommitError, RefusedBefore, untraced
 from gateway.http.door.authorization import author_of, require
@@ -51,34 +50,31 @@ from gateway.http.wire.apply_terms import (
     require_wanted,
 )
 from gateway.http.wire.body import (
-    decode_document,
-    decode_extended_patch,
-    decode_patch,
-    decode_value,
-    refuse_repeated,
-    require_few_values,
-)
-from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
-from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
-from gateway.http.wire.members import (
     AUTHOR,
     MESSAGE,
     REVISION,
     attributes_asked,
+    decode_document,
+    decode_extended_patch,
+    decode_patch,
+    decode_value,
     member,
     refuse_member,
+    refuse_repeated,
+    require_few_values,
     require_known,
     required,
     required_text,
 )
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
+from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
 from gateway.http.wire.problems import Refusal, problem_content, problem_of
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
 from gateway.http.write.answer import result_of
 from gateway.http.write.ask import NOTHING_SENT, VERBS, Ask, Sent, request_of
 from gateway.http.write.begins import BEGIN, BeginNeeded, BeginRefused, read_begin
-from gateway.http.write.bulk_stream import BodyLine
 from gateway.http.write.explain import Represented, outcome_members
 from gateway.limits import RequestLimits
 from gateway.model import SETTINGS_KEY
@@ -120,6 +116,67 @@ _FENCE: Final = Exact(str, "it must be a fence that a begin of the version retur
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.Decoder().decode
 _Large = dict[str, bytes]
+
+
+class BodyLine(NamedTuple):
+    """``text`` without its end; None where it is too long to be held. ``offset``: its first byte's
+    place in the body. ``blank_before``: how many blank lines came since the one before it."""
+
+    offset: int
+    size_bytes: int
+    text: bytes | None
+    blank_before: int = 0
+
+
+class LineSplitter:
+    """Cuts a stream of bytes into lines, leaving out blank ones; but of ``blank_max``
+    in a row the last is one, for that they come is to be known. Holds at most one line, of which
+    ``begun_bytes`` have come, the first one at ``offset``."""
+
+    def __init__(self, line_bytes_max: int, blank_max: int) -> None:
+        self._line_bytes_max = line_bytes_max
+        self._blank_max = blank_max
+        self._blank = 0
+        self._begun: list[bytes] = []
+        self.begun_bytes = 0
+        self.offset = 0
+
+    @interruptible
+    def feed(self, piece: bytes) -> list[BodyLine]:
+        """The lines that end in ``piece``, which may be no more than line ends."""
+        *ends, rest = piece.split(b"\n")
+        lines = []
+        for end in ends:
+            self._begin(end)
+            lines.append(self._end(1))
+        self._begin(rest)
+        return [line for line in lines if line is not None]
+
+    def finish(self) -> list[BodyLine]:
+        """The last line, where it has no end of its own."""
+        line = self._end(0) if self.begun_bytes else None
+        return [] if line is None else [line]
+
+    def _begin(self, part: bytes) -> None:
+        self.begun_bytes += len(part)
+        if self.begun_bytes > self._line_bytes_max:
+            self._begun.clear()
+        elif part:
+            self._begun.append(part)
+
+    def _end(self, end_bytes: int) -> BodyLine | None:
+        offset, size = self.offset, self.begun_bytes
+        too_long = size > self._line_bytes_max
+        text = None if too_long else b"".join(self._begun)
+        self._begun.clear()
+        self.begun_bytes = 0
+        self.offset += size + end_bytes
+        if text is not None and not text.strip():
+            self._blank += 1
+            if self._blank < self._blank_max:
+                return None
+        blank_before, self._blank = self._blank, 0
+        return BodyLine(offset, size, text, blank_before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,20 +73,22 @@ from gateway.http.wire.apply_terms import (
     let_go_members,
     require_wanted,
 )
-from gateway.http.wire.body import decode_members, document_bytes, require_storable_operations
-from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.headers import require_key, require_prefix
-from gateway.http.wire.members import (
+from gateway.http.wire.body import (
     AUTHOR,
     MESSAGE,
     REVISION,
     attributes_asked,
+    decode_members,
+    document_bytes,
     invalid_body,
     member,
     refuse_member,
     require_known,
     require_object,
+    require_storable_operations,
 )
+from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.headers import require_key, require_prefix
 from gateway.http.wire.problems import problem_of
 from gateway.http.write.ask import VERBS
 from gateway.limits import RequestLimits

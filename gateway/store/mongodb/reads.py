@@ -20,12 +20,11 @@ from gateway.model import (
     DocumentRecord,
     Head,
 )
-from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX
+from gateway.store.contract import RANGE_BYTES_MAX, SCANNED_BYTES_MAX, Scanned, Undecoded
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catalog, one_of, span
 from gateway.store.mongodb.records import Record
-from gateway.store.scanned import Scanned, Undecoded
 
 _T = TypeVar("_T")
 _FEW = 4

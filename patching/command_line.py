@@ -1,10 +1,12 @@
-"""The group of commands that both command lines are made of; needs click, unlike all else here."""
+"""What both command lines are made of: the group of their commands, and the line by which they say
+how far they are. Needs click, unlike all else here."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -46,3 +48,35 @@ class OneLineGroup(click.Group):
         except click.Abort:
             sys.exit(130)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+_CLEAR: Final = "\r\x1b[K"
+
+
+class StatusLine:
+    """One line of stderr, written over when its text changes. Where not ``shown``: nothing."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown
+        self._there = False
+
+    def show(self, text: str) -> None:
+        if self._shown:
+            # A line that is wider goes on in the next, which isn't written over.
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(_CLEAR + text[:width])
+            sys.stderr.flush()
+            self._there = True
+
+    def clear(self) -> None:
+        """Take the line away until the next ``show``, so that others can be written."""
+        if self._there:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+            self._there = False
+
+    def leave(self) -> None:
+        """What is shown stays, and others are written below."""
+        if self._there:
+            sys.stderr.write("\n")
+            self._there = False
