@@ -23,6 +23,7 @@ from gateway.decide.edits import KeyEdit, MoveKey
 from gateway.decide.owning import ApplyWanted
 from gateway.decide.request import Applied, Decision, Refused, Request, View
 from gateway.http.wire import body
+from gateway.http.write import bulk_lines
 from gateway.model import SETTINGS_KEY, Idempotency
 from tests.asking import NOW, RULES, ask, document, extended, put, refused, run, view
 
@@ -204,9 +205,8 @@ def test_nothing_is_broken_off_where_a_section_begins_or_ends() -> None:
     [
         body.decode_value,
         body.decode_document,
-        body.decode_patch,
-        body.decode_extended_patch,
         body.read_patch,
+        bulk_lines.line_request,
         body.decode_members,
         body.document_bytes,
     ],
