@@ -247,9 +247,31 @@ export class Api {
     return page.get("subscriptions").map(record).map((each) => ({ ...each, last_error: each.last_error && record(each.last_error) }));
   }
 
+  /** Whether there is a subscription of that name. */
+  async hasSubscription(catalog, name) {
+    try {
+      await this.request(subscriptionPath(catalog, name));
+      return true;
+    } catch (error) {
+      if (error instanceof Problem && error.code === "subscription_not_found") return false;
+      throw error;
+    }
+  }
+
+  /** Make or change one, to what the contract calls a SubscriptionRequest; as `subscriptions()` has it, and its `secret` where one was made. */
+  async putSubscription(catalog, name, terms) {
+    const headers = { "Content-Type": JSON_TYPE };
+    const answer = await this.request(subscriptionPath(catalog, name), { method: "PUT", headers, body: JSON.stringify(terms) });
+    return record(parse(await answer.text()));
+  }
+
+  deleteSubscription(catalog, name) {
+    return this.request(subscriptionPath(catalog, name), { method: "DELETE" });
+  }
+
   /** Pause or resume (`verb`) a subscription. */
   turnSubscription(catalog, name, verb) {
-    return this.request(`${path(catalog)}/subscriptions/${segment(name)}/${verb}`, { method: "POST" });
+    return this.request(`${subscriptionPath(catalog, name)}/${verb}`, { method: "POST" });
   }
 
   /** All tokens, without their secrets. */
@@ -356,6 +378,8 @@ async function problemOf(answer) {
 function path(catalog) {
   return `catalogs/${segment(catalog)}`;
 }
+
+const subscriptionPath = (catalog, name) => `${path(catalog)}/subscriptions/${segment(name)}`;
 
 /** The keys in as few addresses as will be taken; each may have 1024 characters. */
 function inAddresses(keys) {

@@ -62,7 +62,7 @@ export function openDialog(title, content, { wide = false, dismissable = true } 
     dialog.addEventListener("cancel", (event) => dismissable || event.preventDefault());
     dialog.addEventListener("close", () => {
       dialog.remove();
-      if (before?.isConnected) before.focus();
+      (before?.isConnected ? before : document.getElementById(before?.id))?.focus(); // it may have been drawn again
       resolve(result);
     });
     document.body.append(dialog);
@@ -81,6 +81,39 @@ export function field(label, control, hint = null) {
   if (hintId) control.setAttribute("aria-describedby", hintId);
   return h("div", { class: "field" }, h("label", { for: id }, label), control,
     hint && h("p", { class: "hint", id: hintId }, hint));
+}
+
+/** Say beside a control of `field()` what is wrong with what it says; nothing with null. */
+export function complain(control, reason) {
+  const id = `${control.id}-fault`;
+  const said = control.closest(".field").querySelector(`#${id}`);
+  const described = new Set((control.getAttribute("aria-describedby") ?? "").split(" ").filter(Boolean));
+  said?.remove();
+  described.delete(id);
+  if (reason) {
+    control.after(h("p", { class: "fault", id }, reason));
+    described.add(id);
+  }
+  control.toggleAttribute("aria-invalid", Boolean(reason));
+  if (described.size) control.setAttribute("aria-describedby", [...described].join(" "));
+  else control.removeAttribute("aria-describedby");
+}
+
+/** A secret that is shown this once: `title`, what it is for, and a way to copy it; `kept()` is called when it was. */
+export function secretNote(title, about, text, kept) {
+  const secret = h("code", { class: "secret" }, text);
+  const copied = h("span", { class: "muted small", role: "status" });
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copied.textContent = "Copied.";
+    } catch {
+      getSelection().selectAllChildren(secret);
+      copied.textContent = "Selected; copy it with your browser.";
+    }
+  };
+  return h("div", { class: "note good" }, h("h2", { tabindex: "-1" }, title), h("p", {}, about), secret,
+    h("div", { class: "actions" }, button("Copy", copy, { class: "primary" }), button("I have kept it", kept), copied));
 }
 
 /** What went wrong, readably. */

@@ -1,9 +1,11 @@
 // A catalog's subscriptions: where its commits are delivered to, how far, and what keeps them from it.
 
 import { mayAdminister } from "../access.js";
-import { button, fill, h, plural, problemNote, say, time } from "../page.js";
+import { Problem } from "../api.js";
+import { button, fill, h, openDialog, plural, problemNote, say, secretNote, time } from "../page.js";
 import { catalogTabs } from "./catalog_tabs.js";
 import { LivePanel } from "./live_panel.js";
+import { SubscriptionForm, formatWords } from "./subscription_form.js";
 
 const AGAIN_MS = 3000; // deliveries are no commits, so the feed doesn't tell of them
 const STATES = { active: "new", retrying: "changed", failing: "removed", paused: "muted" };
@@ -15,6 +17,8 @@ export class SubscriptionsView {
 
   async open() {
     const principal = await this.who();
+    const mayMake = mayAdminister(principal, this.catalog);
+    this.secret = h("div", { class: "news" });
     this.list = h("div", {});
     this.notice = h("div", { role: "status", class: "news" });
     this.panel = new LivePanel(this.live);
@@ -22,7 +26,7 @@ export class SubscriptionsView {
       clearInterval(this.timer);
       this.panel.close();
     };
-    if (mayAdminister(principal, this.catalog)) {
+    if (mayMake) {
       await this.#read();
       this.timer = setInterval(() => document.hidden || this.#again(), AGAIN_MS);
     } else {
@@ -30,10 +34,11 @@ export class SubscriptionsView {
     }
     return h("div", { class: "beside" },
       h("div", { class: "column" },
-        h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Subscriptions of ", h("span", { class: "mono" }, this.catalog))),
+        h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Subscriptions of ", h("span", { class: "mono" }, this.catalog)),
+          mayMake && button("New subscription", () => this.#set(null), { class: "primary" })),
         catalogTabs(this.catalog, "subscriptions", principal),
-        h("p", { class: "muted" }, "Each commit is delivered to them in order, at least once."),
-        this.notice, this.list),
+        h("p", { class: "muted" }, "A subscription sends each change to an address of yours: in order, and again until your receiver takes it."),
+        this.secret, this.notice, this.list),
       this.panel.element);
   }
 
@@ -57,35 +62,87 @@ export class SubscriptionsView {
     this.told = told;
     fill(this.list, subscriptions.length
       ? h("ul", { class: "subscriptions" }, subscriptions.map((each) => this.#entry(each)))
-      : h("p", { class: "empty" }, "There are no subscriptions. To have commits delivered, send your receiver's address: ", h("code", {}, `PUT /v1/catalogs/${this.catalog}/subscriptions/NAME`)));
+      : h("p", { class: "empty" }, "Nothing is delivered yet. New subscription makes the first one: a search index, a chat or a cache is told of each change."));
     if (focused) document.getElementById(focused)?.focus();
   }
 
   #entry(each) {
-    const { name, to, state, revision, lag, prefix, last_delivery: last, last_error: error, next_try: next, failures } = each;
-    const [verb, text] = state === "paused" ? ["resume", "Resume"] : ["pause", "Pause"];
+    const { name, to, state, revision, lag, prefix, format, secrets, last_delivery: last, last_error: error, next_try: next, failures } = each;
     const fact = (title, ...value) => h("div", {}, h("dt", {}, title), h("dd", {}, value));
+    const act = (verb, text, does, more = {}) => button(text, does, { id: `${verb}-${name}`, "aria-label": `${text} ${name}`, ...more });
+    const turn = (verb, text) => act("turn", text, () => this.#turn(name, verb));
+    const behind = lag === null ? "the documents are being delivered" : Number(lag) ? `${plural(Number(lag), "commit")} behind` : "up to date";
     return h("li", { class: "facts" },
       h("div", { class: "head" },
         h("h2", {}, h("span", { class: "mono" }, name), " ", h("span", { class: `mark ${STATES[state]}` }, state)),
-        button(text, () => this.#turn(name, verb), { id: `turn-${name}`, "aria-label": `${text} ${name}` })),
+        h("div", { class: "actions" },
+          failures > 0 && state !== "paused" && act("try", "Try now", () => this.#turn(name, "resume")),
+          state === "paused" ? turn("resume", "Resume") : turn("pause", "Pause"),
+          act("change", "Change …", () => this.#set(each)),
+          act("delete", "Delete …", () => this.#delete(each), { class: "danger" }))),
       h("p", { class: "mono small" }, to),
       h("dl", {},
-        prefix && fact("keys", h("span", { class: "mono" }, prefix), " …"),
-        fact("position", revision === null ? "the state is being delivered" : `revision ${revision}`),
-        fact("lag", lag === null ? "not known yet" : plural(Number(lag), "commit")),
+        fact("keys", prefix ? [h("span", { class: "mono" }, prefix), " …"] : "all"),
+        fact("sends", formatWords(format)),
+        fact("delivered", behind, revision !== null && h("span", { class: "detail" }, `, to revision ${revision}`)),
         fact("last delivery", last === null ? "none yet" : time(last)),
         next !== null && fact("next try", time(next)),
-        failures > 0 && fact("failures in a row", String(failures))),
+        failures > 0 && fact("failures in a row", String(failures)),
+        secrets > 1 && fact("signed by", `${plural(secrets, "secret")}, the new one and the one before`),
+        fact("set by", each.changed_by)),
       error && h("p", { class: "fault" }, "Last error, ", time(error.time), ": ", error.detail, " ", h("code", { class: "code" }, error.code)));
   }
 
   async #turn(name, verb) {
-    try {
+    await this.#trying(async () => {
       await this.api.turnSubscription(this.catalog, name, verb);
       say(verb === "pause" ? `${name} is paused.` : `${name} goes on.`);
+    });
+  }
+
+  /** Make one, or change `known`, by a form. */
+  async #set(known) {
+    const title = known ? `Change ${known.name}` : "New subscription";
+    const done = await openDialog(title, (close) => new SubscriptionForm(this.api, this.catalog, known, close).element, { wide: true });
+    if (!done) return;
+    const { name, secret } = done;
+    await this.#again();
+    say(known ? `${name} is changed.` : `${name} is made.`);
+    if (secret) this.#showSecret(name, secret);
+    else document.getElementById(`change-${name}`)?.focus();
+  }
+
+  #showSecret(name, secret) {
+    const about = "Give it to your receiver now: it is shown this once, and nobody can read it again. Deliveries are signed with it.";
+    fill(this.secret, secretNote(`The secret of ${name}`, about, secret, () => {
+      fill(this.secret);
+      document.getElementById(`change-${name}`)?.focus();
+    }));
+    this.secret.querySelector("h2").focus();
+  }
+
+  async #delete({ name, to, lag }) {
+    const sure = await openDialog(`Delete ${name}?`, (close) => [
+      h("p", {}, "Nothing more is delivered to ", h("span", { class: "mono" }, to), ". ",
+        lag === null || Number(lag) ? "What it hasn't got yet, it doesn't get. " : null,
+        "A new one can begin with the documents as they are, or as far back as history is kept."),
+      h("div", { class: "actions" }, button("Cancel", () => close(null), { autofocus: true }), button("Delete", () => close(true), { class: "danger" })),
+    ]);
+    if (!sure) return;
+    await this.#trying(async () => {
+      await this.api.deleteSubscription(this.catalog, name);
+      fill(this.secret);
+      say(`${name} is deleted.`);
+      document.querySelector("h1").focus();
+    });
+  }
+
+  async #trying(act) {
+    try {
+      await act();
       await this.#again();
     } catch (error) {
+      if (!(error instanceof Problem)) throw error;
       fill(this.notice, problemNote(error));
     }
   }

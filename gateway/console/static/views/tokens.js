@@ -3,7 +3,7 @@
 
 import { mayAdministerAll } from "../access.js";
 import { Problem } from "../api.js";
-import { button, field, fill, h, openDialog, problemNote, say, time } from "../page.js";
+import { button, field, fill, h, openDialog, problemNote, say, secretNote, time } from "../page.js";
 
 const DAY_S = 86_400;
 const LIFETIMES = [["30 days", 30 * DAY_S], ["7 days", 7 * DAY_S], ["90 days", 90 * DAY_S], ["a year", 365 * DAY_S], ["for ever", null]];
@@ -62,26 +62,11 @@ export class TokensView {
     const made = await openDialog("New token", (close) => this.#form(close), { wide: true });
     if (!made) return;
     await this.#read();
-    const secret = h("code", { class: "secret" }, made.token);
-    const copied = h("span", { class: "muted small", role: "status" });
-    const copy = async () => {
-      try {
-        await navigator.clipboard.writeText(made.token);
-        copied.textContent = "Copied.";
-      } catch {
-        getSelection().selectAllChildren(secret);
-        copied.textContent = "Selected; copy it with your browser.";
-      }
-    };
-    const done = button("I have kept it", () => {
+    fill(this.notice, secretNote(`The token of ${made.name}`, "Keep it now: it is shown this once, and nobody can read it again.", made.token, () => {
       fill(this.notice);
       document.querySelector("h1").focus();
-    });
-    const heading = h("h2", { tabindex: "-1" }, `The token of ${made.name}`);
-    fill(this.notice, h("div", { class: "note good" }, heading,
-      h("p", {}, "Keep it now: it is shown this once, and nobody can read it again."), secret,
-      h("div", { class: "actions" }, button("Copy", copy, { class: "primary" }), done, copied)));
-    heading.focus();
+    }));
+    this.notice.querySelector("h2").focus();
   }
 
   #form(close) {
