@@ -13,10 +13,9 @@ T = "tables/t"
 
 
 def _undo(browser: Browser, revision: int) -> None:
-    name = f"Undo revision {revision} …"
-    browser.wait(lambda: browser.find(f'button[aria-label="{name}"]'))
-    browser.run(f"document.querySelector('button[aria-label=\"{name}\"]').click()")
-    browser.wait_text("dialog", f"Undo revision {revision} of")
+    named = browser.shown(".history button", "Undo …")
+    next(each for each in named if f" r{revision} " in each.accessible_name).click()
+    browser.wait_text("dialog", "Undo what ", f" (revision {revision})?")
 
 
 def test_a_commit_is_undone_and_what_came_after_is_decided_about(

@@ -60,7 +60,7 @@ def test_settings_are_shown_and_edited_and_refused_at_their_places(
     browser.edit(('"name": 1', '"name": 2'))
     browser.press("Send")
     browser.wait_text(".outgoing", "schema_violation", "/rows/0", "/rows/1")
-    browser.run("document.querySelector('[aria-label=\"Go to /rows/1\"]').click()")
+    browser.run("document.querySelector('[aria-label=\"Go to rows › 2\"]').click()")
     assert browser.selected('{"n": "x"}')
 
 

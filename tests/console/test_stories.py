@@ -182,7 +182,7 @@ def test_a_test_that_fails_comes_to_the_same_place(browser: Browser, tables: Wri
     browser.open(tables.catalog, T, "edit")
     browser.deafen()
     browser.edit(('"ann"', '"me"'))
-    browser.choose('.outgoing input[aria-label="Test the old value of /owner first"]')
+    browser.choose('.outgoing input[aria-label="Test the old value of owner first"]')
     browser.wait_text(".outgoing pre", '{"op":"test","path":"/owner","value":"ann"}')
     browser.select("Only if", "my tests hold")
     tables.replace(T, "/owner", "bob")

@@ -33,14 +33,21 @@ export const newId = (stem) => `${stem}-${(names += 1)}`;
 export const button = (text, onclick, attributes = {}) =>
   h("button", { type: "button", onclick, ...attributes }, text);
 
-/** Tells whoever listens rather than looks. */
-export function say(text) {
+/**
+ * What is shown to those alone who want details: tokens, revisions and pointers. The others see
+ * `words` in its place.
+ */
+export const detail = (told, words = null) => [words !== null && h("span", { class: "plainly" }, words), h("span", { class: "detail" }, told)];
+
+/** "Applied.", to those who want details "Applied, as revision 7.". */
+export const doneAs = (verb, revision) => [verb, detail(`, as revision ${revision}`), "."];
+
+/** Tells whoever listens rather than looks; what is told may be shown elsewhere, too. */
+export function say(...told) {
   const place = document.getElementById("said");
-  place.textContent = "";
+  fill(place);
   // The same text twice is told twice only where it went away in between.
-  requestAnimationFrame(() => {
-    place.textContent = text;
-  });
+  requestAnimationFrame(() => fill(place, shown(told).map((each) => each.cloneNode?.(true) ?? each)));
 }
 
 /**
@@ -124,7 +131,13 @@ export function problemNote(error, ...more) {
   const title = titles[status] ?? (code ? refused : "The console has a defect");
   return h("div", { class: "note bad", role: "alert" },
     h("p", {}, h("strong", {}, title), code && h("code", { class: "code" }, code)),
-    h("p", {}, error.detail ?? error.message), ...more);
+    h("p", {}, reasonOf(error)), ...more);
+}
+
+/** Why the gateway refused something; the pointer that it begins with is a detail. */
+function reasonOf({ detail: told, message, members }) {
+  const place = `'${members?.pointer}': `;
+  return told?.startsWith(place) ? [detail(place), told.slice(place.length)] : told ?? message;
 }
 
 const AGO = [["second", 60], ["minute", 60], ["hour", 24], ["day", 7]];
@@ -157,12 +170,15 @@ export function keepTimes() {
   }, 5_000);
 }
 
+/** The message of a revert for which nobody wrote one. */
+const REVERTS = /^reverts (to revision )?\d[\d, ]*( and \d+ more)?( (of|under) '.*')?$/s;
+
 /** What a commit's message says. That of an agent begins with who it is, which is marked. */
 export function said(message, tag = "p") {
   if (!message) return null;
   const [, agent, why] = /^\[agent ([^\]]+)\] ?(.*)$/s.exec(message) ?? [];
   return h(tag, { class: "message" },
-    agent ? [h("span", { class: "agent" }, `agent ${agent}`), " ", why] : message);
+    agent ? [h("span", { class: "agent" }, `agent ${agent}`), " ", why] : REVERTS.test(message) ? detail(message, "goes back to what was before") : message);
 }
 
 export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;

@@ -4,7 +4,7 @@ import { mayWrite } from "../access.js";
 import { Problem } from "../api.js";
 import { changedDocuments } from "../changed.js";
 import { authorsOf, managersOf, touchedKeys, whatItDid } from "../concerns.js";
-import { button, field, fill, h, newId, plural, problemNote, say, settled, time } from "../page.js";
+import { button, detail, field, fill, h, newId, plural, problemNote, say, settled, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { SPANS, isSpan, readSince, sinceTime, sinceWords } from "../since.js";
 import { catalogTabs } from "./catalog_tabs.js";
@@ -386,7 +386,7 @@ export class CatalogView {
       h("a", { class: "row", href: hrefOf({ catalog: this.catalog, key }) },
         h("span", { class: "mono name" }, this.#nameOf(key)),
         this.columns.map((name) => h("span", { class: "member" }, h("span", { class: "which" }, `${name}: `), shownAs(memberOf(value, name)))),
-        h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : h("span", { "data-revision": changed }, h("span", { class: "detail" }, `revision ${changed}`)))));
+        h("span", { class: "muted" }, now ? h("span", { class: `mark ${now}` }, now) : h("span", { "data-revision": changed }, detail(`revision ${changed}`)))));
   }
 
   #staleNotice() {
@@ -396,7 +396,7 @@ export class CatalogView {
       ? `changed ${plural(Math.max(keys.length, 1), "document")} of this list`
       : whatItDid(latest);
     return h("div", { class: "note stale" },
-      h("p", {}, h("strong", {}, `${authorsOf(this.since)} ${what}`), ` since revision ${this.revision}, which you see.`),
+      h("p", {}, h("strong", {}, `${authorsOf(this.since)} ${what}`), " since you read it", detail(` at revision ${this.revision}`), "."),
       keys.length > 1 && h("p", { class: "mono small" }, keys.slice(0, 8).join("  "), keys.length > 8 && " …"),
       h("div", { class: "actions" }, button("Read again", () => this.#again(), { class: "primary" })));
   }
@@ -404,7 +404,7 @@ export class CatalogView {
   async #again() {
     try {
       await this.pages.first();
-      say(`Read again, at revision ${this.revision}.`);
+      say("Read again", detail(`, at revision ${this.revision}`), ".");
       (this.list.querySelector("a.row") ?? document.querySelector("h1")).focus();
     } catch (error) {
       fill(this.notice, problemNote(error));

@@ -4,7 +4,7 @@ import { placesOf } from "../concerns.js";
 import { ABSENT, footprint } from "../differences.js";
 import { kindOf, stringify } from "../json.js";
 import { button, h, plural } from "../page.js";
-import { placeName, pointerOf, tokensOf } from "../pointers.js";
+import { placeName, pointerOf, tokensIn, tokensOf } from "../pointers.js";
 
 const SHOWN = 100;
 const SHORT = 80;
@@ -62,10 +62,16 @@ export function placesLine(change) {
   return h("span", { class: "muted" }, places, found.length > PLACES && ` +${found.length - PLACES}`);
 }
 
-/** In words, unless a number in it may be an item or a name: that isn't known here. */
+/** In words, up to a number: that may be an item or a name, which isn't known here. */
 function shownPlace(pointer) {
-  return /\/\d+(\/|$)/.test(pointer) ? h("code", {}, pointer) : placeOf(tokensOf(pointer));
+  const tokens = tokensOf(pointer);
+  const number = tokens.findIndex((token) => /^\d+$/.test(token));
+  if (number < 0) return placeOf(tokens);
+  return [h("span", { class: "in-words" }, [placeName(tokens.slice(0, number)), "…"].filter(Boolean).join(" › ")), h("code", { class: "detail" }, pointer)];
 }
+
+/** The place `pointer` of `value`, as far as that is known. */
+export const placeIn = (value, pointer, root) => placeOf(tokensIn(value, pointer), root);
 
 /** A value, on one line where it is short, folded where it is long. */
 export function valueOf(value) {

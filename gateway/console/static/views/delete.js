@@ -4,7 +4,7 @@
 import { newIdempotencyKey } from "../api.js";
 import { authorsOf, whatItDid } from "../concerns.js";
 import { ABSENT } from "../differences.js";
-import { button, field, fill, h, openDialog, problemNote, say } from "../page.js";
+import { button, detail, field, fill, h, openDialog, problemNote, say } from "../page.js";
 import { requirementsOf } from "../sending.js";
 import { changeList } from "./changes.js";
 import { elsewhereList } from "./stale.js";
@@ -45,7 +45,7 @@ class Deletion {
     const stops = model.isStale || model.elsewhere.length > 0 || this.refusal;
     this.submit.hidden = Boolean(stops);
     this.rest.hidden = this.#isGone;
-    fill(this.condition, `It is deleted only if it still is what you see, revision ${model.shown.revision}. Its history stays.`);
+    fill(this.condition, "It is deleted only if it still is what you see", detail(`, revision ${model.shown.revision}`), ". Its history stays.");
     fill(this.news, stops && this.#news());
   }
 
@@ -64,7 +64,7 @@ class Deletion {
         ? `${authorsOf(commits)} ${whatItDid(commits.at(-1))}${spoken.size ? ", which now speaks of this document" : ""}`
         : "The catalog has changed since you read this document";
     return h("div", { class: "note stale" }, h("h3", {}, title),
-      this.refusal && h("p", {}, h("strong", {}, "Nothing was deleted: "), this.refusal.detail),
+      this.refusal && h("p", {}, h("strong", {}, "Nothing was deleted"), detail(`: ${this.refusal.detail}`, ".")),
       model.isStale ? changeList(model.theirEdits()) : elsewhereList(model, commits, spoken),
       h("p", {}, "Deleting it may mean something else now than it did."),
       h("div", { class: "actions" }, button("I have seen this", () => this.#seen(false))));

@@ -10,7 +10,7 @@ import { ownersOf } from "../owners.js";
 import { attributesOf } from "../parts.js";
 import { didTo } from "../concerns.js";
 import { stringify } from "../json.js";
-import { button, fill, h, said, say, time } from "../page.js";
+import { button, detail, fill, h, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { deleteDocument } from "./delete.js";
 import { DOCUMENT, EditorView } from "./editor.js";
@@ -179,19 +179,19 @@ export class DocumentView {
     if (!this.model.isThere) {
       fill(this.facts, h("p", { class: "muted" }, this.live.isMissing
         ? "There is no such catalog."
-        : `Not there at revision ${shown.catalogRevision} of the catalog.`));
+        : ["Not there now", detail(`, at revision ${shown.catalogRevision} of the catalog`), "."]));
       return;
     }
     const { commit } = shown;
     const change = commit?.changes.find(({ key }) => key === this.key);
     const fact = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
-    const detail = (...told) => Object.assign(fact(...told), { className: "detail" });
+    const technical = (...told) => Object.assign(fact(...told), { className: "detail" });
     fill(this.facts, h("dl", {},
-      detail("Revision", `${shown.revision}`),
+      technical("Revision", `${shown.revision}`),
       commit && fact(change ? didTo(change, commit.revision) : "changed", time(commit.time)),
       commit && fact("by", commit.author),
-      detail("Since revision", `${shown.createRevision}`),
-      detail("Token", h("code", {}, shown.token)),
+      technical("Since revision", `${shown.createRevision}`),
+      technical("Token", h("code", {}, shown.token)),
       fact("Attributes", shown.attributes.size ? [...shown.attributes.keys()].join(", ") : "none"),
       shown.owners.length > 0 && fact("Owned by", ownerMarks(ownersOf(shown.owners)))),
     said(commit?.message));

@@ -7,8 +7,8 @@ import { JsonError, stringify } from "../json.js";
 import { addressAlong } from "../lists.js";
 import { merge, same } from "../merge.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
-import { button, field, fill, h, plural, problemNote, settled } from "../page.js";
-import { pointerOf } from "../pointers.js";
+import { button, doneAs, field, fill, h, plural, problemNote, settled } from "../page.js";
+import { placeName, pointerOf } from "../pointers.js";
 import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, placeOf, summaryOf } from "./changes.js";
 import { placesNote } from "./fault.js";
@@ -320,7 +320,7 @@ export class EditorView {
   #test(edit) {
     if (this.kind === "put" || edit.before === ABSENT) return null;
     const pointer = pointerOf(edit.from);
-    const label = `Test the old value of ${pointer || "the whole document"} first`;
+    const label = `Test the old value of ${placeName(edit.from) || "the whole document"} first`;
     return checkbox("test first", this.tested.has(pointer), (on) => {
       if (on) this.tested.add(pointer);
       else this.tested.delete(pointer);
@@ -408,8 +408,7 @@ function addressOfEdit(rules, value, { kind, from }) {
 
 function outcome({ changed, catalogRevision, rebasedFrom }) {
   if (!changed) return "Nothing was changed: that is what it said already.";
-  const onTop = rebasedFrom ? " Your patch was applied on top of what others had changed elsewhere in the document." : "";
-  return `Applied, as revision ${catalogRevision}.${onTop}`;
+  return [doneAs("Applied", catalogRevision), rebasedFrom && " Your patch was applied on top of what others had changed elsewhere in the document."];
 }
 
 /** Where there is an old value that can be tested. */

@@ -3,7 +3,7 @@
 import { newIdempotencyKey } from "../api.js";
 import { mayAdminister } from "../access.js";
 import { pipelinesOf } from "../owners.js";
-import { button, field, fill, h, openDialog, problemNote } from "../page.js";
+import { button, doneAs, field, fill, h, openDialog, problemNote } from "../page.js";
 import { namesOf } from "./owners.js";
 
 /** Whether the person goes on to edit what the pipelines of `leaf` keep. */
@@ -29,7 +29,7 @@ export function giveBack(model, leaf, name, principal) {
     fill(trouble);
     try {
       const answer = await model.write(() => model.api.giveBack(model.catalog, model.key, leaf.pointer, { message: message.value, idempotencyKey }));
-      close(answer.changed ? `Given back, as revision ${answer.catalogRevision}.` : "Nothing was to be given back.");
+      close(answer.changed ? doneAs("Given back", answer.catalogRevision) : "Nothing was to be given back.");
     } catch (error) {
       fill(trouble, problemNote(error));
     }

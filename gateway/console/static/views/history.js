@@ -2,13 +2,14 @@
 
 import { changeOf, didTo } from "../concerns.js";
 import { ABSENT, edits } from "../differences.js";
-import { button, field, fill, h, problemNote, said, say, time } from "../page.js";
+import { button, detail, field, fill, h, newId, problemNote, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, placesLine, summaryOf } from "./changes.js";
 import { revertDialog } from "./revert.js";
 
 const COUNT = 30;
 const TRIES = 10; // pages without a find that are looked through at a time
+const SIDES = ["from", "to"];
 const FILTERS = ["author", "since", "until"];
 
 export class HistoryView {
@@ -23,9 +24,10 @@ export class HistoryView {
     this.more = h("div", { class: "actions" });
     this.result = h("section", { class: "comparison", "aria-live": "polite", "aria-label": "Differences" });
     this.element = h("div", { class: "sides" },
-      h("form", { "aria-label": "Revisions", onsubmit: (event) => event.preventDefault() },
+      h("form", { "aria-label": "Commits", onsubmit: (event) => event.preventDefault() },
         this.#filters(),
-        h("p", { class: "muted small" }, "Choose two revisions to compare: from the left column to the right one."),
+        SIDES.map((side) => h("span", { hidden: true, id: `compare-${side}` }, `Compare ${side}`)),
+        h("p", { class: "muted small" }, "Choose two to compare: from the left column to the right one."),
         this.list, this.more),
       this.result);
     this.#load();
@@ -72,9 +74,9 @@ export class HistoryView {
       this.commits.push(...found.commits);
       fill(this.list, this.commits.map((commit) => this.#row(commit)));
       this.list.hidden = !this.commits.length;
-      const all = isFiltered ? "That is all that was found." : this.floor ? `History begins at revision ${this.floor}.` : "That is all of it.";
+      const all = isFiltered ? "That is all that was found." : this.floor ? ["History before that is no longer kept", detail(`: it begins at revision ${this.floor}`), "."] : "That is all of it.";
       fill(this.more, found.next !== null
-        ? [button("Show older", () => this.#load(found.next)), author && h("span", { class: "muted small" }, `Looked through down to revision ${found.next}.`)]
+        ? [button("Show older", () => this.#load(found.next)), author && h("span", { class: "muted small" }, "Looked through a part of it", detail(`, down to revision ${found.next}`), ".")]
         : h("span", { class: "muted small" }, all));
       if (isFiltered) say(this.commits.length ? `${this.commits.length} shown.` : "None so far.");
       if (this.pair.to === null && this.commits.length) {
@@ -89,24 +91,26 @@ export class HistoryView {
 
   #row(commit) {
     const { revision, author, message } = commit;
+    const id = newId("commit");
+    const called = (name) => `${name} ${id}`; // what it is, and of which
     const change = changeOf(commit, this.model.key);
     const radio = (side) => h("input", {
-      type: "radio", name: side, value: revision, "aria-label": `Compare ${side} revision ${revision}`,
+      type: "radio", name: side, value: revision, "aria-labelledby": called(`compare-${side}`),
       onchange: () => this.#choose(side, revision),
     });
-    return h("li", {}, h("span", { class: "radios" }, radio("from"), radio("to")),
+    return h("li", {}, h("span", { class: "radios" }, SIDES.map(radio)),
       h("div", {},
-        h("p", { class: "who" }, h("strong", {}, `r${revision}`), h("span", {}, `${didTo(change, revision)} by `, h("strong", {}, author)),
+        h("p", { class: "who", id }, detail(h("strong", {}, `r${revision}`)), h("span", {}, `${didTo(change, revision)} by `, h("strong", {}, author)),
           h("span", { class: "muted" }, time(commit.time))),
         said(message), change && h("p", { class: "small" }, placesLine(change))),
       h("div", { class: "ways" },
-        h("a", { href: revisionHref(this.model, revision), "aria-label": `View revision ${revision}` }, "View"),
-        this.undone && button("Undo …", () => this.#undo(commit), { class: "quiet", "aria-label": `Undo revision ${revision} …` })));
+        h("a", { href: revisionHref(this.model, revision), id: `view-${id}`, "aria-labelledby": called(`view-${id}`) }, "View"),
+        this.undone && button("Undo …", () => this.#undo(commit), { class: "quiet", id: `undo-${id}`, "aria-labelledby": called(`undo-${id}`) })));
   }
 
-  async #undo({ revision, changes, author }) {
+  async #undo({ revision, changes, author, time: when }) {
     const others = changes.filter(({ key }) => key !== this.model.key).length;
-    const done = await revertDialog(this.model, `Undo revision ${revision} of ${author}?`, { revisions: [revision] }, { others });
+    const done = await revertDialog(this.model, [`Undo what ${author} did `, time(when), detail(` (revision ${revision})`), "?"], { revisions: [revision] }, { others });
     if (done) this.undone(done);
   }
 
@@ -138,8 +142,8 @@ export class HistoryView {
     const { from, to } = this.pair;
     const found = edits(before.value, after.value);
     const attributes = edits(before.attributes, after.attributes);
-    const title = from ? `From revision ${from} to ${to}` : `Revision ${to}, against nothing`;
-    say(`${title}: ${summaryOf(found)}.`);
+    const title = from ? detail(`From revision ${from} to ${to}`, "What changed between the two") : detail(`Revision ${to}, against nothing`, "As it was made");
+    say(title, `: ${summaryOf(found)}.`);
     fill(this.result, h("h2", {}, title), h("p", { class: "muted" }, summaryOf(found)), changeList(found),
       attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })]);
   }

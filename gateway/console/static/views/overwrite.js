@@ -3,7 +3,7 @@
 import { newIdempotencyKey } from "../api.js";
 import { authorsOf } from "../concerns.js";
 import { ABSENT, edits, overlapping } from "../differences.js";
-import { button, fill, h, openDialog, plural, problemNote } from "../page.js";
+import { button, detail, fill, h, openDialog, plural, problemNote } from "../page.js";
 import { requirementsOf } from "../sending.js";
 import { changeList } from "./changes.js";
 
@@ -17,7 +17,7 @@ export async function overwriteKnowingly(model, mine, editor) {
     // Only what was shown here is overwritten; whatever comes after that makes it stale again.
     ...requirementsOf("unchanged", current, 0), message, idempotencyKey: newIdempotencyKey(),
   }));
-  const title = current.value === ABSENT ? "Make the document again?" : `Overwrite revision ${current.revision}?`;
+  const title = current.value === ABSENT ? "Make the document again?" : ["Overwrite ", current.revision === null ? "what is there now" : detail(`revision ${current.revision}`, "what is there now"), "?"];
   const answer = await openDialog(title, (close) => content(model, lost, editor, send, close), { wide: true });
   if (answer instanceof Error) throw answer;
   return answer;

@@ -4,9 +4,9 @@ import { h } from "../page.js";
 
 /** One mark for each owner. */
 export function ownerMarks(owners) {
-  return owners.map(({ manager, since, plain }) => h("span", {
+  return owners.map(({ manager, plain }) => h("span", {
     class: plain ? "owner person" : "owner pipeline",
-    title: `${plain ? "by a write of its own" : "a pipeline, by an apply"}, since revision ${since}`,
+    title: plain ? "by a write of its own" : "a pipeline, by an apply",
   }, h("span", { class: "heard" }, plain ? "owner, a person: " : "owner, a pipeline: "), manager));
 }
 

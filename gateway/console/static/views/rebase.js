@@ -3,7 +3,7 @@
 
 import { ABSENT, edits } from "../differences.js";
 import { authorsOf } from "../concerns.js";
-import { button, fill, h, newId, openDialog, plural } from "../page.js";
+import { button, detail, fill, h, newId, openDialog, plural } from "../page.js";
 import { tokensIn } from "../pointers.js";
 import { changeList, placeOf, summaryOf, valueOf } from "./changes.js";
 
@@ -33,7 +33,7 @@ class Rebase {
         ? `${plural(count, "place")} ${count === 1 ? "was" : "were"} changed by you and by ${this.theirs}: decide ${count === 1 ? "which stands" : "each"}.`
         : `None of your ${plural(all, "change")} touches what ${this.theirs} changed. All of it is taken over.`),
       this.conflicts.map((conflict, index) => this.#conflict(conflict, index)),
-      h("h3", {}, current.value === ABSENT ? "What you would send then" : `What you would change then, on top of revision ${current.revision}`),
+      h("h3", {}, current.value === ABSENT ? "What you would send then" : ["What you would change then", current.revision !== null && detail(`, on top of revision ${current.revision}`)]),
       this.result, this.missing,
       h("div", { class: "actions" }, button("Cancel", () => this.close(null)), this.use),
     ];

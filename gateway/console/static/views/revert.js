@@ -4,10 +4,10 @@
 import { newIdempotencyKey, record } from "../api.js";
 import { isOfOwners } from "../concerns.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
-import { button, field, fill, h, newId, openDialog, plural, problemNote } from "../page.js";
+import { button, detail, doneAs, field, fill, h, newId, openDialog, plural, problemNote } from "../page.js";
 import { ABSENT, applied, edits } from "../differences.js";
 import { IdempotencyKeys } from "../sending.js";
-import { changeList, placesLine, valueOf } from "./changes.js";
+import { changeList, placeIn, placesLine, valueOf } from "./changes.js";
 import { namesOf, ownerMarks } from "./owners.js";
 import { editOf } from "./stale.js";
 
@@ -96,7 +96,7 @@ class Revert {
     fill(this.places, h("h3", {}, `Changed since: ${plural(count, "place")}`),
       count > 1 && h("div", { class: "actions" },
         button("Leave all", () => this.#chooseAll("skip")), button("All as they were", () => this.#chooseAll("force"))),
-      this.contested.map((each) => contestedPlace(each.place, (side) => {
+      this.contested.map((each) => contestedPlace(each.place, this.model, (side) => {
         each.side = side;
         this.#decide();
       })),
@@ -126,7 +126,7 @@ class Revert {
     fill(this.trouble);
     try {
       const answer = await model.write(() => model.api.revert(model.catalog, asked, { resourceVersion, idempotencyKey }));
-      this.close(`${"revisions" in this.what ? "Undone" : "Restored"}, as revision ${answer.catalogRevision}.`);
+      this.close(doneAs("revisions" in this.what ? "Undone" : "Restored", answer.catalogRevision));
     } catch (error) {
       if (error.status === 412 || error.code === "changed_since") {
         this.#try(UNDECIDED, "Others changed something meanwhile, and nothing was applied. Look at it again.");
@@ -136,16 +136,17 @@ class Revert {
 }
 
 /** A place that others changed since: what it is now, what it was, and which of the two it is to be. */
-function contestedPlace({ key, pointer, part, revision, value = ABSENT, wanted = ABSENT }, choose) {
+function contestedPlace({ key, pointer, part, revision, value = ABSENT, wanted = ABSENT }, model, choose) {
   const name = newId("contested");
   const option = (side, title, shown) => h("label", { class: "side" },
     h("input", { type: "radio", name, value: side, onchange: () => choose(side) }), h("span", {}, title),
     shown === ABSENT ? h("span", { class: "muted" }, "nothing, or too long to be shown here") : valueOf(shown));
   const ofAttributes = part === "attributes";
+  const known = key === model.key ? model.current[ofAttributes ? "attributes" : "value"] : undefined;
   return h("fieldset", { class: "conflict" },
-    h("legend", {}, h("code", {}, pointer || (ofAttributes ? "all attributes" : "the whole document"))),
+    h("legend", {}, placeIn(known, pointer, ofAttributes ? "all attributes" : "the whole document")),
     h("p", { class: "place" }, h("span", {}, ofAttributes && "attributes of ", h("span", { class: "mono" }, key ?? "the settings")),
-      h("span", { class: "muted small" }, `changed at revision ${revision}, or before`)),
+      h("span", { class: "muted small" }, detail(`changed at revision ${revision}, or before`))),
     option("skip", "Leave it", value), option("force", "As it was", wanted));
 }
 

@@ -3,7 +3,7 @@
 import { changeOf, didTo } from "../concerns.js";
 import { ABSENT, edits } from "../differences.js";
 import { stringify } from "../json.js";
-import { button, fill, h, problemNote, said, say, time } from "../page.js";
+import { button, detail, fill, h, problemNote, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
 import { numberOf } from "./history.js";
@@ -24,7 +24,7 @@ export class RevisionView {
     this.result = h("section", { class: "comparison", "aria-label": "Differences to now" });
     this.element = h("div", { class: "column" },
       h("p", {}, h("a", { href: hrefOf({ catalog, key, tab: "history" }) }, "All of its history")),
-      h("div", { class: "head" }, h("h2", { tabindex: "-1" }, `As it was at revision ${revision}`), this.restore),
+      h("div", { class: "head" }, h("h2", { tabindex: "-1" }, "As it was", detail(` at revision ${revision}`)), this.restore),
       this.facts, h("div", { class: "halves" }, this.whole, this.result));
     this.#load();
   }
@@ -47,14 +47,14 @@ export class RevisionView {
 
   #made(commit) {
     const change = changeOf(commit, this.model.key);
-    return [h("p", {}, `${change ? didTo(change, commit.revision) : "changed"} at revision ${commit.revision} by `,
+    return [h("p", {}, change ? didTo(change, commit.revision) : "changed", detail(` at revision ${commit.revision}`), " by ",
       h("strong", {}, commit.author), ", ", time(commit.time)),
     said(commit.message)];
   }
 
   #content() {
     const { value, attributes } = this.past;
-    const label = `${this.model.key} at revision ${this.number}`;
+    const label = `${this.model.key} as it was`;
     return [h("h3", {}, "Content"), tree(value, label, this.owners),
       h("details", {}, h("summary", {}, "As text"), textView(stringify(value, 2), `Text of ${label}`)),
       h("h3", {}, "Attributes"),
@@ -63,7 +63,7 @@ export class RevisionView {
 
   async #restore() {
     const what = { to: this.number, from: this.model.current.catalogRevision };
-    const done = await revertDialog(this.model, `Restore ${this.model.key} as it was at revision ${this.number}?`, what);
+    const done = await revertDialog(this.model, [`Restore ${this.model.key} as it was`, detail(` at revision ${this.number}`, " then"), "?"], what);
     if (done) this.restored(done);
   }
 
@@ -74,9 +74,9 @@ export class RevisionView {
     this.#comparedTo = current;
     const found = edits(this.past.value, current.value);
     const attributes = edits(this.past.attributes, current.attributes);
-    const title = `From revision ${this.number} to now`;
+    const title = ["From ", detail(`revision ${this.number}`, "then"), " to now"];
     this.restore.hidden = !this.restored || !(found.length || attributes.length);
-    say(`${title}: ${summaryOf(found)}.`);
+    say(title, `: ${summaryOf(found)}.`);
     fill(this.result, h("h3", {}, title), h("p", { class: "muted" }, summaryOf(found)), changeList(found),
       attributes.length > 0 && [h("h3", {}, "Attributes"), changeList(attributes, { root: "all attributes" })]);
   }

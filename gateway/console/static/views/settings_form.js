@@ -4,7 +4,9 @@ import { ABSENT } from "../differences.js";
 import { stringify } from "../json.js";
 import { Problem, record } from "../api.js";
 import { button, field, fill, h, plural, problemNote } from "../page.js";
+import { placeName, tokensOf } from "../pointers.js";
 import { hrefOf } from "../routes.js";
+import { placeOf } from "./changes.js";
 
 const DAY_S = 86_400;
 const EXAMINED = 1_000; // documents that a dry run checks against the schemas
@@ -99,11 +101,11 @@ export class SettingsForm {
       const list = new Map([["keys", keys.value], ["pointer", `/${place.value.replace(/^\//, "")}`], words.length ? ["item_key", words] : ["set", true]]);
       this.#set("arrays", [...lists, list]);
     };
-    const say = (list) => [h("code", {}, list.get("pointer")), " of ", h("code", {}, list.get("keys")), list.get("set")
+    const say = (list) => [placeOf(tokensOf(list.get("pointer"))), " of ", h("code", {}, list.get("keys")), list.get("set")
       ? ", whose items are told apart by what they are" : `, whose items are told apart by ${(list.get("item_key") ?? []).join(", ")}`];
     return this.#part("Lists with keys", "Their items are named by a key, so that people and pipelines can change different items at the same time.",
       this.#entries(lists.filter((each) => each instanceof Map).map((each) => ({
-        name: `the list ${each.get("pointer")}`, told: say(each), remove: () => this.#set("arrays", unlessEmpty(lists.filter((other) => other !== each))),
+        name: `the list ${placeName(tokensOf(each.get("pointer")))}`, told: say(each), remove: () => this.#set("arrays", unlessEmpty(lists.filter((other) => other !== each))),
       }))),
       this.#template("Add a list …", [field("Documents whose key is like", keys, "* stands for any text."), field("have the list", place, "A slash goes further in: schema/fields."),
         field("whose items are told apart by", members, "Nothing: by all that they are, as in a list of tags.")], add));

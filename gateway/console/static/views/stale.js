@@ -3,7 +3,7 @@
 
 import { authorsOf, changeOf, didTo, whatItDid } from "../concerns.js";
 import { ABSENT, edits, overlapping } from "../differences.js";
-import { button, fill, h, plural, problemNote, said, say, time } from "../page.js";
+import { button, detail, doneAs, fill, h, plural, problemNote, said, say, time } from "../page.js";
 import { hrefOf } from "../routes.js";
 import { changeList, summaryOf } from "./changes.js";
 import { overwriteKnowingly } from "./overwrite.js";
@@ -30,7 +30,7 @@ export class StalePanel {
 
   /** Shown until something else is, or for a while. */
   note(text, { lasting = false } = {}) {
-    fill(this.notes, h("p", { class: "note good" }, text));
+    fill(this.notes, h("div", { class: "note good" }, h("p", {}, text)));
     clearTimeout(this.timer);
     this.timer = lasting ? null : setTimeout(() => fill(this.notes), NOTED_MS);
   }
@@ -90,7 +90,7 @@ export class StalePanel {
 
   #refusalNote() {
     if (!this.#refusal) return null;
-    return h("p", {}, h("strong", {}, "Nothing was applied: "), this.#refusal.detail);
+    return h("p", {}, h("strong", {}, "Nothing was applied"), detail(`: ${this.#refusal.detail}`, "."));
   }
 
   #whatChanged() {
@@ -168,7 +168,7 @@ export class StalePanel {
     await this.#trying(async () => {
       await this.model.adopt();
       for (const { editor } of this.parts) editor.reset();
-      this.#done(`Reloaded: revision ${this.model.shown.revision ?? this.model.shown.catalogRevision}.`);
+      this.#done(["Reloaded", detail(`: revision ${this.model.shown.revision ?? this.model.shown.catalogRevision}`), "."]);
       document.querySelector("h1")?.focus();
     });
   }
@@ -195,7 +195,7 @@ export class StalePanel {
       const answer = await overwriteKnowingly(editor.model, editor.mine(), editor);
       if (!answer) return;
       editor.reset();
-      this.#done(`Overwritten, as revision ${answer.catalogRevision}.`);
+      this.#done(doneAs("Overwritten", answer.catalogRevision));
       this.goTo(title ? tab : null);
     });
   }
@@ -220,14 +220,14 @@ function commitLine(commit, key) {
   const change = changeOf(commit, key);
   const verb = change ? didTo(change, commit.revision) : "changed";
   return h("li", {}, h("strong", {}, commit.author), ` ${verb}${verb.includes(" its ") ? "" : " it"}, `,
-    time(commit.time), h("span", { class: "detail" }, `, revision ${commit.revision}`), " ", said(commit.message, "span"));
+    time(commit.time), detail(`, revision ${commit.revision}`), " ", said(commit.message, "span"));
 }
 
 /** Commits to other documents, with what they did to those in `spoken`, or to all they changed. */
 export function elsewhereList(model, commits, spoken) {
   return h("ul", { class: "plain" }, commits.slice(-20).map((commit) => h("li", {},
     h("p", {}, h("strong", {}, commit.author), ` ${whatItDid(commit)}, `, time(commit.time),
-      h("span", { class: "detail" }, `, revision ${commit.revision}`), " ", said(commit.message, "span")),
+      detail(`, revision ${commit.revision}`), " ", said(commit.message, "span")),
     commit.changes.filter(({ key }) => key !== null && (!spoken.size || spoken.has(key))).slice(0, 5).map((change) =>
       h("div", {}, h("p", { class: "place" }, h("a", { class: "mono", href: hrefOf({ catalog: model.catalog, key: change.key }) }, change.key),
         spoken.has(change.key) && h("span", { class: "clash mark" }, "speaks of this document")),

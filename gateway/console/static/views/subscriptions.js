@@ -2,7 +2,7 @@
 
 import { mayAdminister } from "../access.js";
 import { Problem } from "../api.js";
-import { button, fill, h, openDialog, plural, problemNote, say, secretNote, time } from "../page.js";
+import { button, detail, fill, h, openDialog, plural, problemNote, say, secretNote, time } from "../page.js";
 import { catalogTabs } from "./catalog_tabs.js";
 import { LivePanel } from "./live_panel.js";
 import { SubscriptionForm, formatWords } from "./subscription_form.js";
@@ -84,7 +84,7 @@ export class SubscriptionsView {
       h("dl", {},
         fact("keys", prefix ? [h("span", { class: "mono" }, prefix), " …"] : "all"),
         fact("sends", formatWords(format)),
-        fact("delivered", behind, revision !== null && h("span", { class: "detail" }, `, to revision ${revision}`)),
+        fact("delivered", behind, revision !== null && detail(`, to revision ${revision}`)),
         fact("last delivery", last === null ? "none yet" : time(last)),
         next !== null && fact("next try", time(next)),
         failures > 0 && fact("failures in a row", String(failures)),

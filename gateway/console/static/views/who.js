@@ -2,7 +2,7 @@
 
 import { changeOf, didTo } from "../concerns.js";
 import { tokensOf, overlaps } from "../pointers.js";
-import { button, fill, h, openDialog, problemNote, said, time } from "../page.js";
+import { button, detail, fill, h, openDialog, problemNote, said, time } from "../page.js";
 import { changeList } from "./changes.js";
 import { revisionHref } from "./history.js";
 import { editOf } from "./stale.js";
@@ -63,7 +63,7 @@ class Who {
     const { revision } = commit;
     return h("li", {},
       h("p", {}, h("strong", {}, commit.author), ` ${didTo(change, revision)} it, `, time(commit.time), ", ",
-        h("a", { href: revisionHref(this.model, revision), onclick: () => this.close(null) }, `revision ${revision}`)),
+        h("a", { href: revisionHref(this.model, revision), onclick: () => this.close(null) }, detail(`revision ${revision}`, "as it was then"))),
       said(commit.message),
       edits.length > 0 && edits.every(({ from }) => from.length) && changeList(edits));
   }
