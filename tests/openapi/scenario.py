@@ -18,6 +18,7 @@ EXPECTED: Final[dict[str, Any]] = {
     "failed_test": [409, "test_failed", "no", False, 0, "/name", "customers", "orders"],
     "compare_and_set": [200, 412, "precondition_failed", True, ["put"]],
     "transaction": [True, True, [["patch", KEY, True], ["put", "tables/clients", True]]],
+    "attributes": [True, "sales"],
     "bodies": [[True, {"name": "Ann", "team": "a", "n": 3}], [["/team", "nightly"]]],
     "bulk": [[201, True], [200, True], [200, True], [409, "owned_by_others"]],
     "listing": [[["tables/clients", {"name": "clients"}], [KEY, {"name": "orders", "n": 2}]], None],
@@ -68,6 +69,7 @@ def run(client: Client, catalog: str) -> dict[str, Any]:
         "failed_test": documents.failed_test(),
         "compare_and_set": documents.compare_and_set(),
         "transaction": _transaction(client, catalog),
+        "attributes": _attributes(client, f"{catalog}, attributes"),
         "bodies": _bodies(client, f"{catalog}, bodies"),
         "bulk": _bulk(client, f"{catalog}, bodies"),
         "listing": _listing(client, catalog),
@@ -148,6 +150,16 @@ def _transaction(client: Client, catalog: str) -> list[Any]:
     ).parsed
     results = [[each.action, each.key, each.exists] for each in answer.results]
     return [answer.succeeded, answer.changed, results]
+
+
+def _attributes(client: Client, catalog: str) -> list[Any]:
+    """Members of any name, beside the one that the file has."""
+    named = {"catalog": catalog, "key": KEY}
+    client.call("put_document", "documents", **named, body=1)
+    given = client.model("Attributes", team="sales")
+    written = client.call("put_attributes", "documents", **named, body=given).parsed
+    read = client.call("read_attributes", "documents", **named).parsed
+    return [written.changed, read["team"]]
 
 
 def _bodies(client: Client, catalog: str) -> list[Any]:

@@ -59,6 +59,8 @@ class ScenarioClient:
         return scenario.Reply(answer.status_code, answer.headers, answer.parsed)
 
     def model(self, name: str, **members: Any) -> Any:
+        if name == "Attributes":
+            return self._client.models.Attributes.from_dict(members)
         if name == "ApplyAction":
             members["value"] = self._client.models.Wanted.from_dict(members["value"])
         return getattr(self._client.models, name)(**members)

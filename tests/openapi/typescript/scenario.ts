@@ -105,6 +105,16 @@ observed["transaction"] = [
   transaction.results?.map((each) => [each.action, each.key, each.exists]),
 ];
 
+const named = { catalog: `${catalog}, attributes`, key };
+await client.PUT(document, { params: { path: named }, body: 1 });
+const attributes = "/v1/catalogs/{catalog}/attributes/{key}" as const;
+const given = await client.PUT(attributes, { params: { path: named }, body: { team: "sales" } });
+const described = await client.GET(attributes, { params: { path: named } });
+observed["attributes"] = [
+  written(given.data, given.error).changed,
+  must(described.data, described.error)["team"],
+];
+
 const bodies = `${catalog}, bodies`;
 const mixed = await client.POST("/v1/catalogs/{catalog}/transactions", {
   params: { path: { catalog: bodies } },
