@@ -36,6 +36,7 @@ from patching.client.terms import (
     Tokens,
     WriteTerms,
     encoded,
+    operations_of,
     tag_list,
     token_texts,
 )
@@ -139,7 +140,7 @@ class Part:
         ``rebase``, with ``if_match``: also where the document changed since, if nothing that the
         patch reads or writes did; else PreconditionFailed, whose problem has the ``overlap``.
         """
-        operations = list(operations)
+        operations = operations_of(operations)
         body: Any = operations
         media_type = _PATCH
         if array_primary_keys is not None or is_extended(operations):

@@ -194,6 +194,13 @@ def _shown(prefix: str) -> str:
     return "".join(chr(byte) if byte in literal else f"%{byte:02x}" for byte in prefix.encode())
 
 
+def operations_of(operations: Operations) -> list[Any]:
+    """The operations of a patch. TypeError for a single one, of which a list would be its names."""
+    if isinstance(operations, Mapping):
+        raise TypeError(f"a patch is a list of operations: [{dict(operations)!r}]")
+    return list(operations)
+
+
 def encoded(value: Any) -> bytes:
     """``value`` as JSON. ValueError for NaN, infinities and lone surrogates, TypeError for what
     is no JSON: nothing is sent as something else. A `jsonpatch.JsonPatch` is its operations."""

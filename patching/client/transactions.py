@@ -9,7 +9,15 @@ from patching import ABSENT, Json
 from patching.client._calls import CallPolicy
 from patching.client._steps import Steps
 from patching.client.results import TransactionResult, parse_transaction
-from patching.client.terms import Operations, Token, Tokens, WriteTerms, encoded, token_texts
+from patching.client.terms import (
+    Operations,
+    Token,
+    Tokens,
+    WriteTerms,
+    encoded,
+    operations_of,
+    token_texts,
+)
 from patching.ownership import OnConflict
 from patching.values import Absent
 
@@ -130,7 +138,7 @@ class Branch:
         array_primary_keys: Mapping[str, Sequence[str]] | None = None,
     ) -> Self:
         """A JSON Patch, or an extended one."""
-        action: dict[str, Any] = {"action": "patch", "key": key, "patch": list(operations)}
+        action: dict[str, Any] = {"action": "patch", "key": key, "patch": operations_of(operations)}
         if array_primary_keys is not None:
             action["array_primary_keys"] = array_primary_keys
         return self._add(action)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from jsonpatch import JsonPatch
 
 import patching
@@ -41,6 +42,14 @@ def test_the_client_loads_no_jsonpatch() -> None:
         (sys.executable, "-c", script), capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+def test_a_single_operation_is_told_to_be_put_into_a_list(catalog: Catalog) -> None:
+    one: Any = {"op": "add", "path": "/n", "value": 1}
+    with pytest.raises(TypeError, match=r"a list of operations: \[\{'op': 'add'"):
+        catalog.patch("a", one)
+    with pytest.raises(TypeError, match="a list of operations"):
+        catalog.transaction().then.patch("a", one)
 
 
 def test_every_write_of_the_client_takes_one(catalog: Catalog, service: RunningGateway) -> None:
