@@ -4,7 +4,7 @@ that could not be written."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -15,6 +15,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from patching.spark.options import OptionRefused
 
 _EXAMPLES_MAX = 5
+_OWNERS_MAX: Final = 3
 _UNFINISHED: Final = ".unfinished"
 _BATCHES_KEPT: Final = 1_000
 _SUMMED: Final = (
@@ -34,7 +35,8 @@ class OutcomeCounts:
     before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
     refused. ``retried``: rows that had to be sent more than once by the same attempt.
     ``passed_over``: rows whose mode is for documents that aren't there, or are.
-    ``left_to_others``: leaves that applies skipped because others own them."""
+    ``left_to_others``: leaves that applies skipped because others own them; ``left`` are some of
+    these, of different documents."""
 
     applied: int = 0
     replayed: int = 0
@@ -45,6 +47,18 @@ class OutcomeCounts:
     passed_over: int = 0
     examples: list[str] = field(default_factory=list)
     dead_letters: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def leave(self, key: str, skipped: Sequence[Mapping[str, Any]]) -> None:
+        """``skipped``: a document's leaves, as the gateway's answer has them."""
+        self.left_to_others += len(skipped)
+        if skipped and len(self.left) < _EXAMPLES_MAX:
+            owners = " and ".join(
+                f"{each['manager']!r} since revision {each['since']}"
+                for each in skipped[0]["owners"][:_OWNERS_MAX]
+            )
+            more = f", and {len(skipped) - 1} more of it" * (len(skipped) > 1)
+            self.left.append(f"{skipped[0]['pointer']!r} of {key!r}, owned by {owners}{more}")
 
     def skip(self, problem: str) -> None:
         self.skipped += 1
@@ -82,6 +96,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> OutcomeCounts:
             for name in _SUMMED:
                 setattr(counts, name, getattr(counts, name) + getattr(each, name))
             counts.examples += each.examples[: _EXAMPLES_MAX - len(counts.examples)]
+            counts.left += each.left[: _EXAMPLES_MAX - len(counts.left)]
             counts.dead_letters += each.dead_letters
     return counts
 
@@ -104,6 +119,7 @@ def report(what: str, counts: OutcomeCounts) -> None:
     """Into the log of the driver, which takes what is said on stderr."""
     lines = [f"metadata: {what}: {counts}"]
     lines += [f"metadata: {what}: skipped: {each}" for each in counts.examples]
+    lines += [f"metadata: {what}: left to others: {each}" for each in counts.left]
     lines += [f"metadata: {what}: dead letters in {each}" for each in counts.dead_letters]
     print("\n".join(lines), file=sys.stderr, flush=True)
 

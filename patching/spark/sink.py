@@ -30,7 +30,7 @@ from patching.spark.outcomes import (
     settle_letters,
     total,
 )
-from patching.spark.task_write import Attempt, write_rows
+from patching.spark.task_write import Attempt, WriteFailed, write_rows
 from patching.spark.version_steps import Version, finish, give_up, is_there
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class MetadataWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         attempt = Attempt.of_task(self._origin, self._version)
-        return write_rows(iterator, self._columns, self._options, attempt)
+        try:
+            return write_rows(iterator, self._columns, self._options, attempt)
+        except WriteFailed as error:  # Spark shows its cause last, after all frames
+            raise error.with_traceback(None) from None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raises PartitionsOverlap and VersionRefused: then the version isn't finished."""
@@ -80,13 +83,16 @@ class MetadataWriter(DataSourceArrowWriter):
         # First: nobody decides its rows again once it is finished.
         _settle(self._options, self._origin, messages, counts)
         before = self._finish(messages)
-        what = f"{self._origin if self._version.open else self._version} is done"
+        what = f"{self._named()} is done"
         if before:
             what += f" (in {', '.join(before)} it was before, and nothing was sent)"
         report(what, counts)
         if not self._version.open:
             _warn_unless_apart(what, messages, counts)
         self._reports.write(self._origin, counts, done=True, finished_before=before)
+
+    def _named(self) -> str:
+        return self._origin if self._version.open else str(self._version)
 
     def _finish(self, messages: list[WriterCommitMessage | None]) -> list[str]:
         """The catalogs where its version was finished before."""
@@ -108,8 +114,8 @@ class MetadataWriter(DataSourceArrowWriter):
             catalogs = finished(messages)
             give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
-            f"{self._origin} FAILED, and nothing is undone; of the tasks that were done (the error "
-            "of the one that failed tells what that one applied)",
+            f"{self._named()} FAILED, and nothing is undone; of the tasks that were done (the error"
+            " of the one that failed tells what that one applied)",
             counts,
         )
         self._reports.write(self._origin, counts, done=False)
@@ -143,7 +149,10 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         else:
             version = Version(f"spark-query-{query}", int(batch), self._run)
         attempt = Attempt.of_task(f"{query}-{batch}", version)
-        return write_rows(iterator, self._columns, self._options, attempt)
+        try:
+            return write_rows(iterator, self._columns, self._options, attempt)
+        except WriteFailed as error:  # Spark shows its cause last, after all frames
+            raise error.with_traceback(None) from None
 
     def commit(  # the name is Spark's
         self,

@@ -276,7 +276,8 @@ class _Writing:
         if self._fences is not None and self._is_of_the_begin(answer):
             return
         counts.retried += answer.sends > 1
-        counts.left_to_others += len((answer.content or {}).get("skipped", ()))
+        if skipped := (answer.content or {}).get("skipped"):
+            counts.leave(self._columns.subject(answer.line.subject.values)[1], skipped)
         if not answer.decided:
             self._leave_undecided(answer)
         elif answer.error is not None and self._columns.is_passed_over(

@@ -82,6 +82,7 @@ def test_rows_of_the_sink_are_applied(
     assert "row 0 (key 'a')" in refused["examples"][0]
     left = apply(differing, manager="sizes", conflict="skip")
     assert (left["applied"], left["unchanged"], left["left_to_others"]) == (1, 1, 1)
+    assert left["left"] == ["'/tier' of 'a', owned by 'nightly' since revision 2"]
     apply({"a": {"tier": 1}}, manager="nightly")
     assert documents(there) == {
         "a": {"tier": 1, "note": "mine", "size": 4},

@@ -215,6 +215,9 @@ def test_a_refused_row_fails_the_task_and_the_error_says_what_was_applied(
     assert "first 6 rows: 5 applied" in str(refused.value)
     assert "1 refused (rows 4)" in str(refused.value)
     assert documents(routes) == {"k": {"log": [0, 1, 2, 4, 6]}}
+    shown = str(refused.value).splitlines()  # the cause is behind one frame, not behind all
+    (place,) = [n for n, line in enumerate(shown) if "row 4 (key 'k')" in line]
+    assert place <= 5, shown
 
 
 def test_bad_and_refused_rows_are_skipped(
