@@ -43,6 +43,7 @@
         +-- DeadlineExceeded     the retry budget is spent, certainly not applied
         +-- HeldBack             a write before it on its document has to be sent again first
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
+        |   +-- CatalogRestored  MongoDB is there, but the catalog is being restored
         +-- UnknownOutcome       the connection broke around the commit
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
@@ -389,6 +390,16 @@ class HeldBack(CommitError):
 class StoreUnavailable(CommitError):
     code = "store_unavailable"
     retryable = True
+
+
+class CatalogRestored(StoreUnavailable):
+    code = "catalog_being_restored"
+
+    def __init__(self, catalog: str) -> None:
+        super().__init__(
+            f"catalog {catalog!r} is being restored from a backup; nothing was applied. If the"
+            " restore broke off, an operator has to run it again"
+        )
 
 
 class UnknownOutcome(CommitError):

@@ -11,6 +11,7 @@ import click
 from gateway.cli.verify import opened
 from gateway.cli.whole_files import whole_file
 from gateway.errors import StoreUnavailable
+from gateway.limits import limits_of
 from gateway.retention.backup import Backup, Saved
 from gateway.settings import Settings
 from gateway.store.contract import BackupRefused
@@ -28,12 +29,15 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
     return 0
 
 
-def run_restore(settings: Settings, path: Path) -> int:
-    """Restore the catalog of a file, and verify it; the exit code is 1 where that finds
-    something."""
+def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
+    """Restore the catalog of a file, under its name or ``name``, and verify it; the exit code is 1
+    where that finds something."""
+    longest = limits_of(settings).requests.catalog_name_bytes_max
+    if name is not None and not 0 < len(name.encode()) <= longest:
+        raise click.UsageError(f"a catalog's name has 1 to {longest} bytes")
     with opened(settings) as (verification, _, parts), path.open("rb") as file:
         try:
-            saved = Backup(*parts).restore(file)
+            saved = Backup(*parts).restore(file, name)
         except BackupRefused as error:
             raise click.ClickException(str(error)) from error
         click.echo(

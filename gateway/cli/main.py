@@ -16,6 +16,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from gateway.access.principal import subject_prefix
+from gateway.cli.database_flags import database_flags
 from gateway.cli.token_commands import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import REMOVED, SettingRow, flag_of
@@ -173,7 +174,7 @@ def serve(**flags: Any) -> int:
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every catalog.")
 @click.option("--independent", is_flag=True, help="Also apply each patch with package jsonpatch.")
-@_settings_flags
+@database_flags
 def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) -> int:
     """Replay the log of CATALOG and compare it with its documents; change nothing.
 
@@ -194,7 +195,7 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
 @main.command()
 @click.argument("catalog")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@_settings_flags
+@database_flags
 def backup(catalog: str, file: Path, **flags: Any) -> int:
     """Save CATALOG with its history, owners and settings to FILE.
 
@@ -209,27 +210,31 @@ def backup(catalog: str, file: Path, **flags: Any) -> int:
 @main.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("more", nargs=-1, metavar="")
-@_settings_flags
-def restore(file: Path, more: tuple[str, ...], **flags: Any) -> int:
-    """Restore the catalog that was saved to FILE, under its name, and verify it.
+@click.option("--as", "name", metavar="CATALOG", help="Restore it under this name.")
+@database_flags
+def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -> int:
+    """Restore the catalog that was saved to FILE, under its name or another one, and verify it.
 
     The catalog must not exist, and nobody can read or write it meanwhile. The exit code is 1 if
     the verification finds differences.
     """
     if more:
-        raise click.UsageError("give FILE alone: it names the catalog that it was saved of")
+        raise click.UsageError(
+            "give FILE alone: it names the catalog that it was saved of; --as CATALOG gives it"
+            " another name"
+        )
     if not file.is_file():
         raise click.UsageError(f"there is no file {str(file)!r}")
     settings = _resolve(flags).settings
     _require_mongodb(settings)
-    return int(import_module("gateway.cli.backing_up").run_restore(settings, file))
+    return int(import_module("gateway.cli.backing_up").run_restore(settings, file, name))
 
 
 @main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Repair every catalog.")
 @click.option("--apply", is_flag=True, help="Do it; without this, only say what would be done.")
-@_settings_flags
+@database_flags
 def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     """Rewrite the documents of CATALOG that differ from its log, as the log has them.
 

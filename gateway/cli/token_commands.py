@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +16,8 @@ import click
 
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
-from gateway.settings import SETTINGS, SettingError, Settings, resolve
-from gateway.settings.table import SettingRow
-from patching.command_line import together
+from gateway.cli.database_flags import database_flags
+from gateway.settings import SettingError, Settings, resolve
 
 if TYPE_CHECKING:
     from gateway.store.contract import StoredToken
@@ -28,21 +27,8 @@ if TYPE_CHECKING:
 else:
     _Kind = click.ParamType  # generic for those who check types, and since click 8.5 alone
 
-_SETTINGS: Final = ("mongodb_uri", "database", "embedded", "data_dir", "store_timeout_ms")
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DAYS_MAX: Final = 36_500
-
-
-def _flag(row: SettingRow) -> Callable[..., Any]:
-    if row.name == "embedded":
-        text = "Use the MongoDB of gateway serve --embedded; the service must not run."
-        return click.option("--embedded/--no-embedded", row.name, default=None, help=text)
-    text = row.help_in_terminal
-    return click.option(row.flag, row.name, metavar=row.kind.metavar, help=text)
-
-
-# The settings that name the database of the tokens.
-_database_flags = together(*(_flag(row) for row in SETTINGS if row.name in _SETTINGS))
 
 
 class _GrantType(_Kind):
@@ -90,7 +76,7 @@ def token() -> None:
     type=_LifetimeType(),
     help="Lifetime, such as 90d, 12h, 30m or 20s. Default: unlimited.",
 )
-@_database_flags
+@database_flags
 def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags: Any) -> None:
     """Issue a token and print it on stdout, once: it can't be shown again."""
     try:
@@ -106,7 +92,7 @@ def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags
 
 
 @token.command("list")
-@_database_flags
+@database_flags
 def show(**flags: Any) -> None:
     """List the tokens, including expired and revoked ones, but never their secrets."""
     with _tokens(flags) as tokens:
@@ -132,7 +118,7 @@ def show(**flags: Any) -> None:
 
 @token.command()
 @click.argument("token_id", metavar="ID")
-@_database_flags
+@database_flags
 def revoke(token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID, which list shows; it stops working within five seconds."""
     with _tokens(flags) as tokens:

@@ -85,7 +85,8 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
         except CatalogNotFound as error:
             raise click.UsageError(f"{error} in database {settings.database!r}") from error
         except StoreUnavailable as error:
-            raise click.ClickException(f"{error}: {error.__cause__}") from error
+            why = "" if error.__cause__ is None else f": {error.__cause__}"
+            raise click.ClickException(f"{error}{why}") from error
         finally:
             store.close()
 

@@ -52,7 +52,7 @@ from gateway.decide.request import (
     Unknown,
     View,
 )
-from gateway.errors import QueueFull, StoreUnavailable
+from gateway.errors import CatalogRestored, QueueFull, StoreUnavailable
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes, WriteEnded
 from gateway.model import HeadMove, Reply
@@ -60,7 +60,15 @@ from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache, Carried, Guesses
 from gateway.state.heads import HeadReader, Standing
 from gateway.state.write_out import WriteOut
-from gateway.store.contract import Moved, MoveResult, Rejected, Store, StoreUnreachable, Unsent
+from gateway.store.contract import (
+    BeingRestored,
+    Moved,
+    MoveResult,
+    Rejected,
+    Store,
+    StoreUnreachable,
+    Unsent,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -205,6 +213,9 @@ class Round:
                 decisions.pop(catalog, None)
             if unproven:
                 decisions |= self.decisions(unproven, ())
+        except BeingRestored as error:
+            self._refuse_restored(error.catalog)
+            return
         except StoreUnreachable as error:
             self._give_back(error)
             return
@@ -271,6 +282,15 @@ class Round:
             for pending in batch:
                 pending.unreachable = True
             self._end(catalog, batch, pause_s=pause_s)
+
+    def _refuse_restored(self, restored: str) -> None:
+        """That catalog is nobody's until it is restored; the others are tried again at once."""
+        for catalog, batch in list(self._batches.items()):
+            self._guesses.lost(catalog)
+            if catalog == restored:
+                for pending in batch:
+                    pending.answer(Refused(CatalogRestored(catalog)))
+            self._end(catalog, () if catalog == restored else batch)
 
     def _may_guess(self, catalog: str) -> bool:
         """Whether the cache is likely to be at the head, and this is the first try."""

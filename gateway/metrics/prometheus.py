@@ -17,7 +17,7 @@ from prometheus_client import Counter, Histogram
 
 from gateway.meters import Meters, RelayOutcome, RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
-from gateway.store.contract import StoreUnreachable
+from gateway.store.contract import BeingRestored, StoreUnreachable
 
 Child = TypeVar("Child", bound=Counter | Histogram)
 _OUTCOMES = (
@@ -180,6 +180,8 @@ def _timed(name: str, method: Callable[..., Any], meters: Meters) -> Callable[..
         begun = time.perf_counter()
         try:
             return method(*arguments, **named)
+        except BeingRestored:  # it answers
+            raise
         except StoreUnreachable:
             meters.store_unreachable(name)
             raise

@@ -4,16 +4,21 @@ The log is all that is saved: documents, with their attributes and owners, and s
 it. A pin keeps compaction away meanwhile; what is committed meanwhile isn't in it. Not saved are
 pins, uploads, subscriptions, and the keys of requests that made no commit.
 
-A restore keeps the catalog's name first, by a head that no gateway reads or moves, and replaces it
-last. In between nobody has such a catalog, so what it writes is mixed with nothing: it is gone
-where the restore fails, or, if that was killed, when the next one begins.
+A restore keeps the catalog's name first, by a head that no gateway reads or moves and that names
+this restore, and replaces it last. In between nobody has such a catalog, and every write of the
+restore looks at the name in the same transaction, so what it writes is mixed with nothing, not even
+with another restore. It is gone where the restore fails, or, if that was killed, when the next one
+begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Final
+
+from msgspec.structs import replace
 
 from gateway.model import DocumentRecord, Head
 from gateway.retention.verification import HeldHead
@@ -23,6 +28,7 @@ from gateway.state.replay import rebuild
 from gateway.store.contract import BackupRefused, CopyStore, Store, StoredCommit
 
 _COMMITS_AT_ONCE: Final = 500
+_DOCUMENTS_AT_ONCE: Final = 500
 _PAGE_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -69,37 +75,33 @@ class Backup:
         with as_unavailable():
             self._copies.note_copy(saved.catalog, saved.revision, self._runtime.now_us())
 
-    def restore(self, file: BinaryIO) -> Saved:
-        """Make the catalog that a seekable file was saved of, under its name. Raises
+    def restore(self, file: BinaryIO, catalog: str | None = None) -> Saved:
+        """Make the catalog that a seekable file was saved of, under its name or another one. Raises
         BackupRefused."""
         head, count = self._copies.copied_head(file)
+        if catalog is not None:
+            head = replace(head, catalog=catalog)
         by = self._runtime.new_id()
         with as_unavailable():
-            if not self._copies.begin_restore(head.catalog, by):
-                raise BackupRefused(
-                    f"there is a catalog {head.catalog!r}, or was one, whose history is kept:"
-                    " restore it into another database (--database)"
-                )
+            self._copies.begin_restore(head.catalog, by)
             try:
                 documents = self._put_all(file, head, by)
-                if not self._copies.put_head(head, by):
-                    raise _elsewhere(head)
+                self._copies.put_head(head, by)
             except BaseException:
-                self._copies.drop_restore(head.catalog, by)
+                with suppress(BackupRefused):  # what is there is of a later restore
+                    self._copies.drop_restore(head.catalog, by)
                 raise
         return Saved(head.catalog, head.revision, count, documents)
 
     def _put_all(self, file: BinaryIO, head: Head, by: str) -> int:
         """The commits and the documents that follow from them; how many these are."""
         keys: dict[str, None] = {}
-        for page in _pages(self._copies.copied_commits(file)):
-            if not self._copies.restores(head.catalog, by):
-                raise _elsewhere(head)
-            self._copies.put_commits([each.raw for each in page])
+        for page in _pages(self._copies.copied_commits(file, head)):
+            self._copies.put_commits(head.catalog, by, [each.raw for each in page])
             keys |= dict.fromkeys(key for each in page for key in each.keys)
-        return self._put_documents(head, keys)
+        return self._put_documents(head, by, keys)
 
-    def _put_documents(self, head: Head, keys: dict[str, None]) -> int:
+    def _put_documents(self, head: Head, by: str, keys: dict[str, None]) -> int:
         some: list[DocumentRecord] = []
         count = size_bytes = 0
         for key in keys:
@@ -109,16 +111,12 @@ class Backup:
             some.append(document)
             count += 1
             size_bytes += document.size_bytes
-            if size_bytes > _PAGE_BYTES:
-                self._store.write_documents({head.catalog: some})
+            if len(some) >= _DOCUMENTS_AT_ONCE or size_bytes > _PAGE_BYTES:
+                self._copies.put_documents(head.catalog, by, some)
                 some, size_bytes = [], 0
         if some:
-            self._store.write_documents({head.catalog: some})
+            self._copies.put_documents(head.catalog, by, some)
         return count
-
-
-def _elsewhere(head: Head) -> BackupRefused:
-    return BackupRefused(f"somebody else restores {head.catalog!r}")
 
 
 def _pages(commits: Iterator[StoredCommit]) -> Iterator[list[StoredCommit]]:

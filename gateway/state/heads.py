@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from gateway import cpu, memory
-from gateway.errors import StoreUnavailable
+from gateway.errors import CatalogRestored, StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.model import Claim, CommitRecord, Head, HeadPosition, Verdict
 from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase
 from gateway.state.write_out import Patience, Tail, WentBack, write_out
-from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.contract import BeingRestored, Store, StoreUnreachable
 
 _HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
@@ -284,11 +284,14 @@ class Settler:
 
 @contextmanager
 def as_unavailable() -> Iterator[None]:
-    """Raises StoreUnavailable where what is done inside raises StoreUnreachable.
+    """Raises StoreUnavailable where what is done inside raises StoreUnreachable, CatalogRestored
+    where that is BeingRestored.
 
     What the database's driver says is the cause's, and not told: it names hosts and their state.
     """
     try:
         yield
+    except BeingRestored as error:
+        raise CatalogRestored(error.catalog) from None
     except StoreUnreachable as error:
         raise StoreUnavailable("the database can't be reached") from error

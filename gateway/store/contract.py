@@ -111,6 +111,14 @@ class Unsent(StoreUnreachable):
     """Nothing was sent: the write did not happen, and never will."""
 
 
+class BeingRestored(StoreUnreachable):
+    """The catalog's name is kept for a restore (see ``CopyStore``): nothing was done."""
+
+    def __init__(self, catalog: str) -> None:
+        super().__init__(f"catalog {catalog!r} is being restored")
+        self.catalog = catalog
+
+
 class WriteRejected(StoreUnreachable):
     """The database refuses a part of what was to be written, for what it is: that part was not
     written, and would be refused again. Of the rest all may be written, or not.
@@ -447,21 +455,24 @@ class CopyStore(Protocol):
         """The stored commits up to ``through``, oldest first, page by page; those below the floor
         as far as compaction has left them."""
 
-    def begin_restore(self, catalog: str, by: str) -> bool:
-        """Keep the catalog's name for ``by``: until then nobody reads or writes it. What another
-        restore has left is gone then. False where there is such a catalog."""
+    def begin_restore(self, catalog: str, by: str) -> None:
+        """Keep the catalog's name for ``by``: from then on nobody reads or writes it. What is left
+        of a restore that stood still for a minute is gone then. Raises BackupRefused where there is
+        such a catalog, or another restore of it goes on.
 
-    def restores(self, catalog: str, by: str) -> bool:
-        """Whether the name is still kept for ``by``, and for no later restore."""
+        All that follows is done at one moment with a look at the name, which is kept for a minute
+        more, and raises BackupRefused where it is kept for a later restore.
+        """
 
     def drop_restore(self, catalog: str, by: str) -> None:
-        """Nothing was restored: the name is free again, if it was kept for ``by``."""
+        """Nothing was restored: the name is free again."""
 
-    def put_commits(self, commits: Sequence[bytes]) -> None: ...
+    def put_commits(self, catalog: str, by: str, commits: Sequence[bytes]) -> None: ...
 
-    def put_head(self, head: Head, by: str) -> bool:
-        """The head without a tail; from then on there is the catalog. False where another restore
-        has begun."""
+    def put_documents(self, catalog: str, by: str, documents: Sequence[DocumentRecord]) -> None: ...
+
+    def put_head(self, head: Head, by: str) -> None:
+        """The head without a tail; from then on there is the catalog."""
 
     def copy_to(self, file: BinaryIO, head: Head) -> CatalogCopy: ...
 
@@ -469,8 +480,9 @@ class CopyStore(Protocol):
         """The head that a whole file, seekable, has, and the number of its commits. Raises
         BackupRefused where it is damaged, cut off, or of another format."""
 
-    def copied_commits(self, file: BinaryIO) -> Iterator[StoredCommit]:
-        """Of a whole file."""
+    def copied_commits(self, file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
+        """Of a whole file with this head, whose catalog may be another one than when it was saved:
+        then without those below the floor, which are kept for their replies."""
 
     def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
         """Keep that there is a whole copy of the catalog at ``revision``, the newest one alone."""

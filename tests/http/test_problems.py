@@ -102,6 +102,7 @@ EXAMPLES: list[tuple[Exception, str, int]] = [
     (errors.DeadlineExceeded("x"), "deadline_exceeded", 503),
     (errors.HeldBack("x"), "held_back", 503),
     (errors.StoreUnavailable("x"), "store_unavailable", 503),
+    (errors.CatalogRestored("c"), "catalog_being_restored", 503),
     (errors.UnknownOutcome("id"), "outcome_unknown", 504),
     (InvalidPatch("x"), "invalid_patch", 400),
     (InvalidPatch("x", code="unknown_operation"), "unknown_operation", 400),
@@ -381,6 +382,7 @@ PROVOKED: dict[str, Callable[[Catalog, Callable[..., Catalog]], TestResponse]] =
     "deadline_exceeded": _by(lambda c: c.put(1, Prefer="wait=0")),
     "held_back": _by_error(errors.HeldBack("x")),
     "store_unavailable": _by_error(errors.StoreUnavailable("x")),
+    "catalog_being_restored": _by_error(errors.CatalogRestored("c")),
     "outcome_unknown": _by_error(errors.UnknownOutcome("id")),
 }
 

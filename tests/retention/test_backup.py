@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pymongo import MongoClient
 
 from gateway.cli.main import main
 from gateway.store.contract import StoreUnreachable
@@ -258,17 +259,113 @@ def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
             Gateway(other.url, retry=Retry(retries_max=0)) as gateway,
         ):
             again = gateway.catalog("mixed")
-            for ask in (lambda: again.put("k", 1, wait_s=1), lambda: again.get("a")):
-                with pytest.raises(Unavailable):
+            for ask in (lambda: again.put("k", 1), lambda: again.get("a"), again.read):
+                with pytest.raises(Unavailable) as told:
                     ask()
+                assert told.value.code == "catalog_being_restored"
+                assert "is being restored" in told.value.detail
             assert gateway.catalog("beside").put("k", 1).catalog_revision == 1
-            assert [each.name for each in gateway.catalogs()] == ["beside"]
-            assert "catalogs: 1" in command(uri, second, "verify", "--all").output
+            lines = [
+                {"catalog": name, "op": "put", "key": "k", "value": 2}
+                for name in ("beside", "mixed", "other")
+            ]
+            codes = [getattr(each.error, "code", None) for each in gateway.bulk(lines)]
+            assert codes == [None, "catalog_being_restored", None]
+            assert [each.name for each in gateway.catalogs()] == ["beside", "other"]
+            assert "catalogs: 2" in command(uri, second, "verify", "--all").output
+            set_kept_until(uri, second, 2100)
+            refused = command(uri, second, "restore", older)
+            assert (refused.exit_code, "another restore of 'mixed'" in refused.output) == (1, True)
+            set_kept_until(uri, second, 2020)
             restored = command(uri, second, "restore", older)
             assert restored.exit_code == 0, restored.output
             assert again.put("own", 1).catalog_revision == revision + 1
             assert seen(gateway, "mixed", revision) == expected
         verify(uri, second)
+
+
+def set_kept_until(uri: str, database: str, year: int) -> None:
+    """Of names that are kept for restores, whatever the clock does meanwhile."""
+    client: MongoClient[Any] = MongoClient(uri)
+    with client:
+        until = {"$set": {"kept_until": datetime(year, 1, 1, tzinfo=UTC)}}
+        kept = client[database]["catalogs"].update_many({"kept_until": {"$exists": True}}, until)
+        assert kept.matched_count == 1
+
+
+@pytest.mark.parametrize("stands_still_before", ["put_commits", "put_documents", "put_head"])
+def test_of_two_restores_at_once_the_second_is_refused_and_one_that_stood_still_writes_no_more(
+    source: tuple[str, str, RunningGateway],
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stands_still_before: str,
+) -> None:
+    uri, database, running = source
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    name = f"both-{stands_still_before}"
+    with Gateway(running.url) as gateway:
+        catalog = filled(gateway, name)
+        revision = catalog.read().revision
+        assert command(uri, database, "backup", name, older).exit_code == 0
+        for number in range(5):
+            catalog.put("a" if number else "later", number)
+        assert command(uri, database, "backup", name, newer).exit_code == 0
+        expected = seen(gateway, name, revision)
+    write = getattr(MongoCopies, stands_still_before)
+
+    def meanwhile(self: MongoCopies, *asked: Any) -> Any:
+        monkeypatch.setattr(MongoCopies, stands_still_before, write)
+        set_kept_until(uri, target, 2100)
+        refused = command(uri, target, "restore", older)
+        assert (refused.exit_code, "another restore of" in refused.output) == (1, True)
+        set_kept_until(uri, target, 2020)
+        restored = command(uri, target, "restore", older)
+        assert restored.exit_code == 0, restored.output
+        return write(self, *asked)
+
+    monkeypatch.setattr(MongoCopies, stands_still_before, meanwhile)
+    refused = command(uri, target, "restore", newer)
+    assert (refused.exit_code, "another restore of" in refused.output) == (1, True), refused.output
+    verify(uri, target)
+    with RunningGateway(uri, target, workers=1) as other, Gateway(other.url) as gateway:
+        assert seen(gateway, name, revision) == expected
+        assert gateway.catalog(name).read().revision == revision
+
+
+def test_a_catalog_is_restored_under_another_name_beside_its_own(
+    source: tuple[str, str, RunningGateway], tmp_path: Path
+) -> None:
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        catalog = filled(gateway, "name/1")
+        revision = catalog.read().revision
+        expected = seen(gateway, "name/1", revision)
+        path = tmp_path / "named"
+        assert command(uri, database, "backup", "name/1", path).exit_code == 0
+        catalog.put("a", "meanwhile")
+        taken = command(uri, database, "restore", path)
+        assert (taken.exit_code, "(--as)" in taken.output) == (1, True), taken.output
+        for wrong in ("", "x" * 100_000):
+            assert command(uri, database, "restore", path, "--as", wrong).exit_code == 2
+        restored = command(uri, database, "restore", path, "--as", "name/2")
+        assert (restored.exit_code, "'name/2'" in restored.output) == (0, True), restored.output
+        again = gateway.catalog("name/2")
+        assert seen(gateway, "name/2", revision) == expected
+        assert again.settings.get().settings == catalog.settings.get().settings
+        told = again.put("c", 1, idempotency_key="once")  # it is another catalog's
+        assert (told.replayed, told.catalog_revision) == (False, revision + 1)
+        assert catalog.get("a").value == "meanwhile"
+    verify(uri, database)
+
+
+def test_the_commands_on_the_database_list_the_settings_that_name_it_and_no_others() -> None:
+    for name in ("backup", "restore", "verify", "repair"):
+        shown = CliRunner().invoke(main, [name, "--help"]).output
+        assert "--mongodb-uri" in shown
+        assert "--database" in shown
+        for other in ("--bind", "--workers", "--jwt-issuer", "--access"):
+            assert other not in shown, name
 
 
 def test_no_catalog_and_no_file_is_written_over(
@@ -284,7 +381,7 @@ def test_no_catalog_and_no_file_is_written_over(
     for _ in ("it is there", "it was there"):
         refused = command(uri, database, "restore", path)
         assert (refused.exit_code, "there is a catalog 'there'" in refused.output) == (1, True)
-        assert "restore it into another database" in refused.output
+        assert "or into another database" in refused.output
         with Gateway(running.url) as gateway:
             gateway.catalog("there").delete_catalog()
     both = command(uri, database, "restore", "there", path)  # as `backup` takes them

@@ -132,6 +132,9 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "deadline_exceeded": ProblemKind(503, "Out of time, not applied", retry_after_s=1),
     "held_back": ProblemKind(503, "Held back by an earlier line, not applied", retry_after_s=1),
     "store_unavailable": ProblemKind(503, "Database unavailable, not applied", retry_after_s=1),
+    "catalog_being_restored": ProblemKind(
+        503, "The catalog is being restored, not applied", retry_after_s=5
+    ),
     "keys_unavailable": ProblemKind(
         503, "Tokens can't be verified now, not applied", retry_after_s=1
     ),

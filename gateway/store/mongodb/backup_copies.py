@@ -7,17 +7,19 @@ many and their SHA-256, so that one that was cut off or damaged is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
 import bson
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
-from pymongo import ASCENDING, InsertOne
+from pymongo import ASCENDING
+from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
-from gateway.model import Head
+from gateway.model import DocumentRecord, Head
 from gateway.store.contract import BackupRefused, StoredCommit
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
@@ -27,6 +29,8 @@ from gateway.store.mongodb.indexes import of_catalog, span
 _AT_ONCE: Final = 500
 _ERASED_ONCE: Final = 2_000
 _PAGE_BYTES: Final = 16 * 1024 * 1024
+_KEPT_MS: Final = 60_000
+_KEPT_UNTIL: Final = {"$add": ["$$NOW", _KEPT_MS]}
 _KIND: Final = "metadata gateway backup"
 _HEAD: Final = ("catalog", "revision", "time_us", "floor", "deleted", "last")
 
@@ -68,12 +72,24 @@ def _copied_head(file: BinaryIO) -> tuple[Head, int]:
     return head, count
 
 
-def _copied_commits(file: BinaryIO) -> Iterator[StoredCommit]:
-    return (
-        StoredCommit(bytes(each.raw), each["keys"])
-        for each in islice(_records(file), 1, None)
-        if "sha256" not in each
-    )
+def _copied_commits(file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
+    for each in islice(_records(file), 1, None):
+        if "sha256" in each:
+            return
+        if each["catalog"] == head.catalog:
+            yield StoredCommit(bytes(each.raw), each["keys"])
+        elif each["keys"] or each["revision"] >= head.floor:
+            yield StoredCommit(_under(head.catalog, each), each["keys"])
+
+
+def _under(catalog: str, commit: RawBSONDocument) -> bytes:
+    """The stored commit, as one of another catalog. Nobody finds it by its idempotency key: a
+    request under that key was one for the catalog that it was of."""
+    record: records.Record = bson.decode(commit.raw)  # numbers stay as wide as they are
+    record["_id"] = records.commit_id(catalog, record["revision"])
+    record["catalog"] = catalog
+    record.pop("reply_id", None)
+    return bson.encode(record)
 
 
 def _head(begin: RawBSONDocument | None) -> Head:
@@ -84,6 +100,12 @@ def _head(begin: RawBSONDocument | None) -> Head:
             f"it has format {begin['format']} of the database, and this gateway {records.FORMAT}"
         )
     return Head(**{name: begin["head"][name] for name in _HEAD}, written=begin["head"]["revision"])
+
+
+def _elsewhere(catalog: str) -> BackupRefused:
+    return BackupRefused(
+        f"another restore of {catalog!r} goes on; if that was killed, try again in a minute"
+    )
 
 
 def _restored(catalog: str, by: str) -> records.Record:
@@ -104,8 +126,8 @@ class MongoCopies(StorePart):
     def copied_head(self, file: BinaryIO) -> tuple[Head, int]:
         return _copied_head(file)
 
-    def copied_commits(self, file: BinaryIO) -> Iterator[StoredCommit]:
-        return _copied_commits(file)
+    def copied_commits(self, file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
+        return _copied_commits(file, head)
 
     def commits(self, catalog: str, through: int) -> Iterator[Sequence[bytes]]:
         after = 0
@@ -120,33 +142,40 @@ class MongoCopies(StorePart):
             yield found
             _, after = records.named_by(last)
 
-    def begin_restore(self, catalog: str, by: str) -> bool:
+    def begin_restore(self, catalog: str, by: str) -> None:
         head = {"format": RESTORED, "revision": 0, "last": by, "judged": 0, "verdict": ""}
+        kept = [{"$set": {"head": head, "kept_until": _KEPT_UNTIL}}]
+        new = {"_id": catalog, "head": {"$exists": False}}
+        left = {"head.format": RESTORED, "$expr": {"$lte": ["$kept_until", "$$NOW"]}}
         with self._on.writing() as session:
             try:
-                self._on.catalogs.replace_one(
-                    {"_id": catalog, "head.format": RESTORED},
-                    {"head": head},
-                    upsert=True,
-                    session=session,
-                )
+                self._on.catalogs.update_one(new, kept, upsert=True, session=session)
+                return
             except DuplicateKeyError:
-                return False
-        self._erase(catalog)
-        return True
+                pass
+        with self._on.writing() as session:
+            taken = self._on.catalogs.update_one({"_id": catalog, **left}, kept, session=session)
+        if not taken.matched_count:
+            raise self._refusal(catalog)
+        self._erase(catalog, by)
 
-    def restores(self, catalog: str, by: str) -> bool:
+    def _refusal(self, catalog: str) -> BackupRefused:
         with self._on.reading() as session:
-            return self._on.catalogs.find_one(_restored(catalog, by), session=session) is not None
+            named = {"_id": catalog, "head.format": RESTORED}
+            restored = self._on.catalogs.find_one(named, session=session)
+        if restored:
+            return _elsewhere(catalog)
+        return BackupRefused(
+            f"there is a catalog {catalog!r}, or was one, whose history is kept: restore it under"
+            " another name (--as), or into another database (--database)"
+        )
 
     def drop_restore(self, catalog: str, by: str) -> None:
-        if not self.restores(catalog, by):
-            return
-        self._erase(catalog)
+        self._erase(catalog, by)
         with self._on.writing() as session:
             self._on.catalogs.delete_one(_restored(catalog, by), session=session)
 
-    def _erase(self, catalog: str) -> None:
+    def _erase(self, catalog: str, by: str) -> None:
         of_it = {"_id": of_catalog(catalog)}
         for collection in (self._on.commits, self._on.documents):
             while True:
@@ -155,14 +184,18 @@ class MongoCopies(StorePart):
                     names = [each["_id"] for each in found]
                 if not names:
                     break
-                with self._on.writing() as session:
-                    collection.delete_many({"_id": {"$in": names}}, session=session)
+                those = {"_id": {"$in": names}}
+                self._as_restorer(catalog, by, partial(collection.delete_many, those))
 
-    def put_commits(self, commits: Sequence[bytes]) -> None:
-        inserts = [InsertOne(RawBSONDocument(each, records.RAW)) for each in commits]
-        self._on.bulk(self._on.commits.bulk_write, inserts)
+    def put_commits(self, catalog: str, by: str, commits: Sequence[bytes]) -> None:
+        inserts = [RawBSONDocument(each, records.RAW) for each in commits]
+        self._as_restorer(catalog, by, partial(self._on.commits.insert_many, inserts))
 
-    def put_head(self, head: Head, by: str) -> bool:
+    def put_documents(self, catalog: str, by: str, documents: Sequence[DocumentRecord]) -> None:
+        inserts = [records.document_record(catalog, each) for each in documents]
+        self._as_restorer(catalog, by, partial(self._on.documents.insert_many, inserts))
+
+    def put_head(self, head: Head, by: str) -> None:
         record: records.Record = {
             "head": {
                 "format": records.FORMAT,
@@ -179,7 +212,22 @@ class MongoCopies(StorePart):
         }
         with self._on.writing() as session:
             begun = _restored(head.catalog, by)
-            return self._on.catalogs.replace_one(begun, record, session=session).matched_count > 0
+            if not self._on.catalogs.replace_one(begun, record, session=session).matched_count:
+                raise _elsewhere(head.catalog)
+
+    def _as_restorer(self, catalog: str, by: str, write: Callable[..., Any]) -> None:
+        """Write, and keep the name for a minute more, both or neither: a process that stood still
+        meanwhile writes nothing into what a later restore makes."""
+
+        def both(session: ClientSession) -> None:
+            kept = [{"$set": {"kept_until": _KEPT_UNTIL}}]
+            held = self._on.catalogs.update_one(_restored(catalog, by), kept, session=session)
+            if not held.matched_count:
+                raise _elsewhere(catalog)
+            write(session=session)
+
+        with self._on.writing() as session:
+            session.with_transaction(both, write_concern=self._on.database.write_concern)
 
     def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
         noted = {"revision": revision, "time_us": time_us}

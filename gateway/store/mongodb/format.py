@@ -26,6 +26,7 @@ from typing import Any, Final
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from gateway.store.contract import BeingRestored
 from gateway.store.mongodb.records import FORMAT, Record
 
 _OLDER: Final = (2, 3)  # which differ in what documents and commits may have
@@ -73,9 +74,7 @@ class UnknownFormat(Exception):
 
     def __init__(self, number: object) -> None:
         super().__init__(
-            "the catalog is being restored; if that broke off, restore it again"
-            if number == RESTORED
-            else f"the database has format {number}, this gateway knows up to {FORMAT}: use the"
+            f"the database has format {number}, this gateway knows up to {FORMAT}: use the"
             " version of the gateway that wrote it, or a newer one"
         )
 
@@ -104,10 +103,13 @@ def take_over_heads(catalogs: Collection[Record], which: Any) -> None:
 
 
 def is_older(record: Record) -> bool:
-    """Whether a head is of an older format. Raises UnknownFormat where it is of a newer one."""
+    """Whether a head is of an older format. Raises UnknownFormat where it is of a newer one, and
+    BeingRestored."""
     head = record.get("head")
     if not isinstance(head, dict):
         return bool(record["_id"] != "")
+    if head["format"] == RESTORED:
+        raise BeingRestored(record["_id"])
     if head["format"] != FORMAT:
         raise UnknownFormat(head["format"])
     return False
