@@ -9,9 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
 from gateway.http.wire.codes import KINDS
 from gateway.meters import Meters
-from gateway.metrics.prometheus import PrometheusMeters
+from gateway.metrics.prometheus import PrometheusMeters, Sampler
 from gateway.metrics.registry import Registry
-from gateway.metrics.sampler import Sampler
 from gateway.metrics.shared import place
 from gateway.runtime import Runtime
 from gateway.service import GatewayService

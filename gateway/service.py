@@ -10,9 +10,8 @@ from gateway.catalogs import CatalogWide
 from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver, Peers
 from gateway.commit.loop import CommitLoop, RoundParts
-from gateway.commit.queue import Queue
+from gateway.commit.queue import Queue, Turns
 from gateway.commit.series import Series
-from gateway.commit.turn_waits import Turns
 from gateway.decide.edits import Edit, KeyEdit
 from gateway.decide.request import Request, RequestTerms, Rules, Tell, WriteOutcome, told_refusal
 from gateway.decide.settings import CompiledSettings

@@ -14,8 +14,8 @@ import pytest
 from gateway import cpu
 from gateway.cpu import CpuAccount
 from gateway.limits import ConnectionLimits
-from gateway.server import bodies, time_slices
-from gateway.server.bodies import MIB, BodiesUnderWay
+from gateway.server import connection_limits, time_slices
+from gateway.server.connection_limits import MIB, BodiesUnderWay
 from gateway.server.greenlets import _Visit
 from gateway.server.time_slices import TimeSlices
 from gateway.server.turnstile import Turnstile
@@ -29,7 +29,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(cpu, "slices", cpu.Slices())
-    monkeypatch.setattr(bodies, "slices", cpu.slices)
+    monkeypatch.setattr(connection_limits, "slices", cpu.slices)
     monkeypatch.setattr(time_slices.time, "thread_time", lambda: clock.now)
     return clock
 

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from patching.client.routes import CatalogRoutes
 from patching.client.transport import Transport
-from patching.spark.reports import SyncReport
+from patching.spark.delivery import SyncReport
 from patching.spark.session import JavaMissing, Shown, command_session, require_java
 from patching.spark.sync import sync
 

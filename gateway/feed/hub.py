@@ -8,7 +8,7 @@ at the heads shows 9 within a second; if the writer died before it wrote 9 out, 
 then. So each watcher gets each commit exactly once, whatever happens to the signals.
 
 A catalog that can't be read, or whose log has a hole because somebody edited it by hand, delays
-only its own watchers: suspects (``gateway.state.suspects``) are read alone, by a thread of their
+only its own watchers: suspects (``gateway.state.sharing``) are read alone, by a thread of their
 own.
 """
 
@@ -27,7 +27,7 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import Head
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
-from gateway.state.suspects import Suspects
+from gateway.state.sharing import Suspects
 from gateway.store.contract import CommitSignals, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)

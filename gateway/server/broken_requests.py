@@ -29,8 +29,7 @@ from gunicorn.workers.base import Worker
 from werkzeug.exceptions import BadRequest, ClientDisconnected
 
 from gateway.limits import ConnectionLimits
-from gateway.server.bodies import BodiesUnderWay
-from gateway.server.connection_limits import UntakenAnswers
+from gateway.server.connection_limits import BodiesUnderWay, UntakenAnswers
 from gateway.server.exchange import Environ, ServedApp
 from gateway.server.parsing import RequestBody
 

@@ -13,7 +13,7 @@ document is written only over an older one, each commit is inserted once.
 *The schedule.* A write-out waits a moment for more moves, unless somebody waits for it. So moves
 share one also where a single client waits for each of its answers. Many catalogs share one
 write-out, as many as a call of the store can well be for. One that fails is tried again catalog by
-catalog (``gateway.state.suspects``), by writers of their own; and one that fails for a catalog
+catalog (``gateway.state.sharing``), by writers of their own; and one that fails for a catalog
 alone, with half of its commits.
 
 *A write-out that slept* must bring nothing back that compaction took away. History is taken away
@@ -45,7 +45,7 @@ from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, V
 from gateway.runtime import Event, Moment, Runtime, elapsed_s, moment
 from gateway.state.cache import Cache
 from gateway.state.replay import laid_over
-from gateway.state.suspects import Suspects
+from gateway.state.sharing import Suspects
 from gateway.store.contract import Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching.spark.catalog_reads import held_history, held_revision
 from patching.spark.datasource import register
-from patching.spark.held_revision import held_history, held_revision
 from patching.spark.options import READ, Options
 from patching.spark.remote import parallelism
 from patching.spark.source import settled

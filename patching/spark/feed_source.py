@@ -17,8 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from patching.spark.catalog_reads import CatalogReads, Compacted, ReadFailed
-from patching.spark.held_revision import Hold
+from patching.spark.catalog_reads import CatalogReads, Compacted, Hold, ReadFailed
 from patching.spark.history_source import (
     DOCUMENTS,
     EARLIEST,

@@ -24,9 +24,9 @@ from patching.spark.catalog_reads import (
     ChangeShape,
     CommitShape,
     Compacted,
+    Hold,
     catalog_reads,
 )
-from patching.spark.held_revision import Hold
 from patching.spark.options import OptionRefused, Options
 
 DOCUMENTS: Final = "documents"

@@ -25,11 +25,11 @@ from patching.spark.catalog_reads import (
     CatalogReads,
     Compacted,
     DocumentShape,
+    Hold,
     PlanShape,
     catalog_reads,
 )
 from patching.spark.columns import COLUMNS, DELTAS, PROBLEM, READ_AS
-from patching.spark.held_revision import Hold
 from patching.spark.history_source import (
     DOCUMENTS,
     CommitsReader,

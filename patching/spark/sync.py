@@ -32,9 +32,17 @@ from pyspark.sql.types import DataType, StringType
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 from patching.ownership import OnConflict
 from patching.spark import delivery, plan
-from patching.spark.catalog_reads import catalog_reads
+from patching.spark.catalog_reads import catalog_reads, held_revision
 from patching.spark.datasource import register
-from patching.spark.delivery import Delivery, fence_member
+from patching.spark.delivery import (
+    Delivery,
+    PlanReport,
+    SyncReport,
+    counted,
+    fence_member,
+    totals,
+    with_lost,
+)
 from patching.spark.desired import DesiredInvalid, has_text, invalid, wanted_rows, with_hash
 from patching.spark.documents_there import (
     COMPARED,
@@ -44,12 +52,10 @@ from patching.spark.documents_there import (
     compared_by_hash,
     digests_there,
 )
-from patching.spark.held_revision import held_revision
 from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, next_run
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
 from patching.spark.remote import parallelism
-from patching.spark.reports import PlanReport, SyncReport, counted, totals, with_lost
 from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembered
 from patching.spark.version_steps import Version, give_up
 

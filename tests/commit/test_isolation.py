@@ -19,7 +19,7 @@ from gateway.limits import ServiceLimits
 from gateway.meters import Meters
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.state import suspects
+from gateway.state import sharing
 from gateway.store.contract import Rejected, Store, StoreUnreachable, WriteRejected
 from tests.asking import applied, commit_each, put, refused, replace, wait_until
 from tests.memory_store import MemoryStore
@@ -89,7 +89,7 @@ def hang(_method: object, _asked: object) -> Any:
 
 
 def take_long(method: Callable[..., Any], asked: Any) -> Any:
-    time.sleep(1.2 * suspects._SLOW_S)
+    time.sleep(1.2 * sharing._SLOW_S)
     return method(asked)
 
 
@@ -169,7 +169,7 @@ def require_healthy(ours: GatewayService, store: SickStore) -> Outcome:
 def test_beside_a_sick_one_no_healthy_request_fails(
     store: SickStore, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "_SLOW_S", 0.2)
+    monkeypatch.setattr(sharing, "_SLOW_S", 0.2)
     ours = gateway(store)
     written(ours, 0)
     store.sick = WAYS[way]
@@ -261,7 +261,7 @@ def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
 def test_a_suspect_that_works_again_shares_calls_again(
     store: SickStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "_HELD_S", 0.1)
+    monkeypatch.setattr(sharing, "_HELD_S", 0.1)
     ours = gateway(store)
     written(ours, 0)
     store.sick = WAYS["shard away"]

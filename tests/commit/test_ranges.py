@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from gateway import memory
-from gateway.commit import inputs, range_reads
+from gateway.commit import inputs
 from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
@@ -293,7 +293,7 @@ def test_a_transaction_that_was_sent_again_finds_its_own_documents(world: _World
 def test_a_batch_that_asks_of_too_many_ranges_is_cut(
     world: _World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reads, "_LOOKS_MAX", 3)
+    monkeypatch.setattr(inputs, "_LOOKS_MAX", 3)
     world.write("a/1")
     wait_until_written(world.gateway)
     requests = [

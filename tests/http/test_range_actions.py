@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.commit import range_reads as reading
+from gateway.commit import inputs as reading
 from gateway.decide import ranges
 from gateway.http.write import transactions
 from tests.http.conftest import Catalog, problem

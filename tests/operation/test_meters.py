@@ -13,9 +13,8 @@ from gateway.decide.edits import Put
 from gateway.feed.channel import Selection
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
-from gateway.metrics.prometheus import PrometheusMeters, measured
+from gateway.metrics.prometheus import PrometheusMeters, Sampler, measured
 from gateway.metrics.registry import Registry
-from gateway.metrics.sampler import Sampler
 from gateway.model import HeadMove
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway import catalogs
-from gateway.commit import range_reads, series
+from gateway.commit import inputs, series
 from gateway.decide import compares, performing
 from gateway.decide.edits import Delete, KeyEdit, Touch
 from gateway.decide.ranges import RangeState
@@ -44,7 +44,7 @@ def compare_before_the_batch(self: Any, compared: Any, state: Any) -> list[Any]:
     return _failed(self, compared, before)
 
 
-_overlaid, _changed = range_reads.overlaid, range_reads.changed_since
+_overlaid, _changed = inputs.overlaid, inputs.changed_since
 
 
 def ranges_as_stored(stored: Any, key: str, tail: object) -> Any:  # noqa: ARG001

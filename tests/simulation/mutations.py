@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway import catalogs
-from gateway.commit import inputs, loop, queue, range_reads, series
+from gateway.commit import inputs, loop, queue, series
 from gateway.decide import compares, decide, performing, rebase
 from gateway.decide.ranges import RangeState
 from gateway.feed import channel as watch_channel
@@ -246,13 +246,13 @@ MUTATIONS: Mapping[str, Mutation] = {
     "ranges-overlay": mutation(
         "a range is read with the tail laid over what is stored",
         "untrue-commit untrue-refusal untrue-no-op",
-        (range_reads, "overlaid", history.ranges_as_stored),
+        (inputs, "overlaid", history.ranges_as_stored),
         adjust=ranging,
     ),
     "ranges-floor": mutation(
         "what was unchanged is told down to the floor, and no further",
         "untrue-commit untrue-refusal untrue-no-op",
-        (range_reads, "changed_since", history.changed_though_compacted),
+        (inputs, "changed_since", history.changed_though_compacted),
         adjust=kept_ranges,
     ),
     "done-before": mutation(

@@ -15,7 +15,7 @@ import pytest
 
 from patching.client import Conflict, RequestError
 from patching.client.transport import Transport
-from patching.spark import held_revision
+from patching.spark import catalog_reads
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import Compacted, ReadFailed
 from patching.spark.options import OptionRefused
@@ -375,7 +375,7 @@ def test_a_catalog_that_is_loaded_every_half_minute_never_runs_out_of_pins(
 ) -> None:
     """The loads of three minutes share the pin of the first of them, which holds for all."""
     moved_s = 0
-    monkeypatch.setattr(held_revision, "time", SimpleNamespace(time=lambda: 9_000 + moved_s))
+    monkeypatch.setattr(catalog_reads, "time", SimpleNamespace(time=lambda: 9_000 + moved_s))
     first = written.put("k", -1) + 1
     pieces = []
     for number in range(120):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.state import suspects
-from gateway.state.suspects import Suspects
+from gateway.state import sharing
+from gateway.state.sharing import Suspects
 from tests.asking import SetClock
 
 
@@ -36,7 +36,7 @@ def test_who_fails_alone_while_others_work_stays_one_for_a_while(
     found.failed("b")
     found.worked("b", clock.monotonic())
     assert "b" in found
-    clock.passed_s += suspects._HELD_S
+    clock.passed_s += sharing._HELD_S
     found.worked("b", clock.monotonic())
     assert not found
 
@@ -44,7 +44,7 @@ def test_who_fails_alone_while_others_work_stays_one_for_a_while(
 def test_where_calls_alone_fail_in_a_row_it_is_everybodys_trouble(found: Suspects) -> None:
     names = [f"c{number}" for number in range(100)]
     found.failed(names)
-    for name in names[: suspects._IN_A_ROW]:
+    for name in names[: sharing._IN_A_ROW]:
         assert name in found
         found.failed([name])
     assert not found
@@ -52,7 +52,7 @@ def test_where_calls_alone_fail_in_a_row_it_is_everybodys_trouble(found: Suspect
 
 def test_a_call_that_took_long_is_as_one_that_failed(found: Suspects, clock: SetClock) -> None:
     began = clock.monotonic()
-    clock.passed_s += 2 * suspects._SLOW_S
+    clock.passed_s += 2 * sharing._SLOW_S
     found.worked("ab", began)
     assert "a" in found
     assert "b" in found
@@ -60,5 +60,5 @@ def test_a_call_that_took_long_is_as_one_that_failed(found: Suspects, clock: Set
 
 def test_their_number_is_bounded(found: Suspects) -> None:
     for number in range(3):
-        found.failed([f"{number}-{each}" for each in range(suspects._CATALOGS_MAX // 2)])
-    assert len(found) <= suspects._CATALOGS_MAX
+        found.failed([f"{number}-{each}" for each in range(sharing._CATALOGS_MAX // 2)])
+    assert len(found) <= sharing._CATALOGS_MAX
