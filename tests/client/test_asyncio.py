@@ -53,7 +53,7 @@ def test_both_clients_have_the_same_names(name: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *("_calls", "_documents", "_retry", "_reverting", "_steps", "_wire"),
+        *("_calls", "_documents", "_retry", "_steps", "_wire"),
         *("bulk_writer", "results", "terms", "transactions", "uploads"),
     ],
 )
