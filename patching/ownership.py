@@ -41,9 +41,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
-from patching._containers import Rules, changed, kind, members, owned_leaves, with_key, within
 from patching.errors import DEFAULT_LIMITS, InvalidPatch, LimitExceeded, Limits, PatchConflict
-from patching.list_rules import NO_LISTS, Lists
+from patching.list_rules import (
+    NO_LISTS,
+    Lists,
+    Rules,
+    changed,
+    kind,
+    members,
+    owned_leaves,
+    with_key,
+    within,
+)
 from patching.owners import Ownership, OwnerTree, Set, Tree, canonical, owners_of, places_of
 from patching.pointers import Tokens, is_within, join_pointer, split_pointer
 from patching.values import ABSENT, Absent, Document, Json, depth, described, encoded_bytes, equal

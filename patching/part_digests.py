@@ -19,9 +19,8 @@ import hashlib
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
-from patching._containers import Rules, members, within
 from patching.canonical_json import canonical
-from patching.list_rules import NO_LISTS, Lists
+from patching.list_rules import NO_LISTS, Lists, Rules, members, within
 from patching.owners import OwnerTree, Tree, places_of
 from patching.pointers import Tokens, join_pointer
 from patching.values import ABSENT, Document, Json

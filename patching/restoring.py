@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from patching._containers import Rules, kind, members, within
 from patching.errors import DEFAULT_LIMITS, Limits
-from patching.list_rules import NO_LISTS, Lists
+from patching.list_rules import NO_LISTS, Lists, Rules, kind, members, within
 from patching.owners import OwnerTree, Set, Tree, owners_of
 from patching.ownership import fitted, refuse_many, taken_over
 from patching.pointers import Tokens, is_within, split_pointer

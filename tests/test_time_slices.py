@@ -17,8 +17,7 @@ from gateway.limits import ConnectionLimits
 from gateway.server import connection_limits, time_slices
 from gateway.server.connection_limits import MIB, BodiesUnderWay
 from gateway.server.greenlets import _Visit
-from gateway.server.time_slices import TimeSlices
-from gateway.server.turnstile import Turnstile
+from gateway.server.time_slices import TimeSlices, Turnstile
 
 
 class Clock:

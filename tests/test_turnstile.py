@@ -7,7 +7,7 @@ from itertools import pairwise
 import gevent
 import pytest
 
-from gateway.server.turnstile import Turnstile, WaitingRoom
+from gateway.server.time_slices import Turnstile, WaitingRoom
 from tests.patience import WAIT_S
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.output import whole_file
 from gateway.cli.verify import opened
-from gateway.cli.whole_files import whole_file
 from gateway.errors import StoreUnavailable
 from gateway.limits import limits_of
 from gateway.retention.backup import Backup, Saved

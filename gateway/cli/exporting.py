@@ -10,8 +10,7 @@ import msgspec
 
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.names import CATALOG, require_one_time, time_options
-from gateway.cli.output import Advance, progress
-from gateway.cli.whole_files import Write, whole_file
+from gateway.cli.output import Advance, Write, progress, whole_file
 from patching.client import Catalog
 
 

@@ -21,9 +21,8 @@ from gateway.settings import Settings
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
-from gateway.store.mongodb import connect
+from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.backup_copies import MongoCopies
-from gateway.store.mongodb.store import MongoStore
 from patching import ABSENT, Json
 from patching.values import Absent
 

@@ -37,8 +37,7 @@ from gateway.server.connection_limits import (
 from gateway.server.exchange import Environ, Exchange, environ_of_connection
 from gateway.server.garbage import Garbage
 from gateway.server.parsing import HeadRequest, Parser
-from gateway.server.time_slices import TimeSlices
-from gateway.server.turnstile import Turnstile, WaitingRoom, is_urgent
+from gateway.server.time_slices import TimeSlices, Turnstile, WaitingRoom, is_urgent
 
 # Time that a stopping worker keeps a connection without a request. A request that arrives meanwhile
 # is answered, with the advice to use another connection.

@@ -14,8 +14,7 @@ import pytest
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.store.mongodb import connect
-from gateway.store.mongodb.store import MongoStore
+from gateway.store.mongodb import MongoStore, connect
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import check_history, compaction_of
 from tests.retention.test_compaction import KEYS, write_history

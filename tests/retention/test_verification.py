@@ -21,9 +21,8 @@ from gateway.decide.edits import Delete
 from gateway.errors import CatalogNotFound
 from gateway.model import ChangeRecord, DocumentRecord
 from gateway.store.contract import Store, Swept
-from gateway.store.mongodb import connect
+from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.records import document_id
-from gateway.store.mongodb.store import MongoStore
 from patching import ABSENT, Json
 from patching.values import Absent
 from tests.asking import put

@@ -1,7 +1,71 @@
-"""The store on MongoDB: see ``gateway.store.contract`` for what it promises."""
+"""The store on MongoDB, put together from its parts. ``gateway.store.contract`` says what it
+promises."""
 
+from __future__ import annotations
+
+import pymongo
+from pymongo.read_preferences import ReadPreference
+
+from gateway.store.mongodb import records
+from gateway.store.mongodb.backup_copies import MongoCopies
+from gateway.store.mongodb.commit_loop import LoopPart
+from gateway.store.mongodb.connection import Connection, has_primary
 from gateway.store.mongodb.diagnosis import count_head_writes
-from gateway.store.mongodb.store import MongoStore, connect
+from gateway.store.mongodb.reads import HistoryPart, ListingsPart, SignalsPart
+from gateway.store.mongodb.retention import RetentionPart
+from gateway.store.mongodb.subscription_records import MongoSubscriptions
+from gateway.store.mongodb.tokens import MongoTokens
 from gateway.store.mongodb.uploads import MongoUploads
+from patching import Json
 
 __all__ = ["MongoStore", "MongoUploads", "connect", "count_head_writes"]
+
+
+def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
+    """A store on the database of that name; it connects in the background, at the first call at the
+    latest.
+
+    ``timeout_ms`` bounds each call as a whole, the driver's own retries included. Raises ValueError
+    where the URI is malformed.
+    """
+
+    return MongoStore(Connection.to(uri, database, timeout_ms, appname="metadata-gateway"))
+
+
+class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart):
+    """See ``gateway.store.contract.Store``."""
+
+    def uploads(self) -> MongoUploads:
+        """Staged uploads, in the same database and over the same client."""
+        return MongoUploads(self._on)
+
+    def subscriptions(self) -> MongoSubscriptions:
+        """Subscriptions, in the same database and over the same client."""
+        return MongoSubscriptions(self._on)
+
+    def copies(self) -> MongoCopies:
+        """Logs of catalogs as they are stored, in the same database and over the same client."""
+        return MongoCopies(self._on)
+
+    def tokens(self) -> MongoTokens:
+        """Issued tokens, in the same database and over the same client."""
+        return MongoTokens(self._on)
+
+    def stored_bytes(self, content: Json) -> int:
+        return records.stored_bytes(content)
+
+    def await_reachable(self, patience_s: float) -> None:
+        if not has_primary(self._on.client):
+            with pymongo.timeout(patience_s), self._on.as_unreachable():
+                self._on.client.admin.command("ping", read_preference=ReadPreference.PRIMARY)
+
+    def ping(self) -> None:
+        # A write as every request makes it, on a head that no catalog has: it ends as theirs do.
+        nobody = {"_id": ""}
+        with self._on.reading() as session:
+            self._on.catalogs.find_one(nobody, session=session)
+        with self._on.writing() as session:
+            self._on.catalogs.update_one(nobody, {"$set": {"head": 0}}, session=session)
+
+    def close(self) -> None:
+        self._on.client.close()
