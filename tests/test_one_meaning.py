@@ -33,7 +33,7 @@ def class_names() -> Counter[str]:
     return Counter(
         node.name
         for path in modules()
-        if path.parent.name != "aio"
+        if path.stem != "aio"
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )

@@ -119,7 +119,7 @@ def test_the_library_imports_nothing_beyond_the_base_installation() -> None:
         of_spark = path in modules or path.parent.name == "spark"
         # What `pyspark[sql]` brings along.
         spark = {"pyspark", "py4j", "pyarrow", "numpy"} if of_spark else set()
-        of_asyncio = {"httpx2"} if path.parent.name == "aio" else set()
+        of_asyncio = {"httpx2"} if path.stem == "aio" else set()
         foreign = tops - sys.stdlib_module_names - {"patching"} - spark - of_asyncio
         assert foreign <= base_names(), path
         used |= foreign

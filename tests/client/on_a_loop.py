@@ -14,8 +14,8 @@ from patching.client import aio
 
 _OF_THE_CLIENT = (
     *(aio.Gateway, aio.Catalog, aio.Feed, aio.Pin, aio.Transaction, aio.Upload),
-    *(aio._client.Part, aio._client.SettingsPart, aio._client.CatalogUploads),
-    aio._client.ExportStream,
+    *(aio.Part, aio.SettingsPart, aio.CatalogUploads),
+    aio.ExportStream,
 )
 
 

@@ -1,5 +1,14 @@
-"""The client for asyncio: the gateway, its catalogs, what they give; plans are carried out by
-asyncio, each exchange by httpx2."""
+"""The client for asyncio: the names of `patching.client`, with methods to be awaited.
+
+    async with Gateway("http://gateway:8080", token=token) as gateway:
+        catalog = gateway.catalog("shop")
+        orders = await catalog.get("orders")
+        await catalog.patch("orders", [{"op": "add", "path": "/tier", "value": 2}], if_match=orders)
+
+Both clients carry out the same plans, so they send the same requests, and send them again for the
+same reasons after the same pauses. Values, terms and errors are those of `patching.client`. Needs
+the extra ``asyncio``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +29,12 @@ from collections.abc import (
 from datetime import datetime
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
-import httpx2
+try:
+    import httpx2
+except ImportError as _error:
+    raise ImportError(
+        "the client for asyncio needs httpx2, which the extra asyncio of metadata-gateway brings"
+    ) from _error
 
 from patching import Json
 from patching.client import _documents, _gateway, _reading, _retention, uploads
@@ -42,6 +56,8 @@ from patching.client.results import Commit, Document, TransactionResult
 from patching.client.routes import CatalogRoutes
 from patching.client.terms import Tokens, WriteTerms
 from patching.client.transactions import TransactionDraft
+
+__all__ = ["Catalog", "Feed", "Gateway", "Pin", "Transaction", "Upload"]
 
 _T = TypeVar("_T")
 
