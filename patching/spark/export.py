@@ -12,9 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from patching.spark.catalog_reads import held_history, held_revision
 from patching.spark.datasource import register
 from patching.spark.options import READ, Options
-from patching.spark.remote import parallelism
 from patching.spark.source import settled
-from patching.spark.sync import COMMON_OPTIONS, options_for
+from patching.spark.sync import COMMON_OPTIONS, options_for, parallelism
 
 FORMATS: Final = ("jsonl", "parquet")
 

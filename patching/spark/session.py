@@ -91,7 +91,7 @@ class Shown:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        from patching.spark.remote import is_remote
+        from patching.spark.sync import is_remote
 
         self._tracker = None if is_remote(spark) else spark.sparkContext.statusTracker()
         self._terminal = sys.stderr.isatty()
