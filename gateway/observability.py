@@ -1,10 +1,15 @@
-"""How one worker is watched: metrics, access log, and traces where they are asked for."""
+"""How one worker is watched: metrics, access log, and traces where they are asked for. Without that
+nothing of OpenTelemetry, an extra, is imported, installed or not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
 
 from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
 from gateway.http.wire.codes import KINDS
@@ -15,9 +20,12 @@ from gateway.metrics.shared import place
 from gateway.runtime import Runtime
 from gateway.service import GatewayService
 from gateway.store.contract import UploadStore
-from gateway.tracing import Tracing, tracing
+
+_log = logging.getLogger(__name__)
 
 _PACKAGE = "metadata-gateway"
+# Spans are wanted where OpenTelemetry's own variables say so.
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +78,39 @@ def package_version() -> str:
         return version(_PACKAGE)
     except PackageNotFoundError:  # it runs from a checkout that was not installed
         return "unknown"
+
+
+class Tracing(Observer, Protocol):
+    """Begins and ends a span for each request."""
+
+    def metered(self, meters: Meters) -> Meters:
+        """``meters``, with the spans of each write."""
+
+
+def is_wanted(environment: Mapping[str, str]) -> bool:
+    """Whether spans are to be made: there is an exporter or a place to send them, and no veto."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if exporter:
+        return exporter != "none"
+    return any(environment.get(name, "").strip() for name in _ENDPOINTS)
+
+
+def tracing(version: str) -> Tracing | None:
+    """For this process; None where it isn't asked for, or (which is logged) can't be had."""
+    if not is_wanted(os.environ):
+        return None
+    try:
+        spans: Any = import_module("gateway.tracing")
+    except ImportError as error:
+        _log.warning(
+            "OTEL_* variables ask for traces, but the extra 'otel' isn't installed: %s", error
+        )
+        return None
+    try:
+        found: Tracing = spans.SpanRecorder(spans.exporting_provider(version))
+    except (ValueError, ImportError) as error:
+        _log.warning("there are no traces: %s", error)
+        return None
+    return found

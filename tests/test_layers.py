@@ -53,8 +53,8 @@ MAY_IMPORT = {
     "routes": "access context cpu decide door errors feed limits logs memory model"
     " patching read relay service uploads wire write",
     "app": "access context cpu door errors limits memory routes service wire",
-    "tracing": "context door meters",
-    "observability": "door meters metrics runtime service store tracing wire",
+    "tracing": "context meters",
+    "observability": "door meters metrics runtime service store wire",
     "server": "access cpu limits logs memory metrics settings store",
     "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",

@@ -15,10 +15,10 @@ from opentelemetry.trace import StatusCode, format_trace_id
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS
+from gateway.observability import is_wanted, tracing
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.tracing import is_wanted, tracing
-from gateway.tracing.spans import SpanRecorder, exporting_provider
+from gateway.tracing import SpanRecorder, exporting_provider
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_S
 
