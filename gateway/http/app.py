@@ -34,13 +34,12 @@ from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes import Routes
 from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
-from gateway.http.routes.catalogs import WholeCatalogRoutes
+from gateway.http.routes.catalogs import RetentionRoutes, WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
 from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.issued_tokens import TokenIssuer, TokenRoutes
 from gateway.http.routes.listing import ListingRoutes
-from gateway.http.routes.pins import RetentionRoutes
 from gateway.http.routes.reverts import RevertRoutes
 from gateway.http.routes.static import PeopleSignIn, ServiceRoutes, SignInRoutes, nothing_measured
 from gateway.http.routes.subscriptions import SubscriptionRoutes

@@ -12,7 +12,7 @@ from marshmallow import Schema, ValidationError, fields
 
 from gateway.decide.settings import SETTINGS
 from gateway.decide.strict import load
-from gateway.http.routes.pins import COMPACTION_REQUEST, PIN_RENEWAL, PIN_REQUEST
+from gateway.http.routes.catalogs import COMPACTION_REQUEST, PIN_RENEWAL, PIN_REQUEST
 from gateway.http.routes.uploads import UPLOAD_COMMIT, UPLOAD_REQUEST
 from gateway.http.write.transactions import TRANSACTION
 from tests.http.conftest import Catalog, problem

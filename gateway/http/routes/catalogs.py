@@ -1,6 +1,9 @@
 """`/v1/catalogs` and `/v1/catalogs/{catalog}`: list, read, set up, delete, touch.
 
 A list holds the catalogs that its principal may read, and tells of no other one.
+
+`/v1/catalogs/{catalog}/pins`: holding a revision for a time, so that compaction stays below.
+`/v1/catalogs/{catalog}/compactions`: making a revision the oldest one that can be read.
 """
 
 from __future__ import annotations
@@ -9,20 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 from gateway.access import Principal, Role
 from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
+from gateway.decide.strict import strict, text, whole
 from gateway.errors import CatalogNotFound
 from gateway.http.context import Context
-from gateway.http.door.admission import take_body
+from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.body import decode_document
+from gateway.http.wire.body import REVISION, decode_document
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import is_not_modified, refuse_conditions
+from gateway.http.wire.conditions import catalog_alone, is_not_modified, refuse_conditions
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.query import (
     DRY_RUN,
@@ -38,7 +43,7 @@ from gateway.http.wire.query import (
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
-from gateway.model import SETTINGS_KEY, Head
+from gateway.model import SETTINGS_KEY, Head, PinRecord
 from gateway.read.listing import Listing
 from patching.values import rfc3339
 
@@ -196,3 +201,73 @@ def _beginnings(by: Principal) -> list[str]:
         if not kept or not beginning.startswith(kept[-1]):
             kept.append(beginning)
     return kept
+
+
+_SECONDS: Final = whole(1, required=True)
+PIN_REQUEST: Final = strict(revision=REVISION, seconds=_SECONDS, note=text(255, load_default=""))
+PIN_RENEWAL: Final = strict(seconds=_SECONDS)
+COMPACTION_REQUEST: Final = strict(revision=whole(required=True))
+
+
+class RetentionRoutes(Routes):
+    @route("POST", f"{CATALOG}/pins", "create_pin")
+    def create(self, context: Context, catalog: str) -> Answer:
+        """Hold a revision, by default the head's."""
+        catalog = self._catalog(context, catalog)
+        asked = take_members(context, self._limits, PIN_REQUEST)
+        pin = self._gateway.retention.pin(catalog, owner=context.by.name, **asked)
+        location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
+        return body_answer(encode(_pin_shape(pin)), [("Location", location)], 201)
+
+    @route("GET", f"{CATALOG}/pins", "list_pins")
+    def page(self, context: Context, catalog: str) -> Answer:
+        """The pins that hold now, by revision."""
+        pins = self._gateway.retention.pins(self._catalog(context, catalog))
+        return body_answer(encode({"pins": [_pin_shape(pin) for pin in pins]}), [])
+
+    @route("GET", f"{CATALOG}/pins/<segment:pin>", "read_pin")
+    def read(self, context: Context, catalog: str, pin: str) -> Answer:
+        held = self._gateway.retention.read_pin(self._catalog(context, catalog), pin)
+        return body_answer(encode(_pin_shape(held)), [])
+
+    @route("PUT", f"{CATALOG}/pins/<segment:pin>", "renew_pin")
+    def renew(self, context: Context, catalog: str, pin: str) -> Answer:
+        """Hold the same revision for so many seconds from now: for its owner alone."""
+        catalog = self._catalog(context, catalog)
+        asked = take_members(context, self._limits, PIN_RENEWAL)
+        renewed = self._gateway.retention.renew(catalog, pin, asked["seconds"], context.by.name)
+        return body_answer(encode(_pin_shape(renewed)), [])
+
+    @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin")
+    def delete(self, context: Context, catalog: str, pin: str) -> Answer:
+        """For its owner, and for those who are admin in the catalog."""
+        catalog = self._catalog(context, catalog)
+        by = context.by
+        self._gateway.retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
+        return empty_answer([])
+
+    @route("POST", f"{CATALOG}/compactions", "compact")
+    def compact(self, context: Context, catalog: str) -> Answer:
+        """Drop the history below a revision; answered when it is gone."""
+        catalog = self._catalog(context, catalog)
+        asked = take_members(context, self._limits, COMPACTION_REQUEST)
+        done = self._gateway.retention.compact(catalog, asked["revision"])
+        content = {
+            "catalog": catalog,
+            "floor": done.floor,
+            "head_revision": done.head_revision,
+        }
+        return body_answer(encode(content), [("Catalog-Revision", str(done.head_revision))])
+
+    def _catalog(self, context: Context, encoded: str) -> str:
+        return catalog_alone(context.environ, encoded, self._limits)
+
+
+def _pin_shape(pin: PinRecord) -> dict[str, Any]:
+    return {
+        "pin": pin.id,
+        "revision": pin.revision,
+        "expires": rfc3339(pin.expires_us),
+        "owner": pin.owner,
+        "note": pin.note,
+    }
