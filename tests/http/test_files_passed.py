@@ -128,7 +128,7 @@ def bulk_line(catalog: Catalog) -> TestResponse:
 
 @pytest.mark.parametrize(
     ("write", "files_max", "changes_max"),
-    [(patch, 34, 140), (apply, 40, 180), (bulk_line, 38, 222)],
+    [(patch, 34, 140), (apply, 39, 174), (bulk_line, 38, 218)],
 )
 def test_a_write_passes_few_files(
     follow: Follow,
