@@ -263,8 +263,6 @@ METRICS: Final = (
     ),
 )
 
-BY_NAME: Final = {metric.name: metric for metric in METRICS}
-
 
 def markdown() -> str:
     """The text of docs/metrics.md."""

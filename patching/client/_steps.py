@@ -154,12 +154,6 @@ def plan_of(method: Callable[_P, _T]) -> Callable[_P, Steps[_T]]:
     )
 
 
-def listing_of(method: Callable[_P, Iterator[_T]]) -> Callable[_P, Listing[_T]]:
-    """Likewise, of one that is `listed`."""
-    bound: Any = method
-    return functools.partial(getattr(bound.__func__, _PLAN), bound.__self__)
-
-
 def _as_it_is(method: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Steps[_T]:
     return method(*args, **kwargs)
     yield  # a plan without a step
