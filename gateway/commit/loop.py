@@ -546,10 +546,14 @@ class Round:
         lost: bool = False,
         most: int | None = None,
     ) -> None:
+        """End a batch: its first requests have these ``outcomes``, those after them go back."""
+        for pending, outcome in zip(batch, outcomes, strict=False):
+            pending.answer(outcome)
+        left = batch[len(outcomes) :]
         del self._batches[catalog]
-        if len(batch) == len(outcomes) and catalog in self._parts.claims.shared:
+        if not left and catalog in self._parts.claims.shared:
             self._parts.claims.give_up(catalog)
-        self._parts.queue.end_batch(catalog, batch, outcomes, pause_s=pause_s, lost=lost, most=most)
+        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost, most=most)
 
 
 class CommitLoop:

@@ -576,26 +576,21 @@ class Queue:
     def end_batch(
         self,
         catalog: str,
-        batch: Sequence[Pending] = (),
-        outcomes: Sequence[Outcome] = (),
+        left: Sequence[Pending] = (),
         *,
         pause_s: float = 0.0,
         lost: bool = False,
         most: int | None = None,
     ) -> None:
-        """End a batch. Its first requests have these ``outcomes``; those after them go to the front
-        of the lane for another try.
+        """End a batch: the requests ``left`` go to the front of the lane for another try.
 
-        A request past its deadline is answered, too, for its caller has left it to the batch
+        A request past its deadline is answered instead, for its caller has left it to the batch
         and doesn't look at the lane again.
 
         The catalog's next batch starts after ``pause_s`` seconds. ``lost``: the race for the head
         was, to another worker. ``most``: the next one has at most so many requests; each one that
         ends without this may be twice as large.
         """
-        for pending, outcome in zip(batch, outcomes, strict=False):
-            pending.answer(outcome)
-        left = batch[len(outcomes) :]
         with self._lock:
             now = self._runtime.monotonic()
             if lost:
