@@ -73,7 +73,7 @@ class CertificateFiles:
             self._use(self._make(self._config))
         except (CertificateUnusable, OSError, ValueError) as error:
             self._is_said = True
-            _log.error("%s; the certificate of before stays in use", error)
+            _log.error("%s; the previous certificate stays in use", error)
             return
         self._stamp = stamp
         _log.warning("the files of TLS have changed: new connections use %s", certificate)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
 from collections import namedtuple
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from email.utils import formatdate
 from pathlib import Path
@@ -55,6 +59,22 @@ def test_a_gateway_that_is_away_fails_with_what_to_do() -> None:
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
     assert line.startswith("FAIL  livez: unreachable")
     assert "is it running" in line
+
+
+def test_a_certificate_of_an_unknown_authority_is_told(tmp_path: Path) -> None:
+    signed = Authority(tmp_path, "authority").sign("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(signed.certificate, signed.key)
+
+    def hand_shake(server: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(server.accept()[0], server_side=True):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hand_shake, args=(server,), daemon=True).start()
+        ran = Commands(f"https://127.0.0.1:{server.getsockname()[1]}")("doctor", code=1)
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("FAIL")]
+    assert "--ca-file" in line
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pymongo.errors import ServerSelectionTimeoutError
@@ -46,3 +46,11 @@ def test_the_driver_is_not_quoted_with_its_guesses(
     kinds: tuple[str, ...], said: str, told: str
 ) -> None:
     assert explained(client(*kinds), ServerSelectionTimeoutError(said)) == told
+
+
+def test_a_socket_is_named_without_a_port() -> None:
+    servers = {("/d/mongod.sock", 27017): SimpleNamespace(server_type_name="Unknown")}
+    found = SimpleNamespace(server_descriptions=lambda: servers)
+    away = ServerSelectionTimeoutError("configured with internal hostnames or IPs?")
+    told = explained(cast(Any, SimpleNamespace(topology_description=found)), away)
+    assert told == "none of /d/mongod.sock can be reached"

@@ -400,7 +400,8 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
 
 def _named(place: tuple[str, int | None]) -> str:
     host, port = place
-    return host if port is None else f"{host}:{port}"  # a Unix socket has no port
+    # A Unix socket has no port, but the driver may say that of TCP.
+    return host if port is None or host.endswith(".sock") else f"{host}:{port}"
 
 
 def known_election(client: MongoClient[Any]) -> ObjectId | None:
