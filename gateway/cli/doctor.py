@@ -229,6 +229,11 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
     yield _indexes(diagnosis.foreign)
     if diagnosis.backups is not None:
         yield check_backups(diagnosis.backups, datetime.now(UTC))
+    if diagnosis.broken_restores:
+        shown = ", ".join(repr(each) for each in diagnosis.broken_restores[:3])
+        more = ", …" if len(diagnosis.broken_restores) > 3 else ""
+        said = f"broke off, and nobody can use these catalogs: {shown}{more}"
+        yield fail("restores", said, "run gateway restore again, with any backup of each")
 
 
 def check_backups(backups: BackupAges, now: datetime) -> CheckFinding:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pymongo import MongoClient
 
+from gateway.cli.doctor import diagnosed
 from gateway.cli.main import main
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.backup_copies import MongoCopies
@@ -276,7 +277,12 @@ def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
             set_kept_until(uri, second, 2100)
             refused = command(uri, second, "restore", older)
             assert (refused.exit_code, "another restore of 'mixed'" in refused.output) == (1, True)
+            assert diagnose(uri, second, 10_000).broken_restores == ()
             set_kept_until(uri, second, 2020)
+            found = diagnose(uri, second, 10_000)
+            assert found.broken_restores == ("mixed",)
+            (told,) = [each for each in diagnosed(found) if each.check == "restores"]
+            assert (told.state, "'mixed'" in told.detail) == ("FAIL", True)
             restored = command(uri, second, "restore", older)
             assert restored.exit_code == 0, restored.output
             assert again.put("own", 1).catalog_revision == revision + 1

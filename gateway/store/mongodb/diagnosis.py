@@ -18,6 +18,7 @@ from pymongo.read_preferences import ReadPreference
 
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.connection import Connection
+from gateway.store.mongodb.format import RESTORED
 from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
 
@@ -31,7 +32,8 @@ class Diagnosis:
     it. ``refused`` is the reason why a journaled majority write isn't acknowledged; None: it is,
     after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that can
     refuse its writes or delete its data. ``open_to_all``: it asks nobody who they are.
-    ``backups``: those of `gateway backup`, None where none was made.
+    ``backups``: those of `gateway backup`, None where none was made. ``broken_restores``: the
+    catalogs that nobody can use because a `gateway restore` of them broke off.
     """
 
     version: str
@@ -42,6 +44,7 @@ class Diagnosis:
     foreign: tuple[str, ...] = ()
     open_to_all: bool = False
     backups: BackupAges | None = None
+    broken_restores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +78,14 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         with connection.as_unreachable():
             foreign = tuple(_foreign(connection.database))
             backups = _backups(connection.database)
+            broken = _broken_restores(connection.database)
     finally:
         connection.client.close()
     replicated = topology != "a single server"
     # What was asked of it takes rights, where it gives any.
     open_to_all = not users and refused is None
     return Diagnosis(
-        version, topology, replicated, waited_ms, refused, foreign, open_to_all, backups
+        version, topology, replicated, waited_ms, refused, foreign, open_to_all, backups, broken
     )
 
 
@@ -103,6 +107,13 @@ def _backups(database: Database[Record]) -> BackupAges | None:
     time_us, catalog = min(aged)
     oldest = datetime.fromtimestamp(time_us / 1_000_000, UTC)
     return BackupAges(len(heads), without, (catalog, oldest))
+
+
+def _broken_restores(database: Database[Record]) -> tuple[str, ...]:
+    """Those that have stood still for so long that another one may begin."""
+    left = {"head.format": RESTORED, "$expr": {"$lte": ["$kept_until", "$$NOW"]}}
+    found = database["catalogs"].find(left, {"_id": 1}).limit(_LOOKED_AT)
+    return tuple(sorted(each["_id"] for each in found))
 
 
 def _refusal(connection: Connection) -> str | None:
