@@ -63,7 +63,7 @@ def signed(secrets: Sequence[str], message_id: str, time_s: int, body: bytes) ->
 
 
 # The most that a receiver may ask to be left alone.
-_RETRY_AFTER_S_MAX: Final = 3600
+RETRY_AFTER_S_MAX: Final = 3600
 
 
 class Undelivered(Exception):
@@ -180,4 +180,4 @@ def _seconds(retry_after: str) -> float:
     digits = retry_after.strip()
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
         return 0.0
-    return float(min(int(digits), _RETRY_AFTER_S_MAX))
+    return float(min(int(digits), RETRY_AFTER_S_MAX))

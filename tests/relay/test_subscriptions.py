@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,6 +167,23 @@ class TestFailures:
         eventually(lambda: gateway.shown()["state"] == "active")
         shown = gateway.shown()
         assert (shown["last_error"], shown["failures"], shown["delivered"]) == (None, 0, 1)
+
+    def test_a_gateway_whose_clock_was_ahead_delays_nothing(
+        self, begin: Begin, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        receiver.answer = lambda _: 503
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        eventually(lambda: gateway.shown()["failures"])
+        gateway.die()
+        subscriptions = gateway.store.subscriptions()
+        (held,), _ = subscriptions.claimable(gateway.relay.holder, 1)
+        ahead = replace(held, next_try_us=held.next_try_us + 86_400_000_000)
+        eventually(lambda: subscriptions.save_progress(ahead, gateway.relay.holder))
+        subscriptions.end_claim("shop", "s", gateway.relay.holder)
+        receiver.answer = lambda _: 204
+        begin()
+        receiver.wait_for_commits(1)
 
     def test_one_that_fails_gets_one_event_at_a_time(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.store.ranges_suite import RangesContract
 from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.subscriptions_suite import SubscriptionsContract
+from tests.store.subscriptions_suite import made as subscription
 from tests.store.tokens_suite import TokensContract
 from tests.store.uploads_suite import UploadsContract, upload
 from tests.store.verdicts_suite import VerdictsContract
@@ -62,6 +64,34 @@ class TestMongoTokens(TokensContract):
     @pytest.fixture
     def tokens(self, store: MongoStore) -> MongoTokens:
         return store.tokens()
+
+
+def test_a_lease_taken_while_the_databases_clock_was_ahead_ends(
+    mongodb_uri: str, database_name: str
+) -> None:
+    """Its holder may be dead, and then nobody would work until that time has come."""
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    subscriptions = store.subscriptions()
+    assert store.take_lease("l", "ann", 60.0)
+    assert subscriptions.create_subscription(subscription())
+    assert subscriptions.claim_subscription("c", "s", "ann", 60.0)
+    with MongoClient[Any](mongodb_uri) as client:
+        for name in ("leases", "subscriptions"):
+            records = client[database_name][name]
+            (record,) = records.find()
+            records.update_one({}, {"$set": {"until": record["until"] + timedelta(seconds=50)}})
+        # Clocks differ a little.
+        assert not store.take_lease("l", "bob", 60.0)
+        assert subscriptions.claimable("bob", 9) == ([], [])
+        for name in ("leases", "subscriptions"):
+            records = client[database_name][name]
+            records.update_one({}, {"$set": {"until": record["until"] + timedelta(hours=1)}})
+    assert not subscriptions.save_progress(subscription(), "ann")
+    assert subscriptions.claimable("bob", 9) == ([], [("c", "s")])
+    assert subscriptions.claim_subscription("c", "s", "bob", 60.0)
+    assert store.take_lease("l", "bob", 60.0)
+    assert not store.take_lease("l", "ann", 60.0)
+    store.close()
 
 
 def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str) -> None:

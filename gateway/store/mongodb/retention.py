@@ -5,7 +5,7 @@ what the other has written, and MongoDB puts them in an order. All other steps f
 floor, and may be broken off and repeated. By a lease, the temporary right to a task, one process of
 all compacts; the database's clock decides.
 
-``leases`` ``_id`` the lease's name; holder, until (a date)
+``leases`` ``_id`` the lease's name; holder, and the fields of a lease
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gateway.store.contract import Swept
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
+from gateway.store.mongodb.leases import IS_OVER, lasting
 from gateway.store.mongodb.records import Record
 
 _BOUNDS = dict.fromkeys(("head", "floor", "swept", "pins", "raises"), 1)
@@ -127,12 +128,10 @@ class RetentionPart(StorePart):
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
         me = {"$literal": holder}
-        # A missing `until`, of a new lease, is lower than any date.
-        free = {"$or": [{"$eq": ["$holder", me]}, {"$lte": ["$until", "$$NOW"]}]}
-        until = {"$add": ["$$NOW", round(duration_s * 1000)]}
+        free = {"$or": [{"$eq": ["$holder", me]}, IS_OVER]}
         taken = {
-            "holder": {"$cond": [free, me, "$holder"]},
-            "until": {"$cond": [free, until, "$until"]},
+            name: {"$cond": [free, value, f"${name}"]}
+            for name, value in {"holder": me, **lasting(duration_s)}.items()
         }
         with self._on.writing() as session:
             try:

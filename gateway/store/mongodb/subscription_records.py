@@ -1,7 +1,7 @@
 """Subscriptions: see ``gateway.store.contract`` for the contract.
 
 ``subscriptions``  ``_id`` catalog + NUL + name; the fields of ``SubscriptionRecord``; holder and
-                   until (a date), the lease of the worker that works for it. A handful of records,
+                   the lease of the worker that works for it. A handful of records,
                    listed as a whole, not sharded
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
@@ -18,15 +18,8 @@ from pymongo.errors import DuplicateKeyError
 from gateway.store.contract import PROGRESS, SubscriptionRecord
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
+from gateway.store.mongodb.leases import IS_OVER, RUNS, lasting
 from gateway.store.mongodb.records import Record
-
-# A lease that was never taken, or was ended, has no end.
-_IS_OVER: Final = {"$lte": ["$until", "$$NOW"]}
-_RUNS: Final = {"$gt": ["$until", "$$NOW"]}
-
-
-def _until(duration_s: float) -> Record:
-    return {"$add": ["$$NOW", round(duration_s * 1000)]}
 
 
 class MongoSubscriptions(StorePart):
@@ -73,18 +66,18 @@ class MongoSubscriptions(StorePart):
         self, holder: str, limit: int
     ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
         with self._on.reading() as session:
-            mine = self._records.find({"holder": holder, "$expr": _RUNS}, session=session)
+            mine = self._records.find({"holder": holder, "$expr": RUNS}, session=session)
             held = [_from(record) for record in mine]
             free = self._records.find(
-                {"$expr": _IS_OVER}, {"catalog": 1, "name": 1}, session=session
+                {"$expr": IS_OVER}, {"catalog": 1, "name": 1}, session=session
             ).limit(limit)
             return held, [(record["catalog"], record["name"]) for record in free]
 
     def claim_subscription(
         self, catalog: str, name: str, holder: str, duration_s: float
     ) -> SubscriptionRecord | None:
-        named = {"_id": _id(catalog, name), "$expr": _IS_OVER}
-        taken = {"holder": {"$literal": holder}, "until": _until(duration_s)}
+        named = {"_id": _id(catalog, name), "$expr": IS_OVER}
+        taken = {"holder": {"$literal": holder}, **lasting(duration_s)}
         with self._on.writing() as session:
             record = self._records.find_one_and_update(
                 named, [{"$set": taken}], return_document=ReturnDocument.AFTER, session=session
@@ -92,16 +85,16 @@ class MongoSubscriptions(StorePart):
         return None if record is None else _from(record)
 
     def renew_claims(self, holder: str, duration_s: float) -> None:
-        held = {"holder": holder, "$expr": _RUNS}
+        held = {"holder": holder, "$expr": RUNS}
         with self._on.writing() as session:
-            self._records.update_many(
-                held, [{"$set": {"until": _until(duration_s)}}], session=session
-            )
+            self._records.update_many(held, [{"$set": lasting(duration_s)}], session=session)
 
     def end_claim(self, catalog: str, name: str, holder: str) -> None:
         held = {"_id": _id(catalog, name), "holder": holder}
         with self._on.writing() as session:
-            self._records.update_one(held, {"$unset": {"holder": 1, "until": 1}}, session=session)
+            self._records.update_one(
+                held, {"$unset": {"holder": 1, "until": 1, "lasts_ms": 1}}, session=session
+            )
 
     def save_progress(self, record: SubscriptionRecord, holder: str) -> bool:
         fields = _fields(record)
@@ -109,7 +102,7 @@ class MongoSubscriptions(StorePart):
             "_id": _id(record.catalog, record.name),
             "number": record.number,
             "holder": holder,
-            "$expr": _RUNS,
+            "$expr": RUNS,
         }
         progress = {"$set": {name: fields[name] for name in PROGRESS}}
         with self._on.writing() as session:
