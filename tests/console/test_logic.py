@@ -464,3 +464,27 @@ def test_a_schema_says_of_each_place_what_a_form_shows(page: Browser) -> None:
         [None, None, ["boolean"], None, None, []],
         [None, None, None, None, None, []],
     ]
+
+
+def test_no_pattern_of_a_schema_holds_the_page_up(page: Browser) -> None:
+    """The gateway's own search takes linear time, so its schemas may have any pattern."""
+    patterns = [
+        "(a+)+$",
+        "^(a|a)*$",
+        "(.*)*b",
+        "a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?a?" + "a" * 30,
+        ".*.*.*.*.*.*.*.*=",
+        "(?:a|aa)(?:a|aa)(?:a|aa)(?:a|aa)(?:a|aa)" * 8 + "$",
+        "(a{1,30}){1,30}$",
+        "[]a]+[^]]*]*b",
+    ]
+    name = "a" * 2_000 + "!"
+    quick = ["^a*a*$", "^x-", "^(?:x|y)-", r"^x-[0-9]{4}-[0-9]{2}$", r"^[(*+|]+\*?x", "-1$"]
+    schema = {"patternProperties": {each: {"title": each} for each in patterns + quick}}
+    titles = page.logic(
+        """const schemas = m.schemasOf("k", m.parse(a[0]));
+        return a[1].map((name) => m.specAt(schemas, [name]).title)""",
+        json.dumps({"schemas": {"*": schema}}),
+        [name, name[-31:], "a" * 199 + "!", "x-1", "y-", "x-2020-01", "(x"],
+    )
+    assert titles == [None, None, None, "^x-", "^(?:x|y)-", "^x-", r"^[(*+|]+\*?x"]

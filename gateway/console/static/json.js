@@ -5,6 +5,7 @@
 // A number is a JavaScript number where that is written the same way again, else a NumberText.
 
 import { pointerOf } from "./pointers.js";
+import { escaped } from "./unseen.js";
 
 /** A number as it stands in the text: 9007199254740993, 1.0, 1e400. */
 export class NumberText {
@@ -202,12 +203,13 @@ const LINE_MAX = 72;
 
 /**
  * As text: all on one line, or (`indent` spaces for each level) readable; there, an object or array
- * of nothing but scalars has a line of its own where it fits.
+ * of nothing but scalars has a line of its own where it fits. What can't be seen is escaped: nobody
+ * edits what they don't see.
  */
 export function stringify(value, indent = 0) {
   const out = [];
   write(value, indent, "\n", out);
-  return out.join("");
+  return escaped(out.join(""));
 }
 
 function write(value, indent, lineEnd, out) {

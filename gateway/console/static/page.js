@@ -1,4 +1,7 @@
-// Building the page. What comes from elsewhere only ever becomes text, never markup.
+// Building the page. What comes from elsewhere only ever becomes text, never markup; and whatever of it
+// can't be seen, or turns other text round, stands there by its number.
+
+import { named } from "./unseen.js";
 
 /**
  * An element: `h("a", {class: "key", href, onclick}, "text", child)`. `on…` are listeners, true and
@@ -9,6 +12,7 @@ export function h(name, attributes = {}, ...children) {
   for (const [attribute, value] of Object.entries(attributes)) {
     if (attribute.startsWith("on")) element.addEventListener(attribute.slice(2), value);
     else if (value === true) element.setAttribute(attribute, "");
+    else if (attribute === "title" && value) element.title = named(value);
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(attribute, value);
   }
   element.append(...shown(children));
@@ -23,7 +27,9 @@ export function fill(element, ...children) {
   return element;
 }
 
-const shown = (children) => children.flat(Infinity).filter((child) => child !== null && child !== false && child !== undefined);
+const shown = (children) => children.flat(Infinity)
+  .filter((child) => child !== null && child !== false && child !== undefined)
+  .map((child) => (child instanceof Node ? child : named(String(child))));
 
 let names = 0;
 

@@ -9,6 +9,8 @@ import { tokensOf } from "./pointers.js";
 
 const HOPS_MAX = 20; // references that are followed from one schema
 const SCHEMAS_MAX = 200; // that are looked at for one place
+const NAME_MAX = 200; // characters of a name that patterns are tried on
+const CHOICES_MAX = 2; // of a pattern: repetitions and alternatives
 
 /** The schemas, each with the whole it is in, that a document under `key` must satisfy. */
 export function schemasOf(key, settings) {
@@ -101,10 +103,19 @@ function step({ root, schema }, token) {
   return all.length ? all : of(schema.get("additionalProperties"));
 }
 
+/** Whether the name matches. The gateway looks in linear time and a browser doesn't: a pattern that could take it long says nothing here. */
 function fits(pattern, name) {
+  if (name.length > NAME_MAX || !isSoonOver(pattern)) return false;
   try {
     return new RegExp(pattern, "u").test(name);
   } catch {
     return false;
   }
+}
+
+/** Whether it tries few ways: with each choice it has, another power of the name's length. */
+function isSoonOver(pattern) {
+  const bare = pattern.replace(/\\.|\[(?:\\.|[^\]\\])*\]/gsu, "x").replace(/(?<!\))\{\d+\}/g, "");
+  const choices = bare.match(/[*+?{|]/g) ?? [];
+  return choices.length <= CHOICES_MAX && !/\)[*+?{]|\\/.test(bare);
 }

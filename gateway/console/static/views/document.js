@@ -121,7 +121,7 @@ export class DocumentView {
 
   #showTab(route) {
     this.route = route;
-    this.tab = TABS[route.tab] ? route.tab : "tree";
+    this.tab = Object.hasOwn(TABS, route.tab ?? "") ? route.tab : "tree";
     const { catalog, key } = this;
     const tabs = Object.entries(TABS).filter(([tab]) => tab !== "edit" || this.mayWrite);
     fill(this.tabs, tabs.map(([tab, text]) => h("a", {

@@ -2,7 +2,7 @@
 // done with a place stands in its row while it is the current one.
 
 import { kindOf, stringify } from "../json.js";
-import { h, plural } from "../page.js";
+import { fill, h, plural } from "../page.js";
 import { pointerOf } from "../pointers.js";
 import { ownerMarks } from "./owners.js";
 
@@ -43,7 +43,7 @@ export function tree(value, label, owned = [], face = {}) {
   });
   list.addEventListener("focusin", ({ target }) => {
     const item = target.closest("[role=treeitem]");
-    place.textContent = item?.pointer === undefined ? "" : item.pointer || "(the whole document)";
+    fill(place, item?.pointer === undefined ? "" : item.pointer || "(the whole document)");
     show(list, item, task);
   });
   return h("div", {}, list, h("p", { class: "muted small foot detail" }, "At ", place));
