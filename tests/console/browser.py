@@ -379,7 +379,8 @@ class Browser:
 _LOGIC = """
 const done = arguments[arguments.length - 1];
 const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
-  "sending", "schema", "lists", "field_patch", "changed", "activity", "since", "api"];
+  "sending", "schema", "lists", "field_patch", "changed", "activity", "since", "api",
+  "document_model", "live"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
   .then((m) => ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)))

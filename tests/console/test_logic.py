@@ -488,3 +488,50 @@ def test_no_pattern_of_a_schema_holds_the_page_up(page: Browser) -> None:
         [name, name[-31:], "a" * 199 + "!", "x-1", "y-", "x-2020-01", "(x"],
     )
     assert titles == [None, None, None, "^x-", "^(?:x|y)-", "^x-", r"^[(*+|]+\*?x"]
+
+
+@pytest.mark.parametrize(("since", "reads"), [(4, [5]), (5, [5]), (7, [5, 8])])
+def test_a_document_is_read_again_that_may_have_changed_before_commits_are_told(
+    page: Browser, since: int, reads: list[int]
+) -> None:
+    """It is read beside the catalog's head, whose commits are told from the revision `since` on."""
+    script = """const revisions = [5, 8];
+    const reads = [];
+    const api = {document: async () => {
+      reads.push(revisions.shift());
+      return {catalogRevision: reads.at(-1), revision: null, token: null};
+    }};
+    const live = {catalog: "c", recent: [], since: 0, listen: () => () => {},
+      started: Promise.resolve().then(() => { live.since = a[0]; })};
+    const model = new m.DocumentModel(api, live, "k");
+    return model.open().then(() => [reads, model.shown.catalogRevision])"""
+    assert page.logic(script, since) == [reads, reads[-1]]
+
+
+@pytest.mark.parametrize(("key", "reads"), [("k", 1), (None, 2)])
+def test_a_catalogs_settings_are_read_again_once_they_changed(
+    page: Browser, key: str | None, reads: int
+) -> None:
+    """Else they are read once, for all views."""
+    script = """let reads = 0;
+    let tell = null;
+    const body = new ReadableStream({start: (feed) => { tell = feed; }});
+    const api = {
+      catalog: async () => ({revision: 1, floor: 0, settings: reads += 1}),
+      commits: async () => [], changes: async () => ({body}),
+    };
+    const live = new m.LiveCatalog(api, "c");
+    const changes = [{key: a[0], action: "put"}];
+    const commit = {revision: 2, commit_id: "x", author: "a", changes};
+    const event = `id: 2\\nevent: commit\\ndata: ${JSON.stringify(commit)}\\n\\n`;
+    return (async () => {
+      await live.start();
+      const before = (await live.head()).settings;
+      const told = new Promise((resolve) => live.listen((some) => some.length && resolve()));
+      tell.enqueue(new TextEncoder().encode(event));
+      await told;
+      const after = (await live.head()).settings;
+      live.stop();
+      return [before, after];
+    })()"""
+    assert page.logic(script, key) == [1, reads]

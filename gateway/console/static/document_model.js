@@ -23,8 +23,9 @@ export class DocumentModel {
   }
 
   async open() {
-    await this.live.started;
-    this.#show(await this.#read());
+    const [found] = await Promise.all([this.#read(), this.live.started]);
+    // It may have changed before what is told from here on.
+    this.#show(found.catalogRevision < this.live.since ? await this.#read() : found);
     this.close = this.live.listen((commits) => this.#take(commits));
     // What came while the document was read.
     this.#take(this.live.recent);

@@ -5,24 +5,25 @@ import { Feed } from "./feed.js";
 const SEED = 20;
 const KEPT_MAX = 500;
 
-/** `recent` are its latest commits, oldest first; `state` and `detail` those of the feed. */
+/** `recent` are its latest commits, oldest first, all above revision `since` at first; `state` and `detail` those of the feed. */
 export class LiveCatalog {
   #listeners = new Set();
   #feed = null;
   #stopped = false;
+  #head = null;
 
   constructor(api, catalog) {
-    Object.assign(this, { api, catalog, recent: [], state: "connecting", detail: "", floor: 0, isMissing: false });
+    Object.assign(this, { api, catalog, recent: [], state: "connecting", detail: "", floor: 0, since: 0, isMissing: false });
   }
 
   /** Begins to follow; `ready` once everything from here on will be told. Throws Problem. */
   async start() {
-    const head = await this.api.catalog(this.catalog);
+    const head = await this.head();
     this.floor = head?.floor ?? 0;
     this.isMissing = head === null;
     const revision = head?.revision ?? 0;
-    const after = Math.max(this.floor, revision - SEED);
-    const seed = head ? await this.api.commits(this.catalog, { after, limit: SEED }) : [];
+    this.since = Math.max(this.floor, revision - SEED);
+    const seed = head ? await this.api.commits(this.catalog, { after: this.since, limit: SEED }) : [];
     this.recent = seed;
     if (this.#stopped) return;
     const from = seed.at(-1)?.revision ?? revision;
@@ -30,6 +31,15 @@ export class LiveCatalog {
       onCommits: (commits) => this.#take(commits),
       onState: (state, detail) => this.#tell({ state, detail }),
     }).start();
+  }
+
+  /** Where the catalog was when its settings were read last, as `Api.catalog` tells it. */
+  head() {
+    this.#head ??= this.api.catalog(this.catalog).catch((error) => {
+      this.#head = null;
+      throw error;
+    });
+    return this.#head;
   }
 
   stop() {
@@ -46,6 +56,7 @@ export class LiveCatalog {
 
   #take(commits) {
     this.recent = [...this.recent, ...commits].slice(-KEPT_MAX);
+    if (commits.some(({ deletes_catalog: isGone, changes }) => isGone || changes.some(({ key }) => key === null))) this.#head = null;
     if (commits.length && this.isMissing !== Boolean(commits.at(-1).deletes_catalog)) {
       this.#tell({ isMissing: !this.isMissing });
     }
@@ -53,6 +64,7 @@ export class LiveCatalog {
   }
 
   #tell(change) {
+    if (["broken", "ended"].includes(change.state)) this.#head = null; // nobody tells of its settings now
     Object.assign(this, change);
     for (const listener of [...this.#listeners]) listener([]);
   }

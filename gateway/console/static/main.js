@@ -90,7 +90,10 @@ class Console {
     document.title = [route.key, route.catalog, "Metadata gateway"].filter(Boolean).join(" · ");
     try {
       const content = await view.open();
-      if (this.#view !== view) return;
+      if (this.#view !== view) {
+        view.close?.(); // it was left meanwhile
+        return;
+      }
       fill(this.main, content);
       const heading = this.main.querySelector("h1");
       if (heading && !this.main.querySelector("[autofocus]")) heading.focus();

@@ -57,7 +57,12 @@ export class CatalogView {
   }
 
   async open() {
-    await this.live.started;
+    this.place = h("div", {});
+    this.list = h("div", {});
+    this.notice = h("div", { role: "status", class: "news" });
+    const [principal] = await Promise.all([this.who(), this.pages.first(), this.live.started]);
+    // It may have changed before what is told from here on.
+    if (this.revision < this.live.since) await this.pages.first();
     const ended = this.live.listen((commits) => this.#take(commits));
     this.panel = new LivePanel(this.live);
     this.close = () => {
@@ -65,10 +70,8 @@ export class CatalogView {
       this.seen.disconnect();
       this.panel.close();
     };
-    this.place = h("div", {});
-    this.list = h("div", {});
-    this.notice = h("div", { role: "status", class: "news" });
-    const [principal] = await Promise.all([this.who(), this.pages.first()]);
+    if (this.live.isMissing) this.#show();
+    this.#take(this.live.recent);
     return h("div", { class: "beside" },
       h("div", { class: "column" },
         h("div", { class: "head" }, h("h1", { tabindex: "-1", class: "mono" }, this.catalog),

@@ -88,7 +88,7 @@ export class DocumentView {
   async #readSettings() {
     let settings = null;
     try {
-      settings = (await this.api.catalog(this.catalog))?.settings ?? null;
+      settings = (await this.live.head())?.settings ?? null;
     } catch (error) {
       if (!(error instanceof Problem)) throw error; // without them it is a form without titles
     }
