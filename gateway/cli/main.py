@@ -7,7 +7,6 @@ of help equal to the commands' own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,11 +15,11 @@ import click
 from click.shell_completion import get_completion_class
 
 from gateway.access.principal import subject_prefix
-from gateway.cli.database_flags import database_flags
+from gateway.cli.setting_flags import database_flags, settings_flags
 from gateway.cli.token_commands import token
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
-from gateway.settings.table import REMOVED, SettingRow, flag_of
-from patching.command_line import OneLineGroup, together
+from gateway.settings.table import SettingRow
+from patching.command_line import OneLineGroup
 
 
 class CommandEntry(NamedTuple):
@@ -117,23 +116,6 @@ class LazyGroup(OneLineGroup):
             formatter.write_dl(rows)
 
 
-def _flag(row: SettingRow) -> Callable[..., Any]:
-    """The setting's flag; the table, not click, parses its text."""
-    text = row.help_in_terminal
-    if isinstance(row.make_default(), bool):
-        names = f"{row.flag}/--no-{row.flag.removeprefix('--')}"
-        return click.option(names, row.name, default=None, help=text)
-    return click.option(row.flag, row.name, default=None, metavar=row.kind.metavar, help=text)
-
-
-def _removed_flag(name: str) -> Callable[..., Any]:
-    """Hidden, so that `resolve` can say what to do instead of it."""
-    return click.option(flag_of(name), name, default=None, hidden=True)
-
-
-_settings_flags = together(*map(_flag, SETTINGS), *map(_removed_flag, REMOVED))
-
-
 def _resolve(flags: dict[str, Any]) -> Resolved:
     try:
         resolved = resolve(flags)
@@ -159,7 +141,7 @@ def main() -> None:
 
 
 @main.command()
-@_settings_flags
+@settings_flags
 def serve(**flags: Any) -> int:
     """Serve HTTP until SIGTERM or SIGINT; then finish running requests."""
     settings = _resolve(flags).settings
@@ -253,7 +235,7 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
 
 @main.command("settings")
 @click.option("--markdown", is_flag=True, help="Print docs/settings.md, the table of all settings.")
-@_settings_flags
+@settings_flags
 def show_settings(markdown: bool, **flags: Any) -> None:
     """Print every setting with its effective value and that value's source."""
     click.echo(settings_markdown() if markdown else settings_listing(_resolve(flags)), nl=False)

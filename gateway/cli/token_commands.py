@@ -16,7 +16,7 @@ import click
 
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
-from gateway.cli.database_flags import database_flags
+from gateway.cli.setting_flags import database_flags
 from gateway.settings import SettingError, Settings, resolve
 
 if TYPE_CHECKING:

@@ -554,3 +554,22 @@ def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Re
             for each in (record.get("raises", ()) if now is not None else ())
         ),
     )
+
+
+# A lease is a record with ``until`` (a date) and ``lasts_ms``, by the clock of the database.
+#
+# That clock may be set back, or a new primary's be behind the old one's. A lease that was taken
+# before would hold for as much longer, be its holder alive or not; so one that ends later than
+# anybody could have asked for is over, too. Twice its length: the clocks of primaries differ a
+# little. One that was never taken, or was ended, has no ``until``, which is lower than any date.
+_LONGEST_LEASE: Final = {"$add": ["$$NOW", {"$multiply": [2, {"$ifNull": ["$lasts_ms", 10**12]}]}]}
+LEASE_IS_OVER: Final[Record] = {
+    "$or": [{"$lte": ["$until", "$$NOW"]}, {"$gt": ["$until", _LONGEST_LEASE]}]
+}
+LEASE_RUNS: Final[Record] = {"$not": LEASE_IS_OVER}
+
+
+def lease_fields(duration_s: float) -> Record:
+    """Of a lease that begins now, for an update by a pipeline."""
+    milliseconds = round(duration_s * 1000)
+    return {"until": {"$add": ["$$NOW", milliseconds]}, "lasts_ms": milliseconds}

@@ -21,7 +21,6 @@ from gateway.store.contract import Swept
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
-from gateway.store.mongodb.leases import IS_OVER, lasting
 from gateway.store.mongodb.records import Record
 
 _BOUNDS = dict.fromkeys(("head", "floor", "swept", "pins", "raises"), 1)
@@ -128,10 +127,10 @@ class RetentionPart(StorePart):
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
         me = {"$literal": holder}
-        free = {"$or": [{"$eq": ["$holder", me]}, IS_OVER]}
+        free = {"$or": [{"$eq": ["$holder", me]}, records.LEASE_IS_OVER]}
         taken = {
             name: {"$cond": [free, value, f"${name}"]}
-            for name, value in {"holder": me, **lasting(duration_s)}.items()
+            for name, value in {"holder": me, **records.lease_fields(duration_s)}.items()
         }
         with self._on.writing() as session:
             try:

@@ -18,8 +18,7 @@ from pymongo.errors import DuplicateKeyError
 from gateway.store.contract import PROGRESS, SubscriptionRecord
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
-from gateway.store.mongodb.leases import IS_OVER, RUNS, lasting
-from gateway.store.mongodb.records import Record
+from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
 
 
 class MongoSubscriptions(StorePart):
@@ -66,18 +65,18 @@ class MongoSubscriptions(StorePart):
         self, holder: str, limit: int
     ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
         with self._on.reading() as session:
-            mine = self._records.find({"holder": holder, "$expr": RUNS}, session=session)
+            mine = self._records.find({"holder": holder, "$expr": LEASE_RUNS}, session=session)
             held = [_from(record) for record in mine]
             free = self._records.find(
-                {"$expr": IS_OVER}, {"catalog": 1, "name": 1}, session=session
+                {"$expr": LEASE_IS_OVER}, {"catalog": 1, "name": 1}, session=session
             ).limit(limit)
             return held, [(record["catalog"], record["name"]) for record in free]
 
     def claim_subscription(
         self, catalog: str, name: str, holder: str, duration_s: float
     ) -> SubscriptionRecord | None:
-        named = {"_id": _id(catalog, name), "$expr": IS_OVER}
-        taken = {"holder": {"$literal": holder}, **lasting(duration_s)}
+        named = {"_id": _id(catalog, name), "$expr": LEASE_IS_OVER}
+        taken = {"holder": {"$literal": holder}, **lease_fields(duration_s)}
         with self._on.writing() as session:
             record = self._records.find_one_and_update(
                 named, [{"$set": taken}], return_document=ReturnDocument.AFTER, session=session
@@ -85,9 +84,9 @@ class MongoSubscriptions(StorePart):
         return None if record is None else _from(record)
 
     def renew_claims(self, holder: str, duration_s: float) -> None:
-        held = {"holder": holder, "$expr": RUNS}
+        held = {"holder": holder, "$expr": LEASE_RUNS}
         with self._on.writing() as session:
-            self._records.update_many(held, [{"$set": lasting(duration_s)}], session=session)
+            self._records.update_many(held, [{"$set": lease_fields(duration_s)}], session=session)
 
     def end_claim(self, catalog: str, name: str, holder: str) -> None:
         held = {"_id": _id(catalog, name), "holder": holder}
@@ -102,7 +101,7 @@ class MongoSubscriptions(StorePart):
             "_id": _id(record.catalog, record.name),
             "number": record.number,
             "holder": holder,
-            "$expr": RUNS,
+            "$expr": LEASE_RUNS,
         }
         progress = {"$set": {name: fields[name] for name in PROGRESS}}
         with self._on.writing() as session:
