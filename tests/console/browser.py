@@ -380,7 +380,7 @@ _LOGIC = """
 const done = arguments[arguments.length - 1];
 const names = ["json", "pointers", "differences", "merge", "event_stream", "routes", "concerns",
   "sending", "schema", "lists", "field_patch", "changed", "activity", "since", "api",
-  "document_model", "live"];
+  "document_model", "live", "views/changes"];
 Promise.all(names.map((name) => import(`/console/${name}.js`)))
   .then((modules) => Object.assign({}, ...modules))
   .then((m) => ((m, a) => { SCRIPT })(m, [...arguments].slice(0, -1)))

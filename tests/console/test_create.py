@@ -165,7 +165,7 @@ def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> Non
     )
     browser.chord(Keys.CONTROL, "a")
     browser.keys("name", Keys.ENTER)
-    browser.wait_text(".unsaved", "/nmae", "/name")
+    browser.wait_text(".unsaved", "1 place renamed", "/nmae", "/name")
     assert violations(browser) == []
     browser.chord(Keys.CONTROL, Keys.ENTER)
     browser.wait_text("main", "Applied, as revision 2.")

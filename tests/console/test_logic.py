@@ -535,3 +535,24 @@ def test_a_catalogs_settings_are_read_again_once_they_changed(
       return [before, after];
     })()"""
     assert page.logic(script, key) == [1, reads]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({"nmae": "x", "b": 1}, {"name": "x", "b": 2}, ["changed b", "renamed nmae name"]),
+        ({"a": {"x": [1]}}, {"a": {"y": [1]}}, ["renamed a,x a,y"]),
+        ({"a": "x", "b": "x"}, {"c": "x"}, ["added c", "removed a", "removed b"]),
+        ({"a": True}, {"b": True}, ["added b", "removed a"]),
+        ({"a": {"x": 1}}, {"a": {}, "x": 1}, ["added x", "removed a,x"]),
+        ({"a": [{"x": 1}]}, {"a": [{"y": 1}]}, ["renamed a,0,x a,0,y"]),
+    ],
+)
+def test_a_member_that_went_and_came_under_another_name_was_renamed(
+    page: Browser, before: Any, after: Any, told: list[str]
+) -> None:
+    """Where just one came with what it had, beside it; yes, no and nothing are too common."""
+    script = """const [before, after] = a.map((each) => m.parse(each));
+    return m.withRenames(m.edits(before, after)).map(({kind, from, to}) =>
+      [kind, from, to ?? []].filter((each) => each.length).join(" "))"""
+    assert sorted(page.logic(script, json.dumps(before), json.dumps(after))) == told

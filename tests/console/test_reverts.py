@@ -13,6 +13,7 @@ T = "tables/t"
 
 
 def _undo(browser: Browser, revision: int) -> None:
+    browser.wait_text(".history", f"r{revision}")
     named = browser.shown(".history button", "Undo …")
     next(each for each in named if f" r{revision} " in each.accessible_name).click()
     browser.wait_text("dialog", "Undo what ", f" (revision {revision})?")

@@ -17,21 +17,50 @@ const PLACES = 3;
  */
 export function changeList(edits, { more = () => null, root = "the whole document", count = SHOWN } = {}) {
   if (!edits.length) return h("p", { class: "muted" }, "There is no difference.");
-  const list = h("ul", { class: "changes" }, edits.slice(0, count).map((edit) => item(edit, more, root)));
-  const left = edits.length - count;
+  const told = withRenames(edits);
+  const list = h("ul", { class: "changes" }, told.slice(0, count).map((edit) => (edit.to ? renamed(edit, more) : item(edit, more, root))));
+  const left = told.length - count;
   if (left <= 0) return list;
   const shown = h("div", {}, list, button(`Show ${left} more`, () =>
-    shown.replaceWith(changeList(edits, { more, root, count: edits.length }))));
+    shown.replaceWith(changeList(edits, { more, root, count: told.length }))));
   return shown;
 }
 
 /** "3 changes: 1 added, 2 changed"; "1 place changed"; "no change". */
 export function summaryOf(edits) {
-  const counts = ["added", "changed", "removed"]
-    .map((kind) => [edits.filter((edit) => edit.kind === kind).length, kind])
+  const told = withRenames(edits);
+  const counts = ["added", "changed", "renamed", "removed"]
+    .map((kind) => [told.filter((edit) => edit.kind === kind).length, kind])
     .filter(([number]) => number);
-  if (counts.length < 2) return edits.length ? `${plural(edits.length, "place")} ${edits[0].kind}` : "no change";
-  return `${plural(edits.length, "change")}: ${counts.map((each) => each.join(" ")).join(", ")}`;
+  if (counts.length < 2) return told.length ? `${plural(told.length, "place")} ${told[0].kind}` : "no change";
+  return `${plural(told.length, "change")}: ${counts.map((each) => each.join(" ")).join(", ")}`;
+}
+
+/**
+ * The edits as people see them: a member that went, where another one of the same content came, was
+ * renamed: `{kind: "renamed", from, to, parts}`. Not where several could be meant, or the content says little.
+ */
+export function withRenames(edits) {
+  const says = (value) => value !== ABSENT && value !== null && typeof value !== "boolean";
+  const content = (edit, side) => JSON.stringify([pointerOf(edit.from.slice(0, -1)), stringify(edit[side])]);
+  const byContent = (kind, side) => {
+    const found = new Map();
+    for (const edit of edits) {
+      if (edit.kind !== kind || edit.array !== null || typeof edit.from.at(-1) !== "string" || !says(edit[side])) continue;
+      found.set(content(edit, side), [...(found.get(content(edit, side)) ?? []), edit]);
+    }
+    return found;
+  };
+  const [gone, come] = [byContent("removed", "before"), byContent("added", "after")];
+  const pairs = [...gone].filter(([name, those]) => those.length === 1 && come.get(name)?.length === 1).map(([name, [old]]) => [old, come.get(name)[0]]);
+  const whole = new Map(pairs.map(([old, now]) => [old, { kind: "renamed", from: old.from, to: now.from, parts: [old, now] }]));
+  const second = new Set(pairs.map(([, now]) => now));
+  return edits.filter((edit) => !second.has(edit)).map((edit) => whole.get(edit) ?? edit);
+}
+
+function renamed({ kind, from, to, parts }, more) {
+  return h("li", { class: "changed" }, h("p", { class: "place" }, h("span", { class: "kind" }, kind), " ",
+    placeOf(from), h("span", { class: "muted" }, "to"), h("span", { class: "in-words" }, placeName(to.slice(-1))), h("code", { class: "detail" }, pointerOf(to)), parts.map(more)));
 }
 
 function item(edit, more, root) {
