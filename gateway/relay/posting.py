@@ -113,8 +113,7 @@ class Deliverer:
         except TimeoutError as error:
             raise Undelivered("timed_out", f"no answer in {self.deadline_s:g} s") from error
         except (OSError, http.client.HTTPException, UnicodeError) as error:
-            detail = str(error) or type(error).__name__
-            raise Undelivered("unreachable", detail) from error
+            raise Undelivered("unreachable", _reason(error)) from error
         if not 200 <= status < 300:
             raise Undelivered(
                 f"answered_{status}",
@@ -164,7 +163,7 @@ class Deliverer:
         except (OSError, http.client.HTTPException, ValueError) as error:
             if is_over or isinstance(error, TimeoutError):
                 raise TimeoutError from error
-            raise OSError(str(error) or type(error).__name__) from error
+            raise OSError(_reason(error)) from error
         finally:
             done.set()
             sock.close()
@@ -173,6 +172,11 @@ class Deliverer:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the system's number for it."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _seconds(retry_after: str) -> float:

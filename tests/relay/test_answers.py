@@ -60,3 +60,11 @@ def test_interim_answers_are_passed_over() -> None:
 def test_a_body_is_not_read() -> None:
     with answering(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536) as url:
         deliver(url)
+
+
+def test_why_a_receiver_cannot_be_reached_is_said_in_words_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]  # nobody listens there afterwards
+    with pytest.raises(Undelivered) as raised:
+        deliver(f"http://127.0.0.1:{port}/in")
+    assert (raised.value.code, raised.value.detail) == ("unreachable", "Connection refused")
