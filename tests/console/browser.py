@@ -68,6 +68,8 @@ def start_browser(executables: dict[str, str], profile: Path) -> Iterator[Browse
     try:
         driver.set_script_timeout(WAIT_S)
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _NETWORK})
+        # Without the focus, a page isn't told what gets it; dialogs and other windows take it.
+        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         yield Browser(driver)
     finally:
         driver.quit()
