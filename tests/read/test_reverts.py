@@ -27,7 +27,7 @@ def test_a_revision_that_is_made_meanwhile_is_not_undone_by_going_to_it(store: S
     other.write("c", "k", put(1))
     watched = WatchedStore(store)
     gateway = gateway_on(watched)
-    watched.after["heads"] = once(lambda: other.write("c", "k", put(2)))
+    watched.after["tails"] = once(lambda: other.write("c", "k", put(2)))
     with pytest.raises(RevisionNotFound):
         gateway.reverts.to_revision(2, None, TERMS)
     assert gateway.reverts.to_revision(2, None, TERMS) == []
