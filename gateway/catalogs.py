@@ -32,7 +32,8 @@ from gateway.model import APPLICATIONS_KEY, OWN_KEYS, SETTINGS_KEY, DocumentReco
 from gateway.read.history import HistoryReads
 from gateway.read.listing import Listing, not_overtaken, whole
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
+from gateway.store.unreachable import as_unavailable
 
 _COMMITS = 1_000
 # Documents read at once: as many as may be of the largest size.

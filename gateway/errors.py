@@ -44,7 +44,7 @@
         +-- HeldBack             a write before it on its document has to be sent again first
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
         |   +-- CatalogRestored  MongoDB is there, but the catalog is being restored
-        +-- UnknownOutcome       the connection broke around the commit
+        +-- UnknownOutcome       the connection broke around the commit, or another change
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). Those about uploads are in
@@ -406,8 +406,10 @@ class UnknownOutcome(CommitError):
     code = "outcome_unknown"
     applied = "unknown"
 
-    def __init__(self, commit_id: str) -> None:
-        super().__init__(f"the database did not say whether commit {commit_id} was applied")
+    def __init__(self, commit_id: str | None = None) -> None:
+        """``commit_id`` None: of a change that makes no commit."""
+        what = "the change" if commit_id is None else f"commit {commit_id}"
+        super().__init__(f"the database did not say whether {what} was applied")
         self.commit_id = commit_id
 
 

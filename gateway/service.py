@@ -38,10 +38,11 @@ from gateway.relay.relay import Envelopes, Relay, RelayParts
 from gateway.retention.history_retention import HistoryRetention
 from gateway.runtime import Runtime
 from gateway.state.cache import Cache
-from gateway.state.heads import HeadReader, Settler, as_unavailable
+from gateway.state.heads import HeadReader, Settler
 from gateway.state.janitor import Janitor
 from gateway.state.write_out import WriteOut
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 from gateway.uploads import UploadService
 
 _Answer = TypeVar("_Answer")

@@ -50,8 +50,8 @@ from gateway.errors import (
 from gateway.limits import ServiceLimits
 from gateway.model import Attributes, DocumentRecord, Idempotency, Reply, living
 from gateway.runtime import Runtime
-from gateway.state.heads import as_unavailable
 from gateway.store.contract import UploadPart, UploadRecord, UploadStore
+from gateway.store.unreachable import as_unavailable, as_unknown
 from patching import Json
 
 _log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class UploadService:
             created_us=now_us,
             expires_us=now_us + self._limits.upload_expiry_s * 1_000_000,
         )
-        with as_unavailable():
+        with as_unknown():
             self._store.create_upload(upload)
         try:
             self._require_one_more(by, counted=1)  # others may have been opened meanwhile
@@ -175,6 +175,7 @@ class UploadService:
                 if self._store.upload(upload.catalog, upload.id) is None:
                     raise UploadNotFound(upload.id)
                 self._require_size(max(others + len(content), maximum + 1))
+        with as_unknown():
             return self._store.put_part(upload, number, content)
 
     def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
@@ -259,7 +260,7 @@ class UploadService:
             opened = self.find(catalog, upload_id, by)
         except UploadNotFound:
             return
-        with as_unavailable():
+        with as_unknown():
             self._store.drop_upload(opened.upload)
 
     def _checked(

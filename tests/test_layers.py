@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "cpu": "errors",
     "access": "errors model patching",
     "memory": "access cpu errors limits runtime",
-    "store": "cpu memory model patching",
+    "store": "cpu errors memory model patching",
     "decide": "access conflict cpu errors limits model patching",
     "meters": "decide errors memory",
     "state": "cpu errors limits memory meters model patching runtime store",
@@ -35,8 +35,8 @@ MAY_IMPORT = {
     "read": "access cpu decide errors limits memory meters model patching runtime state store",
     "feed": "access errors limits memory meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
-    "uploads": "access decide errors limits model patching runtime state store",
-    "catalogs": "conflict cpu decide errors limits model read runtime state",
+    "uploads": "access decide errors limits model patching runtime store",
+    "catalogs": "conflict cpu decide errors limits model read runtime state store",
     "relay": "errors feed limits memory meters model outgoing runtime state store",
     "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
     " state"

@@ -24,7 +24,7 @@ from gateway.model import SETTINGS_KEY, DocumentRecord
 from gateway.read.history import HistoryReads
 from gateway.read.listing import CatalogExport, Listing, not_overtaken
 from gateway.read.visibility import Sight
-from gateway.state.heads import as_unavailable
+from gateway.store.unreachable import as_unavailable
 
 _Told = TypeVar("_Told")
 # What is told of a document as of a revision.

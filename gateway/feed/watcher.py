@@ -17,8 +17,9 @@ from gateway.feed.hub import Hub
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 
 _TAKE_COMMITS_MAX = 200
 _TAKE_BYTES_MAX = 256 * 1024

@@ -18,9 +18,9 @@ from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
-from gateway.state.heads import as_unavailable
 from gateway.state.replay import HistoryIncomplete, rebuild, rebuild_both
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, equal
 
 

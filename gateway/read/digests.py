@@ -20,8 +20,8 @@ from gateway.cpu import interruptible
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
-from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 from patching import Json, digest
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_declarations
 from patching.part_digests import owned_digest

@@ -31,9 +31,10 @@ from gateway.model import WITHHELD, DocumentRecord, Head, PinRecord, living
 from gateway.read.history import map_records
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.unreachable import as_unavailable
 
 _Answer = TypeVar("_Answer")
 _Told = TypeVar("_Told")

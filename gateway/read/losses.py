@@ -19,7 +19,7 @@ from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, living
 from gateway.read.current import CurrentDocuments
 from gateway.read.history import HistoryReads, Which
 from gateway.read.visibility import Sight
-from gateway.state.heads import as_unavailable
+from gateway.store.unreachable import as_unavailable
 from patching.owners import Set, tokens_of
 from patching.pointers import Tokens, is_within
 

@@ -29,8 +29,8 @@ from typing import Final
 from gateway import memory
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
-from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 
 # How many keys are gone through, and how many at a time.
 _KEYS_MAX = 100_000

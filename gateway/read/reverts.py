@@ -22,8 +22,8 @@ from gateway.model import OWN_KEYS, SETTINGS_KEY, CommitRecord, DocumentRecord, 
 from gateway.read.differences import DifferenceReads, Span, same_state
 from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
-from gateway.state.heads import as_unavailable
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 from patching.owners import OwnerTree
 from patching.ownership import OnConflict
 

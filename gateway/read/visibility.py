@@ -41,10 +41,11 @@ from gateway.model import (
     bare,
 )
 from gateway.runtime import Runtime
-from gateway.state.heads import HeadReader, Settler, Standing, as_unavailable
+from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 
 Record = DocumentRecord | BareDocument
 

@@ -17,8 +17,9 @@ from gateway.limits import RelayLimits
 from gateway.model import PinRecord
 from gateway.relay.posting import secret_of
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.store.contract import Store, SubscriptionRecord
+from gateway.store.unreachable import as_unavailable, as_unknown
 
 _TRIES = 20
 # Renewed by the relay well before it would end; what nobody renews ends.
@@ -107,12 +108,12 @@ class SubscriptionService:
                 before = self._records.subscription(catalog, name)
             if before is None:
                 record = self._created(catalog, name, wanted, by, wanted.secret or made or "")
-                with as_unavailable():
+                with as_unknown():
                     done = self._records.create_subscription(record)
             else:
                 record, made = self._changed(before, wanted, by), None
                 anew = wanted.initial or wanted.after is not None
-                with as_unavailable():
+                with as_unknown():
                     done = self._records.change_subscription(record, before.number, anew=anew)
             if done:
                 return self._done(record), made
@@ -121,9 +122,9 @@ class SubscriptionService:
     def read(self, catalog: str, name: str) -> SubscriptionStanding:
         with as_unavailable():
             record = self._records.subscription(catalog, name)
-        if record is None:
-            raise SubscriptionNotFound(name)
-        return self._standing(record)
+            if record is None:
+                raise SubscriptionNotFound(name)
+            return self._standing(record)
 
     def page(self, catalog: str) -> Sequence[SubscriptionStanding]:
         """All of the catalog, by name."""
@@ -155,8 +156,10 @@ class SubscriptionService:
     def drop(self, catalog: str, name: str) -> None:
         with as_unavailable():
             record = self._records.subscription(catalog, name)
+        with as_unknown():
             if record is None or not self._records.drop_subscription(catalog, name):
                 raise SubscriptionNotFound(name)
+        with as_unknown(is_done=True):
             self._store.drop_pin(catalog, _pin_id(record))
         self.when_changed()
 
@@ -171,18 +174,20 @@ class SubscriptionService:
                 before = self._records.subscription(catalog, name)
                 if before is None:
                     raise SubscriptionNotFound(name)
-                record = replace(change(before), number=before.number + 1)
-                if self._records.change_subscription(record, before.number, anew=True):
-                    return self._done(record)
+            record = replace(change(before), number=before.number + 1)
+            with as_unknown():
+                is_changed = self._records.change_subscription(record, before.number, anew=True)
+            if is_changed:
+                return self._done(record)
         raise StoreUnavailable("others change the subscription at the same time")
 
     def _done(self, record: SubscriptionRecord) -> SubscriptionStanding:
         pin = pin_of(record, self._runtime.now_us())
-        if pin is not None:
-            with as_unavailable():
+        with as_unknown(is_done=True):
+            if pin is not None:
                 self._store.set_pin(record.catalog, pin)
-        self.when_changed()
-        return self._standing(record)
+            self.when_changed()
+            return self._standing(record)
 
     def _created(
         self, catalog: str, name: str, wanted: SubscriptionTerms, by: str, secret: str
@@ -253,8 +258,8 @@ class SubscriptionService:
         return str(after)
 
     def _standing(self, record: SubscriptionRecord) -> SubscriptionStanding:
-        with as_unavailable():
-            head = self._store.heads([record.catalog]).get(record.catalog)
+        """Raises StoreUnreachable."""
+        head = self._store.heads([record.catalog]).get(record.catalog)
         revision = 0 if head is None else head.revision
         return SubscriptionStanding(record, revision, self._runtime.now_us())
 

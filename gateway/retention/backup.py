@@ -23,9 +23,10 @@ from msgspec.structs import replace
 from gateway.model import DocumentRecord, Head
 from gateway.retention.verification import HeldHead
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.state.replay import rebuild
 from gateway.store.contract import BackupRefused, CopyStore, Store, StoredCommit
+from gateway.store.unreachable import as_unavailable
 
 _COMMITS_AT_ONCE: Final = 500
 _DOCUMENTS_AT_ONCE: Final = 500

@@ -37,6 +37,7 @@ from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.history_sweep import Sweeper
 from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.unreachable import as_unknown
 
 _TRIES = 20
 _TOMBSTONES_AT_ONCE = 1_000
@@ -89,8 +90,9 @@ class CatalogCompaction:
                 standing.revision,
             )
         self._raise_floor(catalog, revision)
-        swept = self.finish(catalog, rest)
-        return CompactionResult(revision, standing.revision, swept, self.tidy(catalog, rest))
+        with as_unknown(is_done=True):
+            swept = self.finish(catalog, rest)
+            return CompactionResult(revision, standing.revision, swept, self.tidy(catalog, rest))
 
     def compact_as_wanted(
         self, catalog: str, wanted: Callable[[Standing], int], rest: Callable[[], None]
@@ -157,7 +159,9 @@ class CatalogCompaction:
             held = lowest_pin(bounds.pins, now_us)
             if held is not None and held < revision:
                 raise PinHolds(revision, held)
-            if self._store.raise_floor(catalog, revision, now_us):
+            with as_unknown():
+                is_raised = self._store.raise_floor(catalog, revision, now_us)
+            if is_raised:
                 self._sweeper.step("raise_floor")
                 return
         raise StoreUnavailable("others compact the catalog at the same time")

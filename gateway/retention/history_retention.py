@@ -19,9 +19,10 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import PinRecord, Retention
 from gateway.retention.compaction import CatalogCompaction, CompactionResult, Compactor, SettingsOf
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.state.history_sweep import Sweeper
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable, as_unknown
 
 _TRIES = 20
 # Kept for a while after they ended: a renewal may be under way, by a clock that is a bit behind.
@@ -79,7 +80,9 @@ class HistoryRetention:
             for _ in range(_TRIES):
                 at = bounds.revision if revision is None else revision
                 pin = PinRecord(pin_id, at, self._expires_us(seconds), owner, note)
-                if self._store.set_pin(catalog, pin):
+                with as_unknown():
+                    is_set = self._store.set_pin(catalog, pin)
+                if is_set:
                     return pin
                 bounds = self._bounds(catalog)
                 if revision is not None:
@@ -96,7 +99,9 @@ class HistoryRetention:
                 if held.owner != by:
                     raise _of_another(held, by)
                 pin = replace(held, expires_us=self._expires_us(seconds))
-                if self._store.set_pin(catalog, pin, held):
+                with as_unknown():
+                    is_set = self._store.set_pin(catalog, pin, held)
+                if is_set:
                     return pin
         raise StoreUnavailable("others renew the pin at the same time")
 
@@ -107,7 +112,9 @@ class HistoryRetention:
             held = self._live(catalog, pin_id)
             if held.owner != by and not anyones:
                 raise _of_another(held, by)
-            if not self._store.drop_pin(catalog, pin_id):
+            with as_unknown():
+                is_dropped = self._store.drop_pin(catalog, pin_id)
+            if not is_dropped:
                 raise PinNotFound(pin_id)
 
     def pins(self, catalog: str) -> Sequence[PinRecord]:

@@ -24,9 +24,10 @@ import patching
 from gateway.model import ChangeRecord, Claim, CommitRecord, DocumentRecord, Head, HeadMove
 from gateway.retention.verification import Finding, Verification
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Moved, Store
+from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
 

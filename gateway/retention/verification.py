@@ -36,9 +36,10 @@ from gateway.model import (
     PinRecord,
 )
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, as_unavailable
+from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import Store
+from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
 

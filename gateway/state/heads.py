@@ -13,19 +13,17 @@ was put back to an earlier state; then nothing that was remembered of the catalo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway import cpu, memory
-from gateway.errors import CatalogRestored, StoreUnavailable
 from gateway.limits import ServiceLimits
 from gateway.model import Claim, CommitRecord, Head, HeadPosition, Verdict
 from gateway.runtime import Runtime, moment
 from gateway.state.cache import Cache
 from gateway.state.replay import HistoryIncomplete, WrongBase
 from gateway.state.write_out import Patience, Tail, WentBack, write_out
-from gateway.store.contract import BeingRestored, Store, StoreUnreachable
+from gateway.store.contract import Store
 
 _HINTS_MAX = 10_000
 _LOOK_AGAIN_S = 0.002
@@ -280,18 +278,3 @@ class Settler:
             memory.work_for(held)
         self._cache.wrote(catalog, head.revision, head.judged)
         return True
-
-
-@contextmanager
-def as_unavailable() -> Iterator[None]:
-    """Raises StoreUnavailable where what is done inside raises StoreUnreachable, CatalogRestored
-    where that is BeingRestored.
-
-    What the database's driver says is the cause's, and not told: it names hosts and their state.
-    """
-    try:
-        yield
-    except BeingRestored as error:
-        raise CatalogRestored(error.catalog) from None
-    except StoreUnreachable as error:
-        raise StoreUnavailable("the database can't be reached") from error

@@ -24,14 +24,14 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.principal import Grant, Principal, grant_text, principal
 from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.store.contract import StoredToken, StoreUnreachable, TokenStore
+from gateway.store.unreachable import as_unavailable, as_unknown
 
 PREFIX: Final = "gwt_"
 REMEMBERED_S: Final = 3.0
@@ -173,24 +173,16 @@ class ServedTokens:
         self._tokens = tokens
 
     def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken:
-        with _as_unavailable():
+        with as_unknown():
             return self._tokens.issue(name, grants, lifetime_s)
 
     def all(self) -> Sequence[StoredToken]:
-        with _as_unavailable():
+        with as_unavailable():
             return self._tokens.all()
 
     def revoke(self, token_id: str) -> StoredToken | None:
-        with _as_unavailable():
+        with as_unknown():
             return self._tokens.revoke(token_id)
-
-
-@contextmanager
-def _as_unavailable() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnreachable as error:
-        raise StoreUnavailable("the database can't be reached") from error
 
 
 class _Query:

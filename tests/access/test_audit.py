@@ -242,6 +242,20 @@ def test_an_unknown_outcome_is_told_with_the_commit_it_would_be(
     )
 
 
+def test_a_change_without_a_commit_may_have_been_made_though_it_was_not_told(lines: Lines) -> None:
+    class Lossy(MemoryStore):
+        def set_pin(self, *given: Any) -> bool:
+            super().set_pin(*given)
+            raise StoreUnreachable("the answer got lost")
+
+    ann = Service(Lossy()).caller("ann", "write:team/*")
+    ann.send("PUT", f"{PATH}/documents/k", 1)
+    lines()
+    assert ann.send("POST", f"{PATH}/pins", {"seconds": 1}).status_code == 504
+    (line,) = lines()
+    assert (line["outcome"], line["code"]) == ("unknown", "outcome_unknown")
+
+
 def test_a_database_that_is_away_is_no_refusal_by_access(lines: Lines) -> None:
     class Away(MemoryStore):
         def heads(self, *_: Any) -> Any:

@@ -20,7 +20,7 @@ from gateway.errors import (
     RevisionCompacted,
     RevisionNotFound,
     SnapshotExists,
-    StoreUnavailable,
+    UnknownOutcome,
 )
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters
@@ -244,7 +244,7 @@ def test_a_renewal_that_arrives_late_changes_nothing(store: Store, then: str) ->
     write_history(gateway, store)
     retention = gateway.retention
     pin = retention.pin("c", 4, 100, "ann")
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(UnknownOutcome):
         retention.renew("c", pin.id, 1, "ann")
     if then == "renewed":
         retention.renew("c", pin.id, 1000, "ann")

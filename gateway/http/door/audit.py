@@ -159,12 +159,14 @@ def _line_fields(line: LineOutcome) -> dict[str, str]:
 
 def _fields(observed: Observed, status: int) -> dict[str, Any]:
     route = observed.route
+    # How far a defect got is unknown, too.
+    is_unknown = observed.problem in (UnknownOutcome.code, "internal_error")
     fields: dict[str, Any] = {
         "action": route.endpoint,
         "method": observed.method,
         "principal": observed.principal_name,
         "status": status,
-        "outcome": "refused" if status >= 400 else "done",
+        "outcome": "done" if status < 400 else "unknown" if is_unknown else "refused",
         "request_id": observed.request_id,
         "client": observed.environ.get("REMOTE_ADDR"),
     }

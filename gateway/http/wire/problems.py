@@ -92,7 +92,8 @@ _unreachable = _Unreachable()
 def problem_answer(error: Exception, observed: Observed) -> Answer:
     """The response to ``error``, with what helps. An unforeseen one is logged as a defect."""
     problem = problem_of(error)
-    if isinstance(error, errors.StoreUnavailable) and error.__cause__ is not None:
+    untold = errors.StoreUnavailable | errors.UnknownOutcome
+    if isinstance(error, untold) and error.__cause__ is not None:
         _unreachable.tell(error.__cause__)
     if problem is None:
         _log.error("request %s failed", observed.request_id, exc_info=error)
@@ -429,5 +430,7 @@ _MEMBERS: Final[Mapping[type, Callable[[Any], Members]]] = {
     errors.RevisionCompacted: lambda error: {"oldest_revision": error.floor},
     errors.IdempotencyMismatch: lambda error: {"revision": error.revision},
     errors.RefusedBefore: lambda error: dict(error.members),
-    errors.UnknownOutcome: lambda error: {"commit_id": error.commit_id},
+    errors.UnknownOutcome: lambda error: (
+        {} if error.commit_id is None else {"commit_id": error.commit_id}
+    ),
 }

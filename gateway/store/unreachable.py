@@ -1,0 +1,40 @@
+"""What is told where the database didn't answer: whether anything may have been changed.
+
+What the database's driver says is the cause's, and not told: it names hosts and their state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.errors import CatalogRestored, StoreUnavailable, UnknownOutcome
+from gateway.store.contract import BeingRestored, StoreUnreachable, Unsent
+
+
+@contextmanager
+def as_unavailable() -> Iterator[None]:
+    """Around what only reads. Raises StoreUnavailable for StoreUnreachable, and CatalogRestored for
+    BeingRestored."""
+    try:
+        yield
+    except BeingRestored as error:
+        raise CatalogRestored(error.catalog) from None
+    except StoreUnreachable as error:
+        raise StoreUnavailable("the database can't be reached") from error
+
+
+@contextmanager
+def as_unknown(*, is_done: bool = False) -> Iterator[None]:
+    """Around one call that changes the database, and is no move of a head: nobody knows whether it
+    did where its answer is lost. ``is_done``: around what comes behind such a call.
+
+    Raises UnknownOutcome, or what ``as_unavailable`` does where nothing was changed for certain.
+    """
+    try:
+        yield
+    except StoreUnreachable as error:
+        if is_done or not isinstance(error, Unsent | BeingRestored):
+            raise UnknownOutcome from error
+        with as_unavailable():
+            raise
