@@ -112,12 +112,12 @@ class Deliverer:
             raise Undelivered("address_refused", str(error)) from error
         except TimeoutError as error:
             raise Undelivered("timed_out", f"no answer in {self.deadline_s:g} s") from error
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
+        except (OSError, UnicodeError) as error:
             raise Undelivered("unreachable", _reason(error)) from error
         if not 200 <= status < 300:
             raise Undelivered(
                 f"answered_{status}",
-                f"the receiver answered {status} {reason}"[:200],
+                f"the receiver answered {status} {_plain(reason)}"[:200],
                 retry_after_s=_seconds(retry_after),
                 is_gone=status == 410,
             )
@@ -176,7 +176,14 @@ class Deliverer:
 
 def _reason(error: Exception) -> str:
     """What went wrong, without the system's number for it."""
+    if isinstance(error, http.client.HTTPException):
+        # The library quotes what came: it may be of another service than the one that is meant.
+        return "the answer isn't HTTP"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _plain(text: str) -> str:
+    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)
 
 
 def _seconds(retry_after: str) -> float:

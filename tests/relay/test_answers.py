@@ -25,6 +25,10 @@ def answering(start: bytes, piece: bytes = b"") -> Iterator[str]:
                 connection.sendall(start)
                 while piece:
                     connection.sendall(piece)
+                # Closed with anything unread, it would be reset, and the answer be lost.
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
 
         threading.Thread(target=answer, daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/in"
@@ -68,3 +72,40 @@ def test_why_a_receiver_cannot_be_reached_is_said_in_words_alone() -> None:
     with pytest.raises(Undelivered) as raised:
         deliver(f"http://127.0.0.1:{port}/in")
     assert (raised.value.code, raised.value.detail) == ("unreachable", "Connection refused")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n",
+    ],
+)
+def test_an_answer_that_breaks_off_is_none(start: bytes) -> None:
+    """A proxy that died in the middle of it, for one, or a deadline that cut it off."""
+    with answering(start) as url, pytest.raises(Undelivered) as failed:
+        deliver(url)
+    assert (failed.value.code, failed.value.detail) == (
+        "unreachable",
+        "the connection ended before the answer",
+    )
+
+
+@pytest.mark.parametrize(
+    "start", [b"SSH-2.0-secret_1\r\n", b"HTTP/1.1 OK secret\r\n\r\n", b"secret/9 200 OK\r\n\r\n"]
+)
+def test_what_another_service_says_is_not_told(start: bytes) -> None:
+    with answering(start) as url, pytest.raises(Undelivered) as failed:
+        deliver(url)
+    assert (failed.value.code, failed.value.detail) == ("unreachable", "the answer isn't HTTP")
+
+
+def test_a_reason_is_told_as_plain_text() -> None:
+    start = b"HTTP/1.1 503 No \x1b[31m \xe2\x80\xae\r\n\r\n"
+    with answering(start) as url, pytest.raises(Undelivered) as failed:
+        deliver(url)
+    assert failed.value.detail == "the receiver answered 503 No ?[31m ???"
