@@ -48,6 +48,9 @@ def leaked_secrets(log: str) -> list[str]:
     return _SECRETS.findall(log)
 
 
+_SHOWN = 8_000  # the last characters of the log of a gateway whose test failed
+
+
 class RunningGateway:
     """`gateway serve` on a free port of this machine, over `database` of the server at the URI.
 
@@ -182,6 +185,8 @@ class RunningGateway:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        if error is not None:  # pytest shows it with the failure
+            print(f"what {self.url} logged:\n{self.log()[-_SHOWN:]}", file=sys.stderr)
 
     def _await_ready(self, deadline: float) -> None:
         process = self._started()
