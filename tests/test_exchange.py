@@ -117,12 +117,12 @@ def test_no_byte_is_sent_beyond_the_length() -> None:
 
 
 def test_the_connection_ends_behind_an_answer_that_is_shorter_than_it_says() -> None:
-    received = b"GET / HTTP/1.1\r\n\r\n"
+    received = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     _, short = exchange(received, application("200 OK", FIVE, [b"hel"]))
     assert short.is_last
     _, whole = exchange(received, application("200 OK", FIVE, [b"hel", b"lo"]))
     assert not whole.is_last
-    _, head = exchange(b"HEAD / HTTP/1.1\r\n\r\n", application("200 OK", FIVE, []))
+    _, head = exchange(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", application("200 OK", FIVE, []))
     assert not head.is_last
 
 
@@ -146,7 +146,7 @@ def test_an_answer_without_any_piece_is_a_head() -> None:
     ],
 )
 def test_nobodys_value_becomes_a_header(status: str, headers: list[tuple[str, str]]) -> None:
-    connection = Connection(b"GET / HTTP/1.1\r\n\r\n")
+    connection = Connection(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     request = next(Parser(Config(), connection, ("10.0.0.1", 7), Open()))
     done = Exchange(request, connection, is_last=False)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no HTTP"):
@@ -162,7 +162,7 @@ def test_an_answer_that_has_begun_cant_become_another() -> None:
         error = LookupError("a defect")
         start_response("500 Internal Server Error", [], (LookupError, error, None))
 
-    connection = Connection(b"GET / HTTP/1.1\r\n\r\n")
+    connection = Connection(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     request = next(Parser(Config(), connection, ("10.0.0.1", 7), Open()))
     done = Exchange(request, connection, is_last=False)  # type: ignore[arg-type]
     with pytest.raises(LookupError):
@@ -185,21 +185,21 @@ def test_an_application_begins_one_answer_alone() -> None:
     [("", False), ("Connection: close\r\n", True), ("Connection: keep-alive\r\n", False)],
 )
 def test_the_connection_ends_when_its_client_wants_it(head: str, is_last: bool) -> None:
-    received = f"GET / HTTP/1.1\r\n{head}\r\n".encode()
+    received = f"GET / HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode()
     connection, done = exchange(received, application("200 OK", FIVE, [b"hello"]))
     assert done.is_last == is_last
     assert (b"Connection: close" in connection[0]) == is_last
 
 
 def test_it_ends_where_much_of_a_body_is_unread() -> None:
-    received = b"PUT / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"
+    received = b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
     connection, done = exchange(received, application("413 Too Large", FIVE, [b"hello"]))
     assert done.is_last
     assert b"Connection: close" in connection[0]
 
 
 def test_a_client_that_waits_is_told_to_go_on() -> None:
-    received = b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n"
+    received = b"PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n"
     connection, _ = exchange(received, application("200 OK", FIVE, [b"hello"]))
     assert connection[0] == b"HTTP/1.1 100 Continue\r\n\r\n"
 

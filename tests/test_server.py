@@ -248,6 +248,10 @@ MALFORMED = {
     "negative length": (b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
     "version": (b"GET / HTTP/9.1\r\nHost: x\r\n\r\n", 400),
     "header without a name": (b"GET / HTTP/1.1\r\n: x\r\n\r\n", 400),
+    "no host": (b"GET / HTTP/1.1\r\nX: 1\r\n\r\n", 400),
+    "no header at all": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (b"GET / HTTP/1.1\r\nHost: x\r\nX: 1\r\nhost: y\r\n\r\n", 400),
+    "the same host twice": (b"GET / HTTP/1.0\r\nHost: x\r\nHost: x\r\n\r\n", 400),
     "NUL in a header": (b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400),
     "expectation": (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 5\r\n\r\n", 417),
     "request line too long": (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
@@ -271,6 +275,10 @@ def test_a_request_that_cannot_be_parsed_is_refused_as_the_clients_fault(
     problem = json.loads(body)
     assert problem["status"] == status
     assert (problem["applied"], problem["retryable"]) == ("no", False)
+
+
+def test_of_a_client_of_http_1_0_no_host_is_asked(served: Served) -> None:
+    assert served.send(b"GET / HTTP/1.0\r\n\r\n")[0] == 200
 
 
 BROKEN_BODIES = {

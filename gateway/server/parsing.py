@@ -107,6 +107,13 @@ def _field(line: bytes) -> tuple[str, str] | None:
     return name, found[2].strip(b" \t").decode("latin-1")
 
 
+class HostUnclear(ParseException):
+    """By RFC 9112, section 3.2: whoever stands in between goes by the host."""
+
+    def __str__(self) -> str:
+        return "a request of HTTP/1.1 has a Host header, and none has two"
+
+
 class HeadRequest(Request):
     _expected_100_continue: bool
     body: Body
@@ -148,6 +155,10 @@ class HeadRequest(Request):
         return cast("list[tuple[str, str]]", headers)
 
     def set_body_reader(self) -> None:
+        """gunicorn's method, which it calls when the head is there. Raises HostUnclear too."""
+        hosts = [name for name, _ in self.headers].count("HOST")
+        if hosts > 1 or (not hosts and self.version >= (1, 1)):
+            raise HostUnclear
         super().set_body_reader()
         reader = self.body.reader
         if isinstance(reader, ChunkedReader):
