@@ -93,16 +93,21 @@ def _reads(events: list[Event]) -> Iterator[tuple[Event, Event]]:
 
 
 def stale_read(events: list[Event]) -> None:
-    """What was read before another read of the same document had begun, which told a later one."""
+    """Of three reads of a document one after the other, the second of which told a later state than
+    the first, the third tells that of the first."""
     first: dict[str, Event] = {}
+    second: dict[str, Event] = {}
     for asked, answer in _reads(events):
         if "at" in asked or len(asked["keys"]) > 1 or None in answer["documents"].values():
             continue
-        before = first.setdefault(asked["keys"][0], answer)
-        if before["documents"] != answer["documents"] and before["time"] < asked["time"]:
+        (key,) = asked["keys"]
+        before = first.setdefault(key, answer)
+        if key in second and second[key]["time"] < asked["time"]:
             answer |= {name: before[name] for name in ("revision", "documents")}
             return
-    raise AssertionError("no document was read before and after a change")
+        if before["documents"] != answer["documents"]:
+            second.setdefault(key, answer)
+    raise AssertionError("no document was read before and after a change, and once more")
 
 
 def another_past(events: list[Event]) -> None:

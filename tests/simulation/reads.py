@@ -10,6 +10,7 @@ from gateway.errors import (
     DocumentNotFound,
     RevisionCompacted,
     RevisionNotFound,
+    UnknownOutcome,
 )
 from gateway.model import Verdict
 
@@ -23,6 +24,10 @@ from .sim_runtime import EPOCH_US
 _Found = Iterator[Violation]
 
 
+# Changes that make no commit: what became of one may be unknown.
+_CHANGES = ("pin", "renew", "unpin", "compact")
+
+
 def check_read(ledger: Ledger, call: Call) -> _Found:
     """What is wrong with the answer to a read; the call was answered."""
     error = call.error
@@ -31,6 +36,8 @@ def check_read(ledger: Ledger, call: Call) -> _Found:
         # An export that broke off; what it had told by then is true.
         yield from _many(ledger, call, None)
     if error is not None and error.retryable:
+        return
+    if isinstance(error, UnknownOutcome) and call.ask.kind in _CHANGES:
         return
     if isinstance(error, RevisionCompacted) and call.ask.kind != "pin":
         yield from _compacted(ledger, call, error)
