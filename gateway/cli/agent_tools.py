@@ -532,8 +532,6 @@ def mcp(
         raise click.ClickException(
             "this needs the extra mcp: pip install '.[mcp]' in the gateway's repository"
         ) from error
-    from gateway.cli.agent_tools import Agent, AgentTools, Scope
-
     try:
         acting = Agent(agent, model, conversation)
     except ValueError as error:

@@ -275,11 +275,11 @@ def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
             assert codes == [None, "catalog_being_restored", None]
             assert [each.name for each in gateway.catalogs()] == ["beside", "other"]
             assert "catalogs: 2" in command(uri, second, "verify", "--all").output
-            set_kept_until(uri, second, 2100)
+            set_lease(uri, second, _RUNS)
             refused = command(uri, second, "restore", older)
             assert (refused.exit_code, "another restore of 'mixed'" in refused.output) == (1, True)
             assert diagnose(uri, second, 10_000).broken_restores == ()
-            set_kept_until(uri, second, 2020)
+            set_lease(uri, second, _OVER)
             found = diagnose(uri, second, 10_000)
             assert found.broken_restores == ("mixed",)
             (told,) = [each for each in diagnosed(found) if each.check == "restores"]
@@ -291,26 +291,39 @@ def test_of_a_restore_that_broke_off_nothing_is_mixed_with_what_comes_next(
         verify(uri, second)
 
 
-def set_kept_until(uri: str, database: str, year: int) -> None:
-    """Of names that are kept for restores, whatever the clock does meanwhile."""
+# Of leases, by when they end and how long they were taken for: what they are, whatever the clock
+# does meanwhile. A minute that ends in 2100 was taken while the clock of the database was ahead.
+_RUNS = {"until": datetime(2100, 1, 1, tzinfo=UTC), "lasts_ms": 10**13}
+_OVER = {"until": datetime(2020, 1, 1, tzinfo=UTC), "lasts_ms": 60_000}
+_AHEAD = {"until": datetime(2100, 1, 1, tzinfo=UTC), "lasts_ms": 60_000}
+
+
+def set_lease(uri: str, database: str, lease: dict[str, Any]) -> None:
+    """Of the one name that is kept for a restore."""
     client: MongoClient[Any] = MongoClient(uri)
     with client:
-        until = {"$set": {"kept_until": datetime(year, 1, 1, tzinfo=UTC)}}
-        kept = client[database]["catalogs"].update_many({"kept_until": {"$exists": True}}, until)
+        kept = client[database]["catalogs"].update_many(
+            {"until": {"$exists": True}}, {"$set": lease}
+        )
         assert kept.matched_count == 1
 
 
-@pytest.mark.parametrize("stands_still_before", ["put_commits", "put_documents", "put_head"])
+@pytest.mark.parametrize(
+    ("stands_still_before", "over"),
+    [("put_commits", _OVER), ("put_documents", _OVER), ("put_head", _OVER), ("put_head", _AHEAD)],
+    ids=["commits", "documents", "head", "clock-ahead"],
+)
 def test_of_two_restores_at_once_the_second_is_refused_and_one_that_stood_still_writes_no_more(
     source: tuple[str, str, RunningGateway],
     target: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     stands_still_before: str,
+    over: dict[str, Any],
 ) -> None:
     uri, database, running = source
     older, newer = tmp_path / "older", tmp_path / "newer"
-    name = f"both-{stands_still_before}"
+    name = f"both-{uuid.uuid4().hex[:8]}"
     with Gateway(running.url) as gateway:
         catalog = filled(gateway, name)
         revision = catalog.read().revision
@@ -323,10 +336,10 @@ def test_of_two_restores_at_once_the_second_is_refused_and_one_that_stood_still_
 
     def meanwhile(self: MongoCopies, *asked: Any) -> Any:
         monkeypatch.setattr(MongoCopies, stands_still_before, write)
-        set_kept_until(uri, target, 2100)
+        set_lease(uri, target, _RUNS)
         refused = command(uri, target, "restore", older)
         assert (refused.exit_code, "another restore of" in refused.output) == (1, True)
-        set_kept_until(uri, target, 2020)
+        set_lease(uri, target, over)
         restored = command(uri, target, "restore", older)
         assert restored.exit_code == 0, restored.output
         return write(self, *asked)

@@ -23,14 +23,13 @@ from gateway.model import DocumentRecord, Head
 from gateway.store.contract import BackupRefused, StoredCommit
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
-from gateway.store.mongodb.format import RESTORED
+from gateway.store.mongodb.format import BROKEN_OFF, RESTORED
 from gateway.store.mongodb.indexes import of_catalog, span
 
 _AT_ONCE: Final = 500
 _ERASED_ONCE: Final = 2_000
 _PAGE_BYTES: Final = 16 * 1024 * 1024
-_KEPT_MS: Final = 60_000
-_KEPT_UNTIL: Final = {"$add": ["$$NOW", _KEPT_MS]}
+_KEPT_S: Final = 60.0
 _KIND: Final = "metadata gateway backup"
 _HEAD: Final = ("catalog", "revision", "time_us", "floor", "deleted", "last")
 
@@ -144,9 +143,8 @@ class MongoCopies(StorePart):
 
     def begin_restore(self, catalog: str, by: str) -> None:
         head = {"format": RESTORED, "revision": 0, "last": by, "judged": 0, "verdict": ""}
-        kept = [{"$set": {"head": head, "kept_until": _KEPT_UNTIL}}]
+        kept = [{"$set": {"head": head, **records.lease_fields(_KEPT_S)}}]
         new = {"_id": catalog, "head": {"$exists": False}}
-        left = {"head.format": RESTORED, "$expr": {"$lte": ["$kept_until", "$$NOW"]}}
         with self._on.writing() as session:
             try:
                 self._on.catalogs.update_one(new, kept, upsert=True, session=session)
@@ -154,7 +152,8 @@ class MongoCopies(StorePart):
             except DuplicateKeyError:
                 pass
         with self._on.writing() as session:
-            taken = self._on.catalogs.update_one({"_id": catalog, **left}, kept, session=session)
+            left = {"_id": catalog, **BROKEN_OFF}
+            taken = self._on.catalogs.update_one(left, kept, session=session)
         if not taken.matched_count:
             raise self._refusal(catalog)
         self._erase(catalog, by)
@@ -220,7 +219,7 @@ class MongoCopies(StorePart):
         meanwhile writes nothing into what a later restore makes."""
 
         def both(session: ClientSession) -> None:
-            kept = [{"$set": {"kept_until": _KEPT_UNTIL}}]
+            kept = [{"$set": records.lease_fields(_KEPT_S)}]
             held = self._on.catalogs.update_one(_restored(catalog, by), kept, session=session)
             if not held.matched_count:
                 raise _elsewhere(catalog)

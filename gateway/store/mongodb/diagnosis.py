@@ -18,7 +18,7 @@ from pymongo.read_preferences import ReadPreference
 
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.connection import Connection
-from gateway.store.mongodb.format import RESTORED
+from gateway.store.mongodb.format import BROKEN_OFF
 from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
 
@@ -110,9 +110,7 @@ def _backups(database: Database[Record]) -> BackupAges | None:
 
 
 def _broken_restores(database: Database[Record]) -> tuple[str, ...]:
-    """Those that have stood still for so long that another one may begin."""
-    left = {"head.format": RESTORED, "$expr": {"$lte": ["$kept_until", "$$NOW"]}}
-    found = database["catalogs"].find(left, {"_id": 1}).limit(_LOOKED_AT)
+    found = database["catalogs"].find(BROKEN_OFF, {"_id": 1}).limit(_LOOKED_AT)
     return tuple(sorted(each["_id"] for each in found))
 
 

@@ -27,13 +27,15 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from gateway.store.contract import BeingRestored
-from gateway.store.mongodb.records import FORMAT, Record
+from gateway.store.mongodb.records import FORMAT, LEASE_IS_OVER, Record
 
 _OLDER: Final = (2, 3)  # which differ in what documents and commits may have
 _NAME: Final = {"_id": "format"}
 # Of the head of a catalog that is being restored: as of a format to come, no gateway reads it, and
-# none can move it.
+# none can move it. Beside it is a lease, of the restore that ``last`` names.
 RESTORED: Final = "restored"
+# Finds those whose restore has stood still for so long that another one may begin.
+BROKEN_OFF: Final[Record] = {"head.format": RESTORED, "$expr": LEASE_IS_OVER}
 
 _SWEEP_LEFT = {"$gt": [{"$ifNull": ["$floor", 0]}, {"$ifNull": ["$swept", 0]}]}
 _FROM_1: Final[list[Record]] = [
