@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from gateway.conflict import Required, StateConflict
 from gateway.errors import (
     AboveLimit,
+    ConditionFailed,
     RevisionCompacted,
     RevisionNotFound,
     StoreUnavailable,
@@ -95,17 +97,27 @@ class SubscriptionService:
         self.when_changed: Callable[[], None] = lambda: None
 
     def put(
-        self, catalog: str, name: str, wanted: SubscriptionTerms, by: str
+        self,
+        catalog: str,
+        name: str,
+        wanted: SubscriptionTerms,
+        by: str,
+        *,
+        is_new: bool = False,
     ) -> tuple[SubscriptionStanding, str | None]:
         """The subscription, made or changed, and its secret where that was made here.
 
-        Raises RevisionNotFound and RevisionCompacted for what it can't begin behind, and AboveLimit
-        where a catalog has too many.
+        Raises ConditionFailed where it ``is_new`` and there is one of this name, RevisionNotFound
+        and RevisionCompacted for what it can't begin behind, and AboveLimit where a catalog has too
+        many.
         """
         made = None if wanted.secret is not None else secret_of(bytes.fromhex(self._new_key()))
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
+            if before is not None and is_new:
+                about = f"subscription {name!r}, which exists"
+                raise ConditionFailed(StateConflict(Required.IF_NONE_MATCH, ("*",), about=about))
             if before is None:
                 record = self._created(catalog, name, wanted, by, wanted.secret or made or "")
                 with as_unknown():

@@ -46,10 +46,12 @@ class Gateway:
         assert answer.status_code in (200, 201), answer.data
         return answer.get_json()
 
-    def put(self, to: Receiver | str, name: str = "s", **members: Any) -> TestResponse:
+    def put(
+        self, to: Receiver | str, name: str = "s", headers: Any = (), **members: Any
+    ) -> TestResponse:
         members = {name.rstrip("_"): value for name, value in members.items()}
         body = {"to": to.url if isinstance(to, Receiver) else to, "secret": SECRET, **members}
-        return self.catalog.client.put(f"{self.path}/{name}", json=body)
+        return self.catalog.client.put(f"{self.path}/{name}", json=body, headers=headers)
 
     def shown(self, name: str = "s") -> Any:
         answer = self.catalog.client.get(f"{self.path}/{name}")

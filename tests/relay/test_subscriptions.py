@@ -6,12 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gateway.errors import PinHolds
+from gateway.store.contract import SubscriptionRecord
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 from tests.relay.conftest import SECRET, Begin, Gateway
@@ -475,6 +477,47 @@ class TestRefusals:
         gateway.service.retention.compact("shop", 2)
         problem(gateway.put(receiver, from_=1), 410, "revision_compacted")
         assert gateway.subscribe(receiver, from_=2)["revision"] == 2
+
+    def test_one_that_must_be_new_is_no_change_of_another(
+        self, gateway: Gateway, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        new = {"If-None-Match": "*"}
+        assert gateway.put(receiver, headers=new).status_code == 201
+        refused = problem(gateway.put(f"{receiver.url}/2", headers=new), 412, "precondition_failed")
+        assert refused["detail"] == "If-None-Match is false for subscription 's', which exists"
+        assert refused["expected"] == "absent"
+        assert gateway.shown()["to"] == receiver.url
+
+        # Two at the same moment: neither saw the other's.
+        table = gateway.service.subscriptions._records
+        create = table.create_subscription
+
+        def later(record: SubscriptionRecord) -> bool:
+            monkeypatch.setattr(table, "create_subscription", create)
+            with ThreadPoolExecutor(1) as other:
+                made = other.submit(gateway.put, receiver, "t", headers=new).result(WAIT_S)
+            assert made.status_code == 201
+            return create(record)
+
+        monkeypatch.setattr(table, "create_subscription", later)
+        problem(gateway.put(f"{receiver.url}/2", "t", headers=new), 412, "precondition_failed")
+        assert gateway.shown("t")["to"] == receiver.url
+
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            {"If-None-Match": '"7-0d9e8f7a"'},
+            {"If-None-Match": ""},
+            {"If-Match": "*"},
+            {"If-None-Match": "*", "If-Match": "*"},
+            {"If-Unmodified-Since": "Sat, 21 Nov 2026 10:00:00 GMT"},
+        ],
+    )
+    def test_a_condition_that_is_not_honoured_is_refused(
+        self, gateway: Gateway, receiver: Receiver, condition: dict[str, str]
+    ) -> None:
+        problem(gateway.put(receiver, headers=condition), 400, "invalid_condition")
+        assert gateway.catalog.client.get(gateway.path).get_json() == {"subscriptions": []}
 
     def test_a_catalog_has_so_many_at_most(self, begin: Begin, receiver: Receiver) -> None:
         gateway = begin(catalog_max=1)

@@ -247,20 +247,12 @@ export class Api {
     return page.get("subscriptions").map(record).map((each) => ({ ...each, last_error: each.last_error && record(each.last_error) }));
   }
 
-  /** Whether there is a subscription of that name. */
-  async hasSubscription(catalog, name) {
-    try {
-      await this.request(subscriptionPath(catalog, name));
-      return true;
-    } catch (error) {
-      if (error instanceof Problem && error.code === "subscription_not_found") return false;
-      throw error;
-    }
-  }
-
-  /** Make or change one, to what the contract calls a SubscriptionRequest; as `subscriptions()` has it, and its `secret` where one was made. */
-  async putSubscription(catalog, name, terms) {
-    const headers = { "Content-Type": JSON_TYPE };
+  /**
+   * Make or change one, to what the contract calls a SubscriptionRequest; as `subscriptions()` has it, and its `secret` where
+   * one was made. `isNew`: refused with 412 where there is one of that name.
+   */
+  async putSubscription(catalog, name, terms, { isNew = false } = {}) {
+    const headers = { "Content-Type": JSON_TYPE, ...(isNew ? { "If-None-Match": "*" } : {}) };
     const answer = await this.request(subscriptionPath(catalog, name), { method: "PUT", headers, body: JSON.stringify(terms) });
     return record(parse(await answer.text()));
   }

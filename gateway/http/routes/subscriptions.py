@@ -15,7 +15,9 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import catalog_alone
+from gateway.http.wire.conditions import catalog_alone, must_be_new
+from gateway.http.wire.headers import catalog_name
+from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
 from gateway.relay.managing import OVERLAP_S, SubscriptionStanding, SubscriptionTerms
@@ -69,7 +71,9 @@ class SubscriptionRoutes(Routes):
     @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make it or change it; a change keeps its position unless it says where to begin."""
-        catalog, name = self._catalog(context, catalog), _name(subscription)
+        is_new = must_be_new(context.environ)
+        parameters(context.environ, NO_PARAMETERS)
+        catalog, name = catalog_name(catalog, self._limits), _name(subscription)
         asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])
         _refuse_two_beginnings(asked)
@@ -82,7 +86,9 @@ class SubscriptionRoutes(Routes):
             asked["secret"],
             asked["secret_overlap_s"],
         )
-        standing, secret = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name)
+        standing, secret = self._gateway.subscriptions.put(
+            catalog, name, wanted, context.by.name, is_new=is_new
+        )
         more = {} if secret is None else {"secret": secret}
         status = 201 if standing.record.number == 1 else 200
         return _answer(standing, status, **more)

@@ -163,11 +163,21 @@ _HEADERS: Final = (
 )
 
 
-def refuse_conditions(environ: Environ) -> None:
-    """For routes whose answers have no entity tag and no date: they can't honour any condition."""
+def refuse_conditions(environ: Environ, *but: str) -> None:
+    """For routes whose answers have no entity tag and no date: they can't honour any condition, but
+    that of the headers ``but``."""
     for header in _HEADERS:
-        if "HTTP_" + header.upper().replace("-", "_") in environ:
+        if header not in but and "HTTP_" + header.upper().replace("-", "_") in environ:
             raise _refusal(header, "this route can't honour it")
+
+
+def must_be_new(environ: Environ) -> bool:
+    """Whether ``If-None-Match: *`` demands that there is none yet, for a route that can honour no
+    other condition."""
+    given: str = environ.get("HTTP_IF_NONE_MATCH", "")
+    asks = given.strip(" \t") == ANY
+    refuse_conditions(environ, *(("If-None-Match",) if asks else ()))
+    return asks
 
 
 def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:

@@ -115,10 +115,10 @@ export class SubscriptionForm {
     event.preventDefault();
     this.#forget();
     try {
-      const name = this.known?.name ?? (await this.#newName());
+      const name = this.known?.name ?? this.#newName();
       const terms = name && (await this.#terms());
       if (!terms) return;
-      const made = await this.api.putSubscription(this.catalog, name, terms);
+      const made = await this.api.putSubscription(this.catalog, name, terms, { isNew: !this.known });
       const isMade = this.#chosen("secret") === "made";
       this.close({ name, secret: isMade ? made.secret ?? terms.secret : null });
     } catch (error) {
@@ -127,16 +127,18 @@ export class SubscriptionForm {
     }
   }
 
-  async #newName() {
+  #newName() {
     const name = this.name.value.trim();
-    if (!NAME.test(name)) return this.#refuse(this.name, "A name has letters, digits, _ and -, 64 at most.");
-    const isTaken = await this.api.hasSubscription(this.catalog, name);
-    return isTaken ? this.#refuse(this.name, "There is a subscription of this name already.") : name;
+    return NAME.test(name) ? name : this.#refuse(this.name, "A name has letters, digits, _ and -, 64 at most.");
   }
 
   /** A refusal stands beside what it is about. */
   #refused(error) {
     const { code, detail, members } = error;
+    if (code === "precondition_failed") {
+      this.#refuse(this.name, "There is a subscription of this name already.");
+      return;
+    }
     const places = { "/to": this.to, "/prefix": this.prefix, "/secret": this.secret, "/from": this.after };
     const begun = this.#chosen("begin") === "since" ? this.since : this.after;
     const isFull = members.limit === "subscriptions_max";
