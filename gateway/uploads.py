@@ -93,7 +93,8 @@ class OpenUpload:
 
 
 class UploadService:
-    """Thread-safe. Any call raises StoreUnavailable; one on an upload UploadNotFound."""
+    """Thread-safe. Any call raises StoreUnavailable, what changes something UnknownOutcome too; one
+    on an upload raises UploadNotFound."""
 
     def __init__(
         self, store: UploadStore, writes: Writes, runtime: Runtime, limits: ServiceLimits

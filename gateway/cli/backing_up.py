@@ -32,9 +32,8 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
 def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
     """Restore the catalog of a file, under its name or ``name``, and verify it; the exit code is 1
     where that finds something."""
-    longest = limits_of(settings).requests.catalog_name_bytes_max
-    if name is not None and not 0 < len(name.encode()) <= longest:
-        raise click.UsageError(f"a catalog's name has 1 to {longest} bytes")
+    if name is not None:
+        _require_name(name, limits_of(settings).requests.catalog_name_bytes_max)
     with opened(settings) as (verification, _, parts), path.open("rb") as file:
         try:
             saved = Backup(*parts).restore(file, name)
@@ -51,12 +50,22 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
         return 1 if findings else 0
 
 
+def _require_name(name: str, bytes_max: int) -> None:
+    try:
+        size_bytes = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise click.UsageError("--as: a catalog's name is UTF-8") from error
+    if not 0 < size_bytes <= bytes_max:
+        raise click.UsageError(f"--as: a catalog's name has 1 to {bytes_max} bytes")
+
+
 def _note(backup: Backup, saved: Saved) -> None:
     """The file is whole, whether the doctor learns of it or not."""
     try:
         backup.note(saved)
     except StoreUnavailable as error:
-        click.echo(f"gateway: doctor doesn't know of this backup: {error.__cause__}", err=True)
+        why = error.__cause__ or error
+        click.echo(f"gateway: doctor doesn't know of this backup: {why}", err=True)
 
 
 @contextmanager

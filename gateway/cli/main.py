@@ -70,9 +70,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "export": CommandEntry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
     "import": CommandEntry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
     "compact": CommandEntry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
-    "mcp": CommandEntry(
-        f"{_HERE}.agent_tools", "mcp", "Let an agent find, read and change documents."
-    ),
+    "mcp": CommandEntry(f"{_HERE}.agents", "mcp", "Let an agent find, read and change documents."),
     "doctor": CommandEntry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
 }
 

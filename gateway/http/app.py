@@ -36,12 +36,13 @@ from gateway.http.routes.applications import ApplicationRoutes
 from gateway.http.routes.bulk import BulkRoutes
 from gateway.http.routes.catalogs import RetentionRoutes, WholeCatalogRoutes
 from gateway.http.routes.changes import ChangesRoutes
+from gateway.http.routes.console_sign_in import PeopleSignIn, SignInRoutes
 from gateway.http.routes.documents import DocumentRoutes, OwnersRoutes
 from gateway.http.routes.history import HistoryRoutes
 from gateway.http.routes.issued_tokens import TokenIssuer, TokenRoutes
 from gateway.http.routes.listing import ListingRoutes
 from gateway.http.routes.reverts import RevertRoutes
-from gateway.http.routes.static import PeopleSignIn, ServiceRoutes, SignInRoutes, nothing_measured
+from gateway.http.routes.static import ServiceRoutes, nothing_measured
 from gateway.http.routes.subscriptions import SubscriptionRoutes
 from gateway.http.routes.transactions import TransactionRoutes
 from gateway.http.routes.uploads import UploadRoutes

@@ -83,7 +83,8 @@ def _pin_id(record: SubscriptionRecord) -> str:
 
 
 class SubscriptionService:
-    """Every method raises StoreUnavailable; all that name one but ``put`` SubscriptionNotFound."""
+    """Every method raises StoreUnavailable, what changes something UnknownOutcome too; all that
+    name one but ``put`` raise SubscriptionNotFound."""
 
     def __init__(
         self, store: Store, settler: Settler, runtime: Runtime, limits: RelayLimits
@@ -171,9 +172,9 @@ class SubscriptionService:
         with as_unknown():
             if record is None or not self._records.drop_subscription(catalog, name):
                 raise SubscriptionNotFound(name)
+        self.when_changed()
         with as_unknown(is_done=True):
             self._store.drop_pin(catalog, _pin_id(record))
-        self.when_changed()
 
     def _change(
         self,
@@ -194,11 +195,11 @@ class SubscriptionService:
         raise StoreUnavailable("others change the subscription at the same time")
 
     def _done(self, record: SubscriptionRecord) -> SubscriptionStanding:
+        self.when_changed()
         pin = pin_of(record, self._runtime.now_us())
         with as_unknown(is_done=True):
             if pin is not None:
                 self._store.set_pin(record.catalog, pin)
-            self.when_changed()
             return self._standing(record)
 
     def _created(

@@ -66,8 +66,12 @@ def signed(secrets: Sequence[str], message_id: str, time_s: int, body: bytes) ->
 RETRY_AFTER_S_MAX: Final = 3600
 
 
+class Outrun(Exception):
+    """Another worker works for the subscription by now, or somebody has changed it."""
+
+
 class Undelivered(Exception):
-    """``code``: ``address_refused``, ``unreachable``, ``timed_out`` or ``answered_N``, N being the
+    """``code``: ``address_refused``, ``unreachable``, ``timed_out``, or ``answered_`` with the
     status. ``is_gone``: the receiver wants no more."""
 
     def __init__(
@@ -103,7 +107,8 @@ class Deliverer:
     ) -> None:
         """Returns where the receiver has taken it (2xx). Raises Undelivered.
 
-        ``may_send`` is asked once it is connected, for that may have taken long.
+        ``may_send`` is asked once it is connected, for that may have taken long; where it says no,
+        nothing is sent: Outrun.
         """
         try:
             target = target_of(url)
@@ -148,7 +153,7 @@ class Deliverer:
                 )
                 sock.do_handshake()
             if not may_send():
-                raise Undelivered("outrun", "it took too long to connect: another worker goes on")
+                raise Outrun
             connection = http.client.HTTPConnection(target.host, target.port)
             connection.response_class = BoundedAnswer
             connection.sock = sock

@@ -30,7 +30,7 @@ from gateway.memory import Memory, OwnAccount, account, work_for
 from gateway.meters import NO_METERS, Meters, RelayReadings
 from gateway.model import DocumentRecord
 from gateway.relay.managing import PIN_S, held_revision, pin_of
-from gateway.relay.posting import RETRY_AFTER_S_MAX, Deliverer, Undelivered, signed
+from gateway.relay.posting import RETRY_AFTER_S_MAX, Deliverer, Outrun, Undelivered, signed
 from gateway.runtime import Runtime
 from gateway.store.contract import Store, StoreUnreachable, SubscriptionRecord
 
@@ -186,10 +186,6 @@ class Relay:
                 self._parts.store.set_pin(record.catalog, pin)
 
 
-class _Outrun(Exception):
-    """Another worker works for it by now, or somebody has changed it."""
-
-
 class Runner:
     """One subscription's deliveries, in a thread of its own."""
 
@@ -247,7 +243,7 @@ class Runner:
         except (GatewayError, WatchEnded, StoreUnreachable) as error:
             _log.info("subscription %r waits: %s", self.name, error)
             return _RETRY_S
-        except _Outrun:
+        except Outrun:
             return _IDLE_S
         return 0.0
 
@@ -350,7 +346,7 @@ class Runner:
             record.catalog, error.code, error.detail, record.position
         )
         place = f"{record.position}/compacted"
-        with suppress(_Outrun):
+        with suppress(Outrun):
             try:
                 self._send(record, [event], place)
             except Undelivered as failure:
@@ -359,7 +355,7 @@ class Runner:
                 self._moved(record, "", 1)
 
     def _send(self, record: SubscriptionRecord, events: Sequence[bytes], first: str) -> None:
-        """``first`` is where the first of them is. Raises Undelivered, and _Outrun where it isn't
+        """``first`` is where the first of them is. Raises Undelivered, and Outrun where it isn't
         this worker's to send any more."""
         self._require_own(record)
         envelopes, now_us = self._parts.envelopes, self._parts.runtime.now_us()
@@ -382,10 +378,10 @@ class Runner:
         is_changed = self.record.number != record.number
         deadline_s = self._parts.deliverer.deadline_s
         if self._is_stopped or is_changed or not self._relay.holds_on(deadline_s):
-            raise _Outrun
+            raise Outrun
 
     def _moved(self, record: SubscriptionRecord, position: str, events: int) -> SubscriptionRecord:
-        """Note how far it has come. Raises _Outrun and StoreUnreachable."""
+        """Note how far it has come. Raises Outrun and StoreUnreachable."""
         now_us = self._parts.runtime.now_us()
         if events:
             self._parts.meters.relayed("delivered", events)
@@ -404,8 +400,6 @@ class Runner:
 
     def _failed(self, error: Undelivered) -> None:
         record, runtime = self.record, self._parts.runtime
-        if error.code == "outrun":
-            return
         now_us, failures = runtime.now_us(), record.failures + 1
         self._parts.meters.relayed("failed", 1)
         pause_s = min(_PAUSE_S * 2 ** min(failures - 1, 20), _PAUSE_S_MAX)
@@ -419,7 +413,7 @@ class Runner:
             error={"code": error.code, "detail": error.detail, "time_us": now_us},
             next_try_us=now_us + round(pause_s * 1_000_000),
         )
-        with suppress(_Outrun, StoreUnreachable):
+        with suppress(Outrun, StoreUnreachable):
             pin = pin_of(record, now_us)
             if failures == 1 and pin is not None:  # there may be none yet
                 self._parts.store.set_pin(record.catalog, pin)
@@ -437,7 +431,7 @@ class Runner:
 
     def _save(self, record: SubscriptionRecord) -> None:
         if not self._records.save_progress(record, self._relay.holder):
-            raise _Outrun
+            raise Outrun
         self._saved_at = self._parts.runtime.monotonic()
         if self.record.number == record.number:
             self.record = record

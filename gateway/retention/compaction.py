@@ -54,7 +54,8 @@ class CompactionResult:
 
 
 class CatalogCompaction:
-    """Every method raises StoreUnreachable, and what the ``rest`` raises that it is given.
+    """Every method raises StoreUnreachable, ``compact`` UnknownOutcome once it may have changed
+    something, and all what the ``rest`` raises that they are given.
 
     ``rest`` is called between two pieces of work, so that writers get their turn.
     """

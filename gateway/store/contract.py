@@ -104,15 +104,22 @@ RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class StoreUnreachable(Exception):
-    """The database did not answer in time; the effect of a write is unknown."""
+    """The database did not answer in time; the effect of a write is unknown, unless
+    ``nothing_done``."""
+
+    nothing_done = False
 
 
 class Unsent(StoreUnreachable):
     """Nothing was sent: the write did not happen, and never will."""
 
+    nothing_done = True
+
 
 class BeingRestored(StoreUnreachable):
-    """The catalog's name is kept for a restore (see ``CopyStore``): nothing was done."""
+    """The catalog's name is kept for a restore (see ``CopyStore``)."""
+
+    nothing_done = True
 
     def __init__(self, catalog: str) -> None:
         super().__init__(f"catalog {catalog!r} is being restored")
@@ -460,8 +467,8 @@ class CopyStore(Protocol):
         of a restore that stood still for a minute is gone then. Raises BackupRefused where there is
         such a catalog, or another restore of it goes on.
 
-        All that follows is done at one moment with a look at the name, which is kept for a minute
-        more, and raises BackupRefused where it is kept for a later restore.
+        Every later call of this restore looks at the name in its own transaction and keeps it for
+        another minute. It raises BackupRefused where a later restore has the name.
         """
 
     def drop_restore(self, catalog: str, by: str) -> None:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway.errors import CatalogRestored, StoreUnavailable, UnknownOutcome
-from gateway.store.contract import BeingRestored, StoreUnreachable, Unsent
+from gateway.store.contract import BeingRestored, StoreUnreachable
 
 
 @contextmanager
 def as_unavailable() -> Iterator[None]:
-    """Around what only reads. Raises StoreUnavailable for StoreUnreachable, and CatalogRestored for
-    BeingRestored."""
+    """Around what only reads, or may be done again. Raises StoreUnavailable for StoreUnreachable,
+    and CatalogRestored for BeingRestored."""
     try:
         yield
     except BeingRestored as error:
@@ -26,15 +26,15 @@ def as_unavailable() -> Iterator[None]:
 
 @contextmanager
 def as_unknown(*, is_done: bool = False) -> Iterator[None]:
-    """Around one call that changes the database, and is no move of a head: nobody knows whether it
-    did where its answer is lost. ``is_done``: around what comes behind such a call.
+    """Around one call that changes the database and moves no head. Where its answer is lost, nobody
+    knows whether it did. ``is_done``: the change is made; around what follows it.
 
     Raises UnknownOutcome, or what ``as_unavailable`` does where nothing was changed for certain.
     """
     try:
         yield
     except StoreUnreachable as error:
-        if is_done or not isinstance(error, Unsent | BeingRestored):
+        if is_done or not error.nothing_done:
             raise UnknownOutcome from error
         with as_unavailable():
             raise

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.access.principal import Grant, Principal, grant_text, principal
-from gateway.errors import StoreUnavailable, Unauthenticated
+from gateway.errors import Unauthenticated
 from gateway.store.contract import StoredToken, StoreUnreachable, TokenStore
 from gateway.store.unreachable import as_unavailable, as_unknown
 
@@ -147,10 +147,11 @@ class Tokens:
                 stored = self._unknown.token(token_id)
             else:
                 stored = self._store.token(token_id)
-        except StoreUnreachable as error:
+        except StoreUnreachable:
             if seen is not None and age_s < REMEMBERED_S:
                 return seen
-            raise StoreUnavailable("the database can't be reached") from error
+            with as_unavailable():
+                raise
         # A malformed grant, written into the database by others, gives no rights.
         whose = None if stored is None else _principal_of(stored)
         seen = _Seen(stored if whose is not None else None, whose, now_s)
@@ -167,7 +168,8 @@ class Tokens:
 
 
 class ServedTokens:
-    """Tokens as they are issued, listed and revoked over HTTP. Raises StoreUnavailable."""
+    """Tokens as they are issued, listed and revoked over HTTP. Raises StoreUnavailable, and
+    UnknownOutcome from what changes something."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens

@@ -166,6 +166,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
         browser.wait_text("dialog .fault", reason)
         at = "return document.getElementById(arguments[0].id + '-fault')?.innerText"
         assert reason in browser.run(at, control)
+        assert control.get_attribute("aria-invalid") == "true"
         assert browser.focused() == label
 
     browser.labelled("Deliver to").send_keys("https://search.example.com/in")

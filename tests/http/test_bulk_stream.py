@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from gateway import cpu
+from gateway.http.routes import bulk
 from gateway.http.routes.bulk import Budget, LargeLines, LineQueue, Spool, Windows
 from gateway.http.write.bulk_lines import BodyLine, LineSplitter
 from tests.patience import WAIT_S
@@ -84,6 +85,23 @@ def test_a_spool_tells_whether_it_would_keep_its_writer_waiting() -> None:
     assert not other.has_room()
     assert other.write(b"b", waits=False)
     assert (other.read(5), other.has_room()) == (b"ab", True)
+
+
+def test_what_a_full_disk_refused_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = Budget(10)
+    full, other = Spool(budget), Spool(budget)
+
+    def refused(*_: object) -> None:
+        raise OSError("no space left")
+
+    full.write(b"x")
+    with monkeypatch.context() as patched:
+        patched.setattr(bulk._File, "append", refused)
+        with pytest.raises(OSError, match="no space"):
+            full.write(b"x" * 9)
+    full.close()
+    assert other.write(b"y" * 9)
+    assert other.has_room()
 
 
 def test_nobody_waits_for_what_nobody_takes() -> None:

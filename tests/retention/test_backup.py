@@ -366,8 +366,9 @@ def test_a_catalog_is_restored_under_another_name_beside_its_own(
         catalog.put("a", "meanwhile")
         taken = command(uri, database, "restore", path)
         assert (taken.exit_code, "(--as)" in taken.output) == (1, True), taken.output
-        for wrong in ("", "x" * 100_000):
-            assert command(uri, database, "restore", path, "--as", wrong).exit_code == 2
+        for wrong in ("", "x" * 100_000, "\udcff"):
+            refused = command(uri, database, "restore", path, "--as", wrong)
+            assert (refused.exit_code, "a catalog's name" in refused.output) == (2, True)
         restored = command(uri, database, "restore", path, "--as", "name/2")
         assert (restored.exit_code, "'name/2'" in restored.output) == (0, True), restored.output
         again = gateway.catalog("name/2")

@@ -96,6 +96,12 @@ export function field(label, control, hint = null) {
     hint && h("p", { class: "hint", id: hintId }, hint));
 }
 
+/** Tell those who listen whether what a control says is wrong. (An empty `aria-invalid` says no.) */
+export function markInvalid(control, isInvalid) {
+  if (isInvalid) control.setAttribute("aria-invalid", "true");
+  else control.removeAttribute("aria-invalid");
+}
+
 /** Say beside a control of `field()` what is wrong with what it says; nothing with null. */
 export function complain(control, reason) {
   const id = `${control.id}-fault`;
@@ -107,7 +113,7 @@ export function complain(control, reason) {
     control.after(h("p", { class: "fault", id }, reason));
     described.add(id);
   }
-  control.toggleAttribute("aria-invalid", Boolean(reason));
+  markInvalid(control, reason);
   if (described.size) control.setAttribute("aria-describedby", [...described].join(" "));
   else control.removeAttribute("aria-describedby");
 }

@@ -80,8 +80,8 @@ _SEND_BYTES: Final = 4 * 1024
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
 _BEGINS_MAX: Final = 1_000
-# Of memory, that the lines committed at a time take once they are parsed; what isn't counted; and
-# what may count for a line alone, which is refused where it has too many values.
+# Memory of parsed lines: what a window may take; what isn't counted; and what one line alone may
+# take (one with too many values is refused).
 _PARSED_BYTES_MAX: Final = 24 * MIB
 _UNCOUNTED_BYTES: Final = MIB
 _PARSED_LINE_BYTES_MAX: Final = 128 * MIB
@@ -172,8 +172,6 @@ class _Run:
         self._recheck = context.require_still_let_in
         self._spending = context.spending
         self._audit = BulkAudit(context.observed)
-        self._windows: Windows | None = shared.windows
-        self._windows.count(1)
         self._lines = LineQueue(shared.windows)
         self._spool = Spool(shared.answers, context.holder)
         self._large = LargeLines(
@@ -194,6 +192,8 @@ class _Run:
         self._begun: set[Fence | None] = set()
         self._ended_early = False
         self._body_over = False
+        self._windows: Windows | None = shared.windows
+        self._windows.count(1)  # last: `close` counts it back
 
     def answers(self) -> Iterator[bytes]:
         """Raises TimeoutError where the client stalls, and RuntimeError where a defect keeps the
@@ -698,7 +698,11 @@ class Spool:
                 return False
             if not self._files or self._files[-1].written >= _FILE_BYTES:
                 self._files.append(_File())
-            self._files[-1].append(data)
+            try:
+                self._files[-1].append(data)
+            except OSError:  # a full disk: these bytes take no room
+                self._budget.give_back(self._principal, len(data))
+                raise
             self._waiting += len(data)
             self._changed.notify_all()
             return True

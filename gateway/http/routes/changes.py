@@ -41,7 +41,15 @@ from gateway.http.wire.query import (
     takes,
     whole_number,
 )
-from gateway.http.wire.responses import Answer, Stream, StreamAnswer, body_answer, encode, in_pieces
+from gateway.http.wire.responses import (
+    NO_STORE,
+    Answer,
+    Stream,
+    StreamAnswer,
+    body_answer,
+    encode,
+    in_pieces,
+)
 from gateway.http.wire.shapes import (
     FeedPosition,
     ToldDocument,
@@ -63,7 +71,6 @@ EVENT_STREAM: Final = "text/event-stream"
 # How long a browser waits before it connects again.
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
-_NO_STORE = ("Cache-Control", "no-store")
 # A page of commits with whole documents beside them ends with the one that fills it.
 _PAGE_BYTES = 4 * 1024 * 1024
 
@@ -189,7 +196,7 @@ class ChangesRoutes(Routes):
 
 
 def _stream(events: Iterator[bytes], watcher: Watcher) -> Answer:
-    headers = [("Content-Type", EVENT_STREAM), _NO_STORE, ("X-Accel-Buffering", "no")]
+    headers = [("Content-Type", EVENT_STREAM), NO_STORE, ("X-Accel-Buffering", "no")]
     return StreamAnswer(Stream(events, watcher.close), 200, headers)
 
 
@@ -292,7 +299,7 @@ def _polled(taken: Taken, tell: _Tell) -> Answer:
                 revision = each.revision
                 break
     body = b'{"commits":[%b],"revision":%d}' % (b",".join(map(event_data, events)), revision)
-    return body_answer(body, [_NO_STORE])
+    return body_answer(body, [NO_STORE])
 
 
 def _listed(begun: _FromState) -> Answer:
@@ -312,7 +319,7 @@ def _listed(begun: _FromState) -> Answer:
         encode(str(place)),
         members,
     )
-    return body_answer(body, [_NO_STORE])
+    return body_answer(body, [NO_STORE])
 
 
 def _events_from_state(

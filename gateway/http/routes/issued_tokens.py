@@ -17,7 +17,7 @@ from gateway.http.wire.body import refuse_member
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.query import NO_PARAMETERS, parameters
-from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
+from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode
 from gateway.limits import RequestLimits
 from gateway.service import GatewayService
 from patching.values import rfc3339
@@ -34,7 +34,6 @@ TOKEN_REQUEST: Final = strict(
     ),
     expires_in_s=whole(1, _LIFETIME_S_MAX),
 )
-_NO_STORE: Final = ("Cache-Control", "no-store")
 
 
 class TokenState(Protocol):
@@ -90,7 +89,7 @@ class TokenRoutes(Routes):
         issued = self._tokens().issue(name, grants, asked["expires_in_s"])
         _audit(context, issued.stored)
         content = {**_shape(issued.stored), "token": issued.text}
-        return body_answer(encode(content), [_NO_STORE], 201)
+        return body_answer(encode(content), [NO_STORE], 201)
 
     @route("GET", "/v1/tokens", "list_tokens")
     def page(self, context: Context) -> Answer:
@@ -98,7 +97,7 @@ class TokenRoutes(Routes):
         refuse_conditions(context.environ)
         parameters(context.environ, NO_PARAMETERS)
         tokens = self._tokens().all()
-        return body_answer(encode({"tokens": [_shape(each) for each in tokens]}), [_NO_STORE])
+        return body_answer(encode({"tokens": [_shape(each) for each in tokens]}), [NO_STORE])
 
     @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
     def revoke(self, context: Context, token_id: str) -> Answer:

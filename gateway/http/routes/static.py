@@ -1,5 +1,4 @@
-"""The routes of the service itself: its files (console, `/docs`, contract), health, metrics; and
-how a person who opens the console gets a token of the issuer (`/console/sign-in`).
+"""The routes of the service itself: its files (console, `/docs`, contract), health, metrics.
 
 Files are read once, when the application is made, and looked up by name: a path never reaches the
 file system.
@@ -8,24 +7,19 @@ file system.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from werkzeug.http import unquote_etag
 
 import gateway as package
-from gateway.access.principal import Principal
-from gateway.decide.strict import Exact, strict
 from gateway.http.context import Context, Environ, HeaderList, OpenContext
-from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
-from gateway.http.wire.body import refuse_member
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.query import NO_PARAMETERS, parameters
-from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, etag
+from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode, etag
 from gateway.limits import RequestLimits
 from gateway.service import GatewayService
 
@@ -168,13 +162,13 @@ class ServiceRoutes(Routes):
     @route("GET", "/livez", "livez")
     def livez(self, _: OpenContext) -> Answer:
         """The process answers; it touches nothing else."""
-        return body_answer(encode({"status": "alive"}), [("Cache-Control", "no-store")])
+        return body_answer(encode({"status": "alive"}), [NO_STORE])
 
     @route("GET", "/readyz", "readyz")
     def readyz(self, _: OpenContext) -> Answer:
         """The database answers. Raises StoreUnavailable."""
         self._gateway.check_ready()
-        return body_answer(encode({"status": "ready"}), [("Cache-Control", "no-store")])
+        return body_answer(encode({"status": "ready"}), [NO_STORE])
 
     @route("GET", "/v1/principal", "read_principal")
     def principal(self, context: Context) -> Answer:
@@ -183,13 +177,11 @@ class ServiceRoutes(Routes):
         by = context.by
         grants = [{"role": each.role.name.lower(), "pattern": each.pattern} for each in by.grants]
         content = {"name": by.name, "grants": grants}
-        return body_answer(encode(content), [("Cache-Control", "no-store")])
+        return body_answer(encode(content), [NO_STORE])
 
     @route("GET", "/metrics", "metrics")
     def metrics(self, _: OpenContext) -> Answer:
-        return body_answer(
-            self._exposition(), [("Cache-Control", "no-store")], media_type=_METRICS_TYPE
-        )
+        return body_answer(self._exposition(), [NO_STORE], media_type=_METRICS_TYPE)
 
     @route("GET", "/openapi.yaml", "openapi")
     def openapi(self, _: OpenContext) -> Answer:
@@ -233,59 +225,3 @@ def openapi_document() -> bytes | None:
         if place.is_file():
             return place.read_bytes()
     return None
-
-
-_BODY_BYTES_MAX: Final = 16_384
-_NO_STORE: Final = ("Cache-Control", "no-store")
-# RFC 7636, 4.1.
-_is_verifier: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}").fullmatch
-_is_web_url: Final = re.compile(r"https?://[!-~]{1,2000}").fullmatch
-_ANSWER: Final = strict(
-    code=Exact(
-        str, "it must be the code of the issuer", lambda text: 0 < len(text) <= 4_000, required=True
-    ),
-    code_verifier=Exact(
-        str, "it must be 43 to 128 of the characters of RFC 7636", _is_verifier, required=True
-    ),
-    redirect_uri=Exact(str, "it must be an http(s) URL", _is_web_url, required=True),
-)
-
-
-class PeopleSignIn(Protocol):
-    """Raises Unauthenticated and KeysUnavailable. See ``tokens.openid_sign_in.OpenIdSignIn``."""
-
-    def offer(self) -> Mapping[str, str | None]: ...
-
-    def exchange(self, code: str, verifier: str, redirect_uri: str) -> tuple[str, Principal]: ...
-
-
-class SignInRoutes(Routes):
-    """For the console alone, and so no part of the contract. Nobody is known yet who asks here."""
-
-    def __init__(
-        self, gateway: GatewayService, limits: RequestLimits, sign_in: PeopleSignIn | None
-    ) -> None:
-        """``sign_in`` None: people enter a token."""
-        super().__init__(gateway, replace(limits, body_bytes_max=_BODY_BYTES_MAX))
-        self._sign_in = sign_in
-
-    @route("GET", "/console/sign-in", "read_sign_in")
-    def offered(self, context: OpenContext) -> Answer:
-        """Where the browser asks the issuer; null where people enter a token."""
-        parameters(context.environ, NO_PARAMETERS)
-        offer = None if self._sign_in is None else self._sign_in.offer()
-        return body_answer(encode({"sign_in": offer}), [_NO_STORE])
-
-    @route("POST", "/console/sign-in", "sign_in")
-    def exchange(self, context: OpenContext) -> Answer:
-        """The issuer's code, for a token that the browser sends from now on."""
-        parameters(context.environ, NO_PARAMETERS)
-        given = take_members(context, self._limits, _ANSWER)
-        if self._sign_in is None:
-            refuse_member("", "this gateway has no issuer to sign in with")
-        token, principal = self._sign_in.exchange(
-            given["code"], given["code_verifier"], given["redirect_uri"]
-        )
-        context.observed.audited = {"signed_in": principal.name}
-        content = {"token": token, "name": principal.name}
-        return body_answer(encode(content), [_NO_STORE])

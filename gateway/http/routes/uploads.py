@@ -22,7 +22,7 @@ from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
 from gateway.http.wire.headers import catalog_name, percent_decoded, preferences, require_key
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
-from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
+from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import carried_out, document_answer
 from gateway.http.write.ask import Ask, read_ask
 from gateway.http.write.explain import further_members
@@ -81,7 +81,7 @@ class UploadRoutes(Routes):
     @route("GET", _ONE, "read_upload")
     def read(self, context: Context, catalog: str, upload: str) -> Answer:
         opened = self._find(context, self._catalog(context.environ, catalog), upload)
-        return body_answer(encode(_upload_shape(opened)), [("Cache-Control", "no-store")])
+        return body_answer(encode(_upload_shape(opened)), [NO_STORE])
 
     @route("DELETE", _ONE, "drop_upload")
     def drop(self, context: Context, catalog: str, upload: str) -> Answer:

@@ -19,6 +19,7 @@ from gateway.http.wire.headers import JSON, PROBLEM
 
 encode: Final = msgspec.json.Encoder().encode
 
+NO_STORE: Final = ("Cache-Control", "no-store")
 _JSON_TYPES: Final = (JSON, PROBLEM)
 _STATUS_LINES: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 

@@ -11,8 +11,9 @@ from gateway.store.mongodb.backup_copies import MongoCopies
 from gateway.store.mongodb.commit_loop import LoopPart
 from gateway.store.mongodb.connection import Connection, has_primary
 from gateway.store.mongodb.diagnosis import count_head_writes
-from gateway.store.mongodb.reads import HistoryPart, ListingsPart, SignalsPart
+from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
+from gateway.store.mongodb.signals import SignalsPart
 from gateway.store.mongodb.subscription_records import MongoSubscriptions
 from gateway.store.mongodb.tokens import MongoTokens
 from gateway.store.mongodb.uploads import MongoUploads
@@ -28,7 +29,6 @@ def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
     ``timeout_ms`` bounds each call as a whole, the driver's own retries included. Raises ValueError
     where the URI is malformed.
     """
-
     return MongoStore(Connection.to(uri, database, timeout_ms, appname="metadata-gateway"))
 
 

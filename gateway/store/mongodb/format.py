@@ -31,8 +31,8 @@ from gateway.store.mongodb.records import FORMAT, LEASE_IS_OVER, Record
 
 _OLDER: Final = (2, 3)  # which differ in what documents and commits may have
 _NAME: Final = {"_id": "format"}
-# Of the head of a catalog that is being restored: as of a format to come, no gateway reads it, and
-# none can move it. Beside it is a lease, of the restore that ``last`` names.
+# The format of a head whose catalog is being restored: no gateway reads such a head or can move it.
+# The record also holds the lease of the restore, which the head's ``last`` names.
 RESTORED: Final = "restored"
 # Finds those whose restore has stood still for so long that another one may begin.
 BROKEN_OFF: Final[Record] = {"head.format": RESTORED, "$expr": LEASE_IS_OVER}

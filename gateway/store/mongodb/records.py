@@ -558,10 +558,9 @@ def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Re
 
 # A lease is a record with ``until`` (a date) and ``lasts_ms``, by the clock of the database.
 #
-# That clock may be set back, or a new primary's be behind the old one's. A lease that was taken
-# before would hold for as much longer, be its holder alive or not; so one that ends later than
-# anybody could have asked for is over, too. Twice its length: the clocks of primaries differ a
-# little. One that was never taken, or was ended, has no ``until``, which is lower than any date.
+# A lease that ends later than anybody could have asked for is over, too: the clock was set back
+# since, or a new primary's is behind. Twice its length is allowed, since clocks differ. One that
+# was never taken, or was ended, has no ``until``, which is lower than any date.
 _LONGEST_LEASE: Final = {"$add": ["$$NOW", {"$multiply": [2, {"$ifNull": ["$lasts_ms", 10**12]}]}]}
 LEASE_IS_OVER: Final[Record] = {
     "$or": [{"$lte": ["$until", "$$NOW"]}, {"$gt": ["$until", _LONGEST_LEASE]}]

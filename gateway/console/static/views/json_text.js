@@ -2,7 +2,7 @@
 // area until then, and where it can't be: both say and do the same to those who use them.
 
 import { JsonError, offsetOf, parse } from "../json.js";
-import { button, fill, h, newId } from "../page.js";
+import { button, fill, h, markInvalid, newId } from "../page.js";
 
 // Lines aren't wrapped in texts longer than this: breaking a megabyte anew takes seconds.
 const WRAPPED_MAX = 200_000;
@@ -163,7 +163,7 @@ class PlainText {
   }
 
   mark(error) {
-    this.element.toggleAttribute("aria-invalid", Boolean(error));
+    markInvalid(this.element, error);
   }
 }
 

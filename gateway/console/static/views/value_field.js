@@ -1,7 +1,7 @@
 // One value as a control that fits it: text, long text, number, yes or no, nothing, a date, a choice.
 
 import { JsonError, equal, kindOf, parse, stringify } from "../json.js";
-import { fill, h, newId, plural } from "../page.js";
+import { fill, h, markInvalid, newId, plural } from "../page.js";
 
 const LONG = 80; // characters, from which on a text has lines
 const DATE = /^\d{4}-\d\d-\d\d$/;
@@ -78,7 +78,7 @@ export class ValueField {
     fill(this.fault, reason);
     this.fault.hidden = !reason;
     if (!this.control) return;
-    this.control.toggleAttribute("aria-invalid", Boolean(reason));
+    markInvalid(this.control, reason);
     const described = [this.hint?.id, reason ? this.fault.id : null].filter(Boolean).join(" ");
     if (described) this.control.setAttribute("aria-describedby", described);
     else this.control.removeAttribute("aria-describedby");
