@@ -141,10 +141,15 @@ def _revert(body: Object) -> None:
         body["author"] = "größe"
 
 
-def _revision(body: Object) -> None:
+def _whole_numbers(body: Object) -> None:
     """1.0 is an integer to a schema."""
-    if "seconds" in body:
-        body["seconds"] = int(body["seconds"])
+    for name, value in body.items():
+        if isinstance(value, float) and value.is_integer():
+            body[name] = int(value)
+
+
+def _revision(body: Object) -> None:
+    _whole_numbers(body)
     if "revision" in body:
         body["revision"] = 1 + chance(body, of=40)
 
@@ -160,6 +165,9 @@ def _application(body: Object) -> None:
 
 
 _FITTING = {
+    "put_subscription": _whole_numbers,
+    "replay_subscription": _whole_numbers,
+    "create_token": _whole_numbers,
     "put_application": _application,
     "run_transaction": _transaction,
     "revert": _revert,
