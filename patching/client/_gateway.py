@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from patching.client._batching import Batcher, CallSender
@@ -13,6 +14,7 @@ from patching.client._reading import Readable
 from patching.client._retention import Pin
 from patching.client._retry import Retry
 from patching.client._steps import Listing, PlanItem, SendOnce, Steps, called, listed, plan_of
+from patching.client._wire import ConnectionTerms
 from patching.client.bulk_writer import BulkAnswer, BulkLine, BulkTerms, BulkWriter, bulk_lines
 from patching.client.errors import Problem
 from patching.client.results import (
@@ -49,44 +51,26 @@ class Gateway(Closable):
 
     ``ca_file``: certificates to trust instead of the system's, for a gateway with TLS;
     ``certificate_file`` and ``key_file``: the client's own, for one that asks for it. ``headers``
-    go out with each request.
+    go out with each request. ``pool_size`` connections (10) are kept for the next requests; a new
+    one may take ``connect_timeout_s`` (5).
     """
 
     def __init__(
         self,
         url: str,
         *,
-        token: str | Callable[[], str] | None = None,
         timeout_s: float = 30.0,
         retry: Retry | None = None,
-        headers: Mapping[str, str] | None = None,
-        ca_file: str | None = None,
-        certificate_file: str | None = None,
-        key_file: str | None = None,
-        pool_size: int = 10,
-        connect_timeout_s: float = 5.0,
         batch_s: float | None = None,
+        **connection: Unpack[ConnectionTerms],
     ) -> None:
         if timeout_s <= 0:
             raise ValueError("timeout_s is more than 0")
         if batch_s is not None and batch_s < 0:
             raise ValueError("batch_s can't be negative")
-
-        def connect() -> Transport:
-            return Transport(
-                url,
-                token=token,
-                headers=headers,
-                pool_size=pool_size,
-                connect_timeout_s=connect_timeout_s,
-                ca_file=ca_file,
-                certificate_file=certificate_file,
-                key_file=key_file,
-            )
-
         self.url = url.rstrip("/")
-        self._connect = connect
-        self._transport = connect()
+        self._connect = partial(Transport, url, **connection)
+        self._transport = self._connect()
         self._batcher = None if batch_s is None else Batcher(self._transport, batch_s)
         self._calls = CallSender(self._transport, retry or Retry(), timeout_s, self._batcher)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -20,6 +20,40 @@ _BODY_SHOWN_MAX: Final = 200
 _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
 # Statuses of proxies while the gateway behind them restarts.
 _PASSING: Final = (502, 503, 504)
+READ_TIMEOUT_S: Final = 60.0
+
+
+class ConnectionTerms(TypedDict, total=False):
+    """The keywords of whatever connects to a gateway.
+
+    ``token`` goes out as a bearer token; a callable is asked for each request, so that it can be
+    renewed. ``headers`` go out with each request.
+    ``pool_size``: how many connections are kept for the next requests.
+    ``connect_timeout_s``: for how long a connection may take to be there.
+    ``ca_file`` has the certificates to trust instead of the system's; ``certificate_file`` and
+    ``key_file`` are the client's own, for a gateway that asks for them.
+    """
+
+    token: str | Callable[[], str] | None
+    headers: Mapping[str, str] | None
+    pool_size: int
+    connect_timeout_s: float
+    ca_file: str | None
+    certificate_file: str | None
+    key_file: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Connection:
+    """`ConnectionTerms` as one value, with their defaults. No repr shows the token."""
+
+    token: str | Callable[[], str] | None = None
+    headers: Mapping[str, str] | None = None
+    pool_size: int = 10
+    connect_timeout_s: float = 5.0
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +80,11 @@ class HttpAnswer:
 class Outgoing:
     """What goes out to the gateways at ``url``, of which one is in use. See `Transport`."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | Callable[[], str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, url: str, connection: Connection) -> None:
         self._bases = [_checked(each.strip()) for each in url.split(",")]
         self._at = 0  # which of them is in use
-        self._token = token
-        self._headers = {"Accept": "application/json", **(headers or {})}
+        self._token = connection.token
+        self._headers = {"Accept": "application/json", **(connection.headers or {})}
 
     @property
     def hosts(self) -> int:

@@ -42,7 +42,16 @@ from patching.client._calls import CallPolicy
 from patching.client._feed import Followed, Following, followed
 from patching.client._retry import Retry
 from patching.client._steps import Listing, Pause, Pieces, PlanItem, PlanProgress, SendOnce, Steps
-from patching.client._wire import HttpAnswer, Outgoing, is_success, refusal, unreachable
+from patching.client._wire import (
+    READ_TIMEOUT_S,
+    Connection,
+    ConnectionTerms,
+    HttpAnswer,
+    Outgoing,
+    is_success,
+    refusal,
+    unreachable,
+)
 from patching.client.bulk_writer import (
     BulkAnswer,
     BulkLine,
@@ -68,28 +77,16 @@ _LEAST_S: Final = 0.05
 class AsyncTransport:
     """HTTP to a gateway, as `patching.client.transport.Transport`, for one event loop."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | Callable[[], str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        pool_size: int = 10,
-        connect_timeout_s: float = 5.0,
-        read_timeout_s: float = 60.0,
-        ca_file: str | None = None,
-        certificate_file: str | None = None,
-        key_file: str | None = None,
-    ) -> None:
-        self._outgoing = Outgoing(url, token, headers)
-        self._connect_timeout_s = connect_timeout_s
-        self._read_timeout_s = read_timeout_s
-        trusted = ssl.create_default_context(cafile=ca_file)
-        if certificate_file is not None:
-            trusted.load_cert_chain(certificate_file, key_file)
+    def __init__(self, url: str, **connection: Unpack[ConnectionTerms]) -> None:
+        terms = Connection(**connection)
+        self._outgoing = Outgoing(url, terms)
+        self._connect_timeout_s = terms.connect_timeout_s
+        trusted = ssl.create_default_context(cafile=terms.ca_file)
+        if terms.certificate_file is not None:
+            trusted.load_cert_chain(terms.certificate_file, terms.key_file)
         self._http = httpx2.AsyncClient(
             verify=trusted,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=pool_size),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=terms.pool_size),
             follow_redirects=False,
             trust_env=False,
         )
@@ -137,7 +134,7 @@ class AsyncTransport:
     def _timeout(self, deadline: float | None) -> httpx2.Timeout:
         left_s = _left_s(deadline)
         if left_s is None:
-            return httpx2.Timeout(self._read_timeout_s, connect=self._connect_timeout_s)
+            return httpx2.Timeout(READ_TIMEOUT_S, connect=self._connect_timeout_s)
         return httpx2.Timeout(left_s, connect=min(self._connect_timeout_s, left_s))
 
     async def close(self) -> None:
@@ -266,6 +263,7 @@ _P = ParamSpec("_P")
 class Gateway:
     """The gateway at ``url``, for the tasks of one event loop. As `patching.client.Gateway`, with
     methods to be awaited; it holds connections until ``close``, or until its ``async with`` ends.
+    Its keywords are the same, but for ``batch_s``.
 
     ``sleep`` of a `Retry`, if it is given, may be a coroutine function.
     """
@@ -274,29 +272,14 @@ class Gateway:
         self,
         url: str,
         *,
-        token: str | Callable[[], str] | None = None,
         timeout_s: float = 30.0,
         retry: Retry | None = None,
-        headers: Mapping[str, str] | None = None,
-        ca_file: str | None = None,
-        certificate_file: str | None = None,
-        key_file: str | None = None,
-        pool_size: int = 10,
-        connect_timeout_s: float = 5.0,
+        **connection: Unpack[ConnectionTerms],
     ) -> None:
         if timeout_s <= 0:
             raise ValueError("timeout_s is more than 0")
         self.url = url.rstrip("/")
-        self._transport = AsyncTransport(
-            url,
-            token=token,
-            headers=headers,
-            pool_size=pool_size,
-            connect_timeout_s=connect_timeout_s,
-            ca_file=ca_file,
-            certificate_file=certificate_file,
-            key_file=key_file,
-        )
+        self._transport = AsyncTransport(url, **connection)
         self._calls = AsyncCalls(self._transport, retry or Retry(), timeout_s)
         self._same = self
 

@@ -8,17 +8,27 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from http.client import IncompleteRead
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
 from patching.client._steps import Query
-from patching.client._wire import HttpAnswer, Outgoing, is_success, refusal, segment, unreachable
+from patching.client._wire import (
+    READ_TIMEOUT_S,
+    Connection,
+    ConnectionTerms,
+    HttpAnswer,
+    Outgoing,
+    is_success,
+    refusal,
+    segment,
+    unreachable,
+)
 from patching.client.errors import RequestError, Unreachable
 from patching.client.terms import encoded
 
@@ -48,38 +58,26 @@ class Transport(Closable):
 
     ``url`` may carry a path, under which the gateway's routes are; and it may be several, with
     commas between, of gateways over one database: where the one in use can't be connected to, the
-    request goes to the next, and after a request that broke off, the following ones do. ``token``
-    goes out as a bearer token; a callable is asked for each request, so that it can be renewed.
+    request goes to the next, and after a request that broke off, the following ones do.
+    ``connection`` is the keywords of `ConnectionTerms`: ``token``, ``headers``, ``pool_size``,
+    ``connect_timeout_s``, ``ca_file``, ``certificate_file``, ``key_file``.
     ``read_timeout_s`` is for each read of an answer; ``request`` can be given another, which is for
-    the connection, too.
-    ``ca_file`` has the certificates to trust instead of the system's; ``certificate_file`` and
-    ``key_file`` are the client's own, for a gateway that asks for them. Redirects aren't followed:
-    they are UnexpectedAnswer, and the token goes nowhere else.
+    the connection, too. Redirects aren't followed: they are UnexpectedAnswer, and the token goes
+    nowhere else.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        token: str | Callable[[], str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        pool_size: int = 10,
-        connect_timeout_s: float = 5.0,
-        read_timeout_s: float = 60.0,
-        ca_file: str | None = None,
-        certificate_file: str | None = None,
-        key_file: str | None = None,
+        read_timeout_s: float = READ_TIMEOUT_S,
+        **connection: Unpack[ConnectionTerms],
     ) -> None:
-        self._outgoing = Outgoing(url, token, headers)
-        self._connect_timeout_s = connect_timeout_s
+        terms = Connection(**connection)
+        self._outgoing = Outgoing(url, terms)
+        self._connect_timeout_s = terms.connect_timeout_s
         self._read_timeout_s = read_timeout_s
-        self._connections = ConnectionPools(
-            pool_size,
-            hosts=self._outgoing.hosts,
-            ca_file=ca_file,
-            certificate_file=certificate_file,
-            key_file=key_file,
-        )
+        self._connections = ConnectionPools(terms, self._outgoing.hosts)
 
     def request(
         self,
@@ -190,27 +188,19 @@ class ConnectionPools:
     thread here and its slot at the gateway, until the gateway answers.
     """
 
-    def __init__(
-        self,
-        pool_size: int,
-        *,
-        hosts: int = 1,
-        ca_file: str | None = None,
-        certificate_file: str | None = None,
-        key_file: str | None = None,
-    ) -> None:
+    def __init__(self, terms: Connection, hosts: int) -> None:
         self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
         self.pool = urllib3.PoolManager(
             num_pools=hosts + 1,
-            maxsize=pool_size,
+            maxsize=terms.pool_size,
             block=False,
             retries=False,
             cert_reqs="CERT_REQUIRED",
-            ca_certs=ca_file,
-            cert_file=certificate_file,
-            key_file=key_file,
+            ca_certs=terms.ca_file,
+            cert_file=terms.certificate_file,
+            key_file=terms.key_file,
         )
         self.pool.pool_classes_by_scheme = self._pool_classes()
 

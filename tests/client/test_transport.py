@@ -13,6 +13,7 @@ import pytest
 from patching.client import (
     Busy,
     Conflict,
+    Gateway,
     Gone,
     NotAuthorized,
     NotFound,
@@ -20,6 +21,7 @@ from patching.client import (
     PreconditionFailed,
     Problem,
     Unreachable,
+    aio,
 )
 from patching.client.errors import (
     BadRequest,
@@ -222,6 +224,12 @@ def test_the_gateway_may_be_below_a_path(server: Server) -> None:
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match="URL"):
         Transport(url)
+
+
+@pytest.mark.parametrize("kind", [Transport, Gateway, aio.Gateway])
+def test_a_name_that_is_no_term_of_a_connection_is_told(kind: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tokne'"):
+        kind("http://127.0.0.1:9", tokne="secret")
 
 
 class TestSeveral:

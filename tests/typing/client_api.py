@@ -184,6 +184,14 @@ with Gateway(
     assert_type(gateway.is_ready(), bool)
 
 
+def connects() -> None:
+    Transport("http://localhost:8080", tokne="secret")  # type: ignore[call-arg]
+    Gateway("http://localhost:8080", tokne="secret")  # type: ignore[call-arg]
+    Gateway("http://localhost:8080", pool_size="10")  # type: ignore[arg-type]
+    aio.Gateway("http://localhost:8080", token=lambda: "secret", ca_file=None)
+    aio.Gateway("http://localhost:8080", batch_s=0.002)  # type: ignore[call-arg]
+
+
 async def awaits(shop: aio.Catalog, whole: aio.Gateway) -> None:
     """As the same calls of the client that blocks, arguments and all."""
     assert_type(await shop.get("k", revision=3), Document)
