@@ -21,6 +21,7 @@ _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
 # Statuses of proxies while the gateway behind them restarts.
 _PASSING: Final = (502, 503, 504)
 READ_TIMEOUT_S: Final = 60.0
+_LEAST_S: Final = 0.05
 
 
 class ConnectionTerms(TypedDict, total=False):
@@ -112,6 +113,11 @@ class Outgoing:
                 raise ValueError("the token is empty, or has characters that no header can have")
             headers["Authorization"] = f"Bearer {token}"
         return headers | dict(more)
+
+
+def seconds_left(deadline: float | None, now: float) -> float | None:
+    """From ``now`` to ``deadline``. No request is given less than a moment."""
+    return None if deadline is None else max(deadline - now, _LEAST_S)
 
 
 def is_success(status: int) -> bool:

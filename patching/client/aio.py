@@ -50,6 +50,7 @@ from patching.client._wire import (
     Outgoing,
     is_success,
     refusal,
+    seconds_left,
     unreachable,
 )
 from patching.client.bulk_writer import (
@@ -71,7 +72,6 @@ __all__ = ["Catalog", "Feed", "Gateway", "Pin", "Transaction", "Upload"]
 _T = TypeVar("_T")
 
 _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_LEAST_S: Final = 0.05
 
 
 class AsyncTransport:
@@ -101,8 +101,9 @@ class AsyncTransport:
             place, left = self._outgoing.place, left - 1
             url = self._outgoing.url(place, step.path, step.query)
             try:
-                async with asyncio.timeout(None if step.takes == "stream" else _left_s(deadline)):
-                    return await self._sent(step, url, sent, self._timeout(deadline))
+                left_s = seconds_left(deadline, time.monotonic())
+                async with asyncio.timeout(None if step.takes == "stream" else left_s):
+                    return await self._sent(step, url, sent, self._timeout(left_s))
             except (httpx2.RequestError, OSError) as error:
                 self._outgoing.failed(place)
                 is_unsent = isinstance(error, _UNSENT)
@@ -131,18 +132,13 @@ class AsyncTransport:
             if not is_kept:
                 await response.aclose()
 
-    def _timeout(self, deadline: float | None) -> httpx2.Timeout:
-        left_s = _left_s(deadline)
+    def _timeout(self, left_s: float | None) -> httpx2.Timeout:
         if left_s is None:
             return httpx2.Timeout(READ_TIMEOUT_S, connect=self._connect_timeout_s)
         return httpx2.Timeout(left_s, connect=min(self._connect_timeout_s, left_s))
 
     async def close(self) -> None:
         await self._http.aclose()
-
-
-def _left_s(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), _LEAST_S)
 
 
 async def _answer(response: httpx2.Response) -> HttpAnswer:

@@ -26,6 +26,7 @@ from patching.client._wire import (
     Outgoing,
     is_success,
     refusal,
+    seconds_left,
     segment,
     unreachable,
 )
@@ -99,7 +100,9 @@ class Transport(Closable):
         if json is not None:
             body = encoded(json)
             sent["Content-Type"] = "application/json"
-        response = self._send(method, path, query, body, sent | dict(headers or {}), read_timeout_s)
+        _, response = self._send(
+            method, path, query, body, sent | dict(headers or {}), read_timeout_s
+        )
         answer = HttpAnswer(response.status, response.headers, response.data)
         if is_success(answer.status):
             return answer
@@ -117,14 +120,16 @@ class Transport(Closable):
     ) -> urllib3.BaseHTTPResponse:
         """Like ``request``, but returns with the head of a 2xx answer. The caller reads the body,
         handles urllib3's errors of that, and closes it."""
-        response = self._send(method, path, query, body, headers or {}, read_timeout_s, whole=False)
+        url, response = self._send(
+            method, path, query, body, headers or {}, read_timeout_s, whole=False
+        )
         if 200 <= response.status < 300:
             return response
         try:
             answer = HttpAnswer(response.status, response.headers, response.read())
         except (HTTPError, OSError) as error:
             # Its own traceback is the one to read; urllib3's are its context.
-            raise _unreachable(method, path, error) from None
+            raise _unreachable(method, url, error) from None
         finally:
             response.close()
         raise self._refusal(method, answer)
@@ -139,7 +144,8 @@ class Transport(Closable):
         read_timeout_s: float | None,
         *,
         whole: bool = True,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> tuple[str, urllib3.BaseHTTPResponse]:
+        """The answer, and the URL that it is of."""
         sent = self._outgoing.headers(headers)
         deadline = None if read_timeout_s is None else time.monotonic() + read_timeout_s
         left = self._outgoing.hosts
@@ -148,7 +154,7 @@ class Transport(Closable):
             timeout = self._timeout(deadline)
             url = self._outgoing.url(place, path, query)
             try:
-                return self._connections.pool.request(
+                return url, self._connections.pool.request(
                     method,
                     url,
                     body=body,
@@ -164,9 +170,9 @@ class Transport(Closable):
                     raise _unreachable(method, url, error) from None
 
     def _timeout(self, deadline: float | None) -> urllib3.Timeout:
-        if deadline is None:
+        left_s = seconds_left(deadline, time.monotonic())
+        if left_s is None:
             return urllib3.Timeout(connect=self._connect_timeout_s, read=self._read_timeout_s)
-        left_s = max(deadline - time.monotonic(), 0.05)
         return urllib3.Timeout(connect=min(self._connect_timeout_s, left_s), read=left_s)
 
     def close(self) -> None:
@@ -174,6 +180,7 @@ class Transport(Closable):
         self._connections.close()
 
     def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
+        """What is raised for ``answer``; a subclass may tell more."""
         return refusal(method, answer)
 
 

@@ -177,6 +177,12 @@ def test_what_was_not_answered_in_time_is_unknown(server: Server, transport: Tra
     assert raised.value.applied == "unknown"
 
 
+def test_a_refusal_that_breaks_off_tells_the_url(server: Server, transport: Transport) -> None:
+    server.answer = (503, {"Content-Length": "99", "Connection": "close"}, b"{}")
+    with pytest.raises(Unreachable, match=f"^GET {server.url}/x: "):
+        transport.open("GET", "/x")
+
+
 def test_closing_breaks_off_what_waits(
     server: Server, transport: Transport, eventually: Callable[..., Any]
 ) -> None:
