@@ -97,6 +97,11 @@ class CallPolicy:
         # slow one it falls with each that is faster.
         self._usual_s = {True: 0.0, False: 0.0}
 
+    @property
+    def unbounded_retry(self) -> Retry:
+        """The policy of what has a bound of its own."""
+        return Retry(retries_max=None, on_retry=self.retry.on_retry)
+
     def run(self, plan: Steps[_T]) -> Any:
         """The result of ``plan``, once it is carried out."""
         raise NotImplementedError

@@ -108,17 +108,14 @@ class Gateway(Closable):
         ``retry.make_keys`` says.
         """
         made = bulk_lines(lines, make_keys=self._calls.retry.make_keys)
-        return BulkWriter(self._transport, terms or BulkTerms(retry=self._unbounded())).write(made)
+        terms = terms or BulkTerms(retry=self._calls.unbounded_retry)
+        return BulkWriter(self._transport, terms).write(made)
 
     def follower(self, catalog: str, **options: Any) -> Follower:
         """A `Follower` of ``catalog``, not started yet; it has connections of its own. ``options``
         are the keywords of `Follower`."""
-        options = {"retry": self._unbounded()} | options
+        options = {"retry": self._calls.unbounded_retry} | options
         return Follower(self.url, catalog, connect=self._connect, **options)
-
-    def _unbounded(self) -> Retry:
-        """The policy of what has a bound of its own."""
-        return Retry(retries_max=None, on_retry=self._calls.retry.on_retry)
 
     @called
     def is_ready(self, *, timeout_s: float = 5.0) -> Steps[bool]:

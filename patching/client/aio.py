@@ -27,7 +27,7 @@ from collections.abc import (
     Mapping,
 )
 from datetime import datetime
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
 try:
     import httpx2
@@ -70,6 +70,7 @@ from patching.client.transactions import TransactionDraft
 __all__ = ["Catalog", "Feed", "Gateway", "Pin", "Transaction", "Upload"]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
@@ -253,9 +254,6 @@ def _plan(method: Any) -> Callable[..., Any]:
     return plan
 
 
-_P = ParamSpec("_P")
-
-
 class Gateway:
     """The gateway at ``url``, for the tasks of one event loop. As `patching.client.Gateway`, with
     methods to be awaited; it holds connections until ``close``, or until its ``async with`` ends.
@@ -292,8 +290,7 @@ class Gateway:
         terms: BulkTerms | None = None,
     ) -> AsyncIterator[BulkAnswer]:
         """As `patching.client.Gateway.bulk`."""
-        retry = Retry(retries_max=None, on_retry=self._calls.retry.on_retry)
-        windows = LineWindows(terms or BulkTerms(retry=retry))
+        windows = LineWindows(terms or BulkTerms(retry=self._calls.unbounded_retry))
         async for line in _each(lines):
             (made,) = bulk_lines([line], make_keys=self._calls.retry.make_keys)
             if (window := windows.take(made)) is not None:
@@ -320,12 +317,16 @@ class Gateway:
         return f"<Gateway {self.url}>"
 
 
-class Part:
-    """As the one of `patching.client`: documents' contents, or the attributes beside them."""
+class _Twin(Generic[_T]):
+    """Has the methods of ``same``, an object of the client that blocks, to be awaited."""
 
-    def __init__(self, calls: AsyncCalls, same: _documents.Part) -> None:
+    def __init__(self, calls: AsyncCalls, same: _T) -> None:
         self._calls = calls
         self._same = same
+
+
+class Part(_Twin[_documents.Part]):
+    """As the one of `patching.client`: documents' contents, or the attributes beside them."""
 
     get = awaited(_documents.Part.get)
     put = awaited(_documents.Part.put)
@@ -360,7 +361,6 @@ class ExportStream:
         await self._response.aclose()
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:
-        import httpx2
         import ijson  # here, since nothing else needs it
 
         try:
@@ -368,8 +368,7 @@ class ExportStream:
             async for key, content in pairs:
                 yield key, content
         except (ijson.JSONError, httpx2.RequestError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise Unreachable(f"the export broke off: {why}", applied="no") from None
+            raise Unreachable(f"the export broke off: {_in_words(error)}", applied="no") from None
 
 
 class _Body:
@@ -513,24 +512,19 @@ class Catalog(Part):
         return f"<Catalog {self.name!r}>"
 
 
-class SettingsPart:
+class SettingsPart(_Twin[_gateway.SettingsPart]):
     """The settings of a catalog, as ``Catalog.settings``."""
-
-    def __init__(self, calls: AsyncCalls, same: _gateway.SettingsPart) -> None:
-        self._calls = calls
-        self._same = same
 
     get = awaited(_gateway.SettingsPart.get)
     lists = awaited(_gateway.SettingsPart.lists)
     put = awaited(_gateway.SettingsPart.put)
 
 
-class Upload:
+class Upload(_Twin[uploads.Upload]):
     """An open upload. An ``async with`` drops it where it is left without a commit."""
 
     def __init__(self, calls: AsyncCalls, same: uploads.Upload) -> None:
-        self._calls = calls
-        self._same = same
+        super().__init__(calls, same)
         self.id, self.key, self.expires = same.id, same.key, same.expires
 
     put_part = awaited(uploads.Upload.put_part)
@@ -549,12 +543,8 @@ async def _opened(calls: AsyncCalls, plan: Steps[uploads.Upload]) -> Upload:
     return Upload(calls, await calls.run(plan))
 
 
-class CatalogUploads:
+class CatalogUploads(_Twin[uploads.CatalogUploads]):
     """The uploads of a catalog, as ``Catalog.uploads``."""
-
-    def __init__(self, calls: AsyncCalls, same: uploads.CatalogUploads) -> None:
-        self._calls = calls
-        self._same = same
 
     open = planned(uploads.CatalogUploads.open, _opened)
     resume = planned(uploads.CatalogUploads.resume, _opened)
@@ -575,12 +565,11 @@ class Transaction(TransactionDraft):
         return await self._catalog.transact(self.body, if_match=if_match, **terms)
 
 
-class Pin:
+class Pin(_Twin[_retention.Pin]):
     """A pin, from ``Catalog.pin``, for an ``async with``; a task renews it meanwhile."""
 
     def __init__(self, calls: AsyncCalls, same: _retention.Pin) -> None:
-        self._calls = calls
-        self._same = same
+        super().__init__(calls, same)
         self._renewal: asyncio.Task[None] | None = None
 
     @property
