@@ -77,6 +77,8 @@ class BatchState:
         self.documents: dict[str, DocumentRecord] = {}
         self._range_state: RangeState | None = None
 
+    # No cached_property: that of Python 3.11 has one lock for all instances, and whoever is broken
+    # off while it holds the lock keeps it.
     @property
     def _ranges(self) -> RangeState:
         if self._range_state is None:
@@ -280,7 +282,7 @@ class RequestDecision:
         self._items = Items(self._limits.patch, self._limits.patch)
         self._compares: Comparing | None = None
 
-    @property
+    @property  # no cached_property: see ``BatchState._ranges``
     def _comparing(self) -> Comparing:
         if self._compares is None:
             self._compares = Comparing(self._items, self._settings.lists)
