@@ -72,15 +72,18 @@ from gateway.store.contract import (
 
 _log = logging.getLogger(__name__)
 
+# Each waits for the store because of one catalog at a time.
+_LEADERS_APART = 8
 # Between the tries of a move in doubt.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
+_PAUSE_UNREACHABLE_S = 0.05
+# For a primary; then the requests go back, so that those whose time is over are told why.
+_PATIENCE_S = 1.0
+_PAUSE_FULL_S = 0.003
 
-# Each waits for the store because of one catalog at a time.
-_LEADERS_APART = 8
 
-
-def longer(pause_s: float) -> float:
+def _longer_pause(pause_s: float) -> float:
     """The pause before the next try, after one of ``pause_s``."""
     return min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -94,17 +97,17 @@ def moved_once_more(store: Store, move: HeadMove) -> Moved | None:
     # passes all claims, so that it is lost only where the head is elsewhere.
     result = store.move_heads([replace(move, passes_all=True)]).get(move.catalog)
     if result is Moved.LOST:
-        return whose(store, move)
+        return _was_made(store, move)
     return result if result is Moved.WON else None
 
 
-def whose(store: Store, move: HeadMove) -> Moved | None:
+def _was_made(store: Store, move: HeadMove) -> Moved | None:
     """Whether the move was made: its first commit, or verdict, is looked up by its id.
 
     None where that can't be told any more: history was compacted beyond it meanwhile.
     """
     if not move.commits:
-        return _whose_verdict(store, move)
+        return _was_made_by_verdict(store, move)
     ours = move.commits[0]
     head = store.tails([ours.catalog]).get(ours.catalog)
     if head is not None and any(commit.id == ours.id for commit in head.tail or ()):
@@ -118,7 +121,7 @@ def whose(store: Store, move: HeadMove) -> Moved | None:
     return None if floor >= ours.revision else Moved.LOST
 
 
-def _whose_verdict(store: Store, move: HeadMove) -> Moved | None:
+def _was_made_by_verdict(store: Store, move: HeadMove) -> Moved | None:
     ours = move.verdicts[0]
     head = store.tails([move.catalog]).get(move.catalog)
     found = {each.number: each for each in (head.verdicts if head else None) or ()}
@@ -132,7 +135,7 @@ def _whose_verdict(store: Store, move: HeadMove) -> Moved | None:
     return Moved.WON if reply is not None and reply.id == ours.id else Moved.LOST
 
 
-def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
+def answered_unknown(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
     """Answer those whose commits may have been made, or yet be; return those that have none.
 
     A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
@@ -147,12 +150,6 @@ def in_doubt(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
             pending.unreachable = True
             left.append(pending)
     return left
-
-
-_PAUSE_UNREACHABLE_S = 0.05
-# For a primary; then the requests go back, so that those whose time is over are told why.
-_PATIENCE_S = 1.0
-_PAUSE_FULL_S = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +168,7 @@ class RoundParts:
     memory: Memory | None = None  # of the process; None: nobody counts it
 
 
-def _moves(decision: Decision) -> bool:
+def _needs_move(decision: Decision) -> bool:
     """Whether it has something for the head."""
     return bool(decision.commits or decision.verdicts)
 
@@ -208,7 +205,7 @@ class Round:
             self._meet()
             guessed = {catalog for catalog in self._batches if self._may_guess(catalog)}
             decisions = self.decisions(self._batches.keys() - guessed, guessed)
-            unproven = {c for c in guessed if c not in decisions or not _moves(decisions[c])}
+            unproven = {c for c in guessed if c not in decisions or not _needs_move(decisions[c])}
             for catalog in unproven:
                 decisions.pop(catalog, None)
             if unproven:
@@ -224,7 +221,7 @@ class Round:
             return
         decisions = self._held(decisions)
         for catalog, decision in list(decisions.items()):
-            if not _moves(decision):
+            if not _needs_move(decision):
                 self._guarded(catalog, partial(self._answer, catalog, decision))
                 del decisions[catalog]
         self._times.decided = self._parts.runtime.monotonic()
@@ -463,13 +460,14 @@ class Round:
         self._guesses.lost(catalog)
         if runtime.monotonic() < max(pending.deadline for pending in self._batches[catalog]):
             pause_s = self._pauses.get(catalog, _FIRST_PAUSE_S)
-            self._pauses[catalog] = longer(pause_s)
+            self._pauses[catalog] = _longer_pause(pause_s)
             go_on = partial(self._guarded, catalog, partial(self._go_on, catalog))
             self._parts.queue.in_doubt(catalog, go_on, pause_s)
             return
         batch = self._batches[catalog]
         self._parts.cache.forget(catalog)
-        self._end(catalog, in_doubt(batch, self._decisions[catalog]), most=max(1, len(batch) // 2))
+        left = answered_unknown(batch, self._decisions[catalog])
+        self._end(catalog, left, most=max(1, len(batch) // 2))
 
     def _go_on(self, catalog: str) -> None:
         began = self._parts.runtime.monotonic()

@@ -99,7 +99,7 @@ def decide_and_answer(
 ) -> dict[str, Any]:
     decisions = _decide(self, {c for c in fresh if c in self._batches}, guessed)
     for catalog in guessed:
-        if catalog in decisions and not loop._moves(decisions[catalog]):
+        if catalog in decisions and not loop._needs_move(decisions[catalog]):
             self._answer(catalog, decisions.pop(catalog))
     return decisions
 
@@ -218,7 +218,7 @@ def take(self: queue.Queue) -> dict[str, list[queue.Pending]]:
                 self._line.idle.remove(mine)
 
 
-def all_in_doubt(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001
+def all_unknown(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001
     for pending in batch:
         pending.answer(Unknown(pending.request.commit_id))
     return []

@@ -152,7 +152,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "commit-id-lookup": mutation(
         "a move that broke off and was then lost is looked up by its commit id",
         "twice applied-anyway",
-        (loop, "whose", breakages.never_ours),
+        (loop, "_was_made", breakages.never_ours),
     ),
     "unknown-is-not-lost": mutation(
         "a move whose end isn't known is not made again for another head",
@@ -217,7 +217,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "only-doubts-are-unknown": mutation(
         "only what may have been committed is unknown",
         "late",
-        (loop, "in_doubt", breakages.all_in_doubt),
+        (loop, "answered_unknown", breakages.all_unknown),
         adjust=doubtful,
     ),
     "readers-look-afterwards": mutation(
