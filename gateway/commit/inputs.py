@@ -62,6 +62,10 @@ _SMALL_BYTES = 16 * 1024 * 1024
 # Commits, and documents in them, that are looked through for a request that declares lists.
 _CHANGED_COMMITS_MAX = 1_000
 _CHANGED_MAX = 256
+# Looks at ranges for one view; those of a single request are bounded where it is made.
+_LOOKS_MAX = 128
+# Documents that are listed for one view.
+_LISTED_MAX = 4 * DOCUMENTS_MAX
 
 
 def read_views(
@@ -103,7 +107,7 @@ def _views(
     absent: dict[str, set[str]] = {}
     for catalog, requests in batches.items():
         keys = set(requests[0].keys).union(*(request.keys for request in requests[1:]))
-        since, changed, through = _changed_keys(store, cache, catalog, requests)
+        since, changed, through = _keys_to_check(store, cache, catalog, requests)
         keys |= changed
         seen = cache.view(catalog, keys)
         if seen is None:
@@ -131,7 +135,7 @@ def _views(
     if not whole:
         return views
     if any(request.ranges for c in views for request in batches[c]):
-        add_ranges(store, cache, views, batches)
+        _add_ranges(store, cache, views, batches)
     if any(request.rebase for c in views for request in batches[c]):
         _add_bases(store, views, batches)
     replies = earlier_replies(store, {c: batches[c] for c in views})
@@ -143,7 +147,7 @@ def _views(
     }
 
 
-def _changed_keys(
+def _keys_to_check(
     store: Store, cache: Cache, catalog: str, requests: Sequence[Request]
 ) -> tuple[int | None, frozenset[str], int]:
     """The revision from which a request wants to know what was written, the keys of that, and the
@@ -163,7 +167,7 @@ def _changed_keys(
         if not log or log[-1].revision != written:
             return nothing
         commits += log
-    changed = {each.key for commit in commits if commit.revision > since for each in commit.changes}
+    changed = _keys_changed_in(commit for commit in commits if commit.revision > since)
     return nothing if len(changed) > _CHANGED_MAX else (since, frozenset(changed), seen.revision)
 
 
@@ -356,13 +360,7 @@ def _rebuilt(store: Store, view: View, key: str, revision: int) -> DocumentRecor
         return None
 
 
-# Looks at ranges for one view; those of a single request are bounded where it is made.
-_LOOKS_MAX = 128
-# Documents that are listed for one view.
-_LISTED_MAX = 4 * DOCUMENTS_MAX
-
-
-def add_ranges(
+def _add_ranges(
     store: Store, cache: Cache, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
 ) -> None:
     """Add what the requests ask of ranges. A view is cut where that is too much for one batch, and
@@ -372,7 +370,7 @@ def add_ranges(
         if not any(request.ranges for request in requests):
             continue
         try:
-            read = _read(store, cache, view, requests)
+            read = _read_ranges(store, cache, view, requests)
         except HistoryIncomplete:
             # It was written out and compacted meanwhile.
             cache.forget(catalog)
@@ -412,7 +410,7 @@ def _ranges_asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
     return asked, len(requests)
 
 
-def _read(
+def _read_ranges(
     store: Store, cache: Cache, view: View, requests: Sequence[Request]
 ) -> tuple[Ranges, list[RangeLook], int] | None:
     """The ranges, and what of the first requests, how many, they are for. None: the head has moved
@@ -435,8 +433,8 @@ def _read(
         # Each of these may take one away of what is listed.
         limit = needed + sum(is_under(key, prefix) for key in keys)
         if limit > room and count > 1:
-            return _read(store, cache, view, requests[:1])
-        found = _listed(store, cache.meters, view, prefix, min(limit, room))
+            return _read_ranges(store, cache, view, requests[:1])
+        found = _list_range(store, cache.meters, view, prefix, min(limit, room))
         if found is None:
             return None
         room -= len(found.documents)
@@ -465,11 +463,11 @@ def changed_since(store: Store, cache: Cache, view: View, compare: RangeUnchange
     return Changed(at, 0 if head is None else head.floor)
 
 
-def _keys_changed_in(tail: Iterable[CommitRecord]) -> set[str]:
-    return {change.key for commit in tail for change in commit.changes}
+def _keys_changed_in(commits: Iterable[CommitRecord]) -> set[str]:
+    return {change.key for commit in commits for change in commit.changes}
 
 
-def _listed(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> Listed | None:
+def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> Listed | None:
     """None: the head has moved on. Raises HistoryIncomplete."""
     found: Scanned[BareDocument] = Scanned(is_whole=False)
     if limit:
