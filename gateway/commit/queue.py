@@ -63,12 +63,12 @@ class Turns(Protocol):
         """End a turn that was taken; whether another worker is waiting for it."""
 
 
-def yield_s(turn_s: float) -> float:
+def _yield_s(turn_s: float) -> float:
     """The pause after a turn of ``turn_s``, for another worker that waits for its own."""
     return min(max(_TURN_YIELD_S, _TURN_YIELD * turn_s), _TURN_YIELD_LONGEST_S)
 
 
-class TurnWaits:
+class _TurnWaits:
     """The recent waits for turns of others, by a moving average. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ class Pending:
         return False
 
 
-def too_late(pending: Pending) -> Outcome:
+def _too_late(pending: Pending) -> Outcome:
     """The outcome of a request whose deadline passed before anything was sent for it."""
     waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
     tries = f"{pending.attempts} lost races" if pending.attempts else waited
@@ -260,7 +260,7 @@ def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
     for pending in left:
         pending.deciding = None
         if pending.deadline <= now:
-            pending.answer(too_late(pending))
+            pending.answer(_too_late(pending))
         else:
             pending.enter(Stage.WAITING)
     return [pending for pending in left if pending.stage is Stage.WAITING]
@@ -379,7 +379,7 @@ class Queue:
         self._behind = behind
         self._turns = turns
         self._turns_lost: set[str] = set()  # catalogs whose turns aren't waited for
-        self._turn_waits = TurnWaits()
+        self._turn_waits = _TurnWaits()
         self._limits = limits
         self._lock = runtime.lock()
         self._lanes: dict[str, Lane] = {}
@@ -464,7 +464,7 @@ class Queue:
             if self._runtime.monotonic() > give_up:
                 self.give_up(pending)
                 return
-        pending.answer(too_late(pending))
+        pending.answer(_too_late(pending))
 
     def leave(self, pending: Pending) -> bool:
         """Take a request out, unless something was sent for it; returns whether it is out.
@@ -604,7 +604,7 @@ class Queue:
             began, lane.since = lane.since, None
             if began is not None and self._turns is not None and self._turns.end(catalog):
                 self._met(catalog, now)
-                pause_s = max(pause_s, yield_s(now - began))
+                pause_s = max(pause_s, _yield_s(now - began))
             lane.not_before = now + pause_s if pause_s else 0.0
             if pause_s:
                 self._look_later(catalog, lane.not_before)

@@ -136,7 +136,7 @@ def weight_of(
     return Weight(memory_bytes, memory_bytes, size_bytes)
 
 
-def memory_of_replies(tail: Iterable[Reply]) -> int:
+def _memory_of_replies(tail: Iterable[Reply]) -> int:
     return sum(MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
 
 
@@ -250,7 +250,7 @@ class Cache:
                     head.last_verdict,
                     head.deleted,
                 )
-                self._bytes += MEMORY_PER_ENTRY + memory_of_replies((*tail, *verdicts))
+                self._bytes += MEMORY_PER_ENTRY + _memory_of_replies((*tail, *verdicts))
                 self._use(head.catalog)
                 if len(self._entries) > self._limits.cached_catalogs_max:
                     self._drop(next(iter(self._entries)))
@@ -378,7 +378,7 @@ class Cache:
         if revision > entry.written:
             entry.written = min(revision, entry.revision)
             left = tuple(commit for commit in entry.tail if commit.revision > revision)
-            self._bytes += memory_of_replies(left) - memory_of_replies(entry.tail)
+            self._bytes += _memory_of_replies(left) - _memory_of_replies(entry.tail)
             entry.tail = left
 
     def _wrote_verdicts(self, entry: _Entry, number: int) -> None:
@@ -387,7 +387,7 @@ class Cache:
 
     def _judge(self, entry: _Entry, judged: int, written: int, verdicts: Iterable[Verdict]) -> None:
         left = tuple(verdict for verdict in verdicts if verdict.number > written)
-        self._bytes += memory_of_replies(left) - memory_of_replies(entry.verdicts)
+        self._bytes += _memory_of_replies(left) - _memory_of_replies(entry.verdicts)
         entry.judged, entry.verdicts = judged, left
         entry.judged_written = max(entry.judged_written, written)
 
@@ -480,7 +480,7 @@ class Cache:
             self._bytes += entry.recent.memory_bytes
         unwritten = [commit for commit in commits if commit.revision > entry.written]
         entry.tail += tuple(unwritten)
-        self._bytes += memory_of_replies(unwritten)
+        self._bytes += _memory_of_replies(unwritten)
 
     def _weighed(
         self,
@@ -557,7 +557,7 @@ class Cache:
         if entry is None:
             return
         self._bytes -= entry.recent.memory_bytes if entry.recent is not None else 0
-        self._bytes -= MEMORY_PER_ENTRY + memory_of_replies((*entry.tail, *entry.verdicts))
+        self._bytes -= MEMORY_PER_ENTRY + _memory_of_replies((*entry.tail, *entry.verdicts))
         for key, weight in entry.weights.items():
             self._bytes -= weight.memory_bytes
             del self._recent[catalog, key]

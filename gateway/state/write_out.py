@@ -73,7 +73,7 @@ _GRACE_PER_COMMIT_S = 0.002
 # Sightings are only hints of how long a tail has been unfinished; forgetting them costs a wait.
 _SIGHTINGS_MAX = 10_000
 # Of what may not be in the head any more, for all that is known.
-LONG_AGO = Moment(float("-inf"), -(2**62))
+_LONG_AGO = Moment(float("-inf"), -(2**62))
 
 
 class WentBack(Exception):
@@ -269,7 +269,7 @@ def _look(catalog: str, tail: Tail, head: Head) -> bool:
     return len(tail.commits) < had
 
 
-def leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
+def _leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
     """Leave out what the workers that made it have written out themselves."""
     foreign = {c: [last for _, last in tail.foreign] for c, tail in tails.items() if tail.foreign}
     if foreign:
@@ -277,7 +277,7 @@ def leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
             tails[catalog].drop(revision)
 
 
-def last_changes(tail: Tail) -> dict[str, int]:
+def _last_changes(tail: Tail) -> dict[str, int]:
     """By key, the revision of its last change."""
     return {change.key: commit.revision for commit in tail.commits for change in commit.changes}
 
@@ -286,7 +286,7 @@ def unknown_keys(tail: Tail) -> list[str]:
     """The keys whose states must be made by replay: another worker changed them."""
     return [
         key
-        for key, revision in last_changes(tail).items()
+        for key, revision in _last_changes(tail).items()
         if key not in tail.documents or tail.documents[key].revision < revision
     ]
 
@@ -304,7 +304,7 @@ def states(
     """
     left: dict[str, DocumentRecord] = {}
     before: dict[str, DocumentRecord | None] = {}
-    for key, revision in last_changes(tail).items():
+    for key, revision in _last_changes(tail).items():
         document = tail.documents.get(key)
         if document is None or document.revision < revision:
             before[key] = stored.get((catalog, key))
@@ -608,7 +608,7 @@ class WriteOut:
         left = set()
         foreign = {catalog: tail for catalog, tail in tails.items() if tail.foreign}
         if foreign:
-            leave_out_foreign(self._store, foreign)
+            _leave_out_foreign(self._store, foreign)
         with self._lock:
             for catalog, tail in foreign.items():
                 if len(self._outstanding[catalog].moved) > 1:
@@ -626,7 +626,7 @@ class WriteOut:
                 held = self._outstanding.get(catalog)
                 if held is not None:
                     # Whatever the database was away for: it may have been put back.
-                    held.tail.since, held.lost = LONG_AGO, False
+                    held.tail.since, held.lost = _LONG_AGO, False
                     if pauses:
                         held.not_before = now + min(_PAUSE_S * 2**held.failures, _PAUSE_MAX_S)
                         held.failures = min(held.failures + 1, 10)
