@@ -31,8 +31,8 @@ from gateway.meters import RoundTimes, WriteEnded, outcome_code
 from gateway.runtime import Event, Runtime
 from gateway.state.sharing import Suspects
 
-# The queue looks again for another's turn when it
-# has probably ended, and then often. After its own turn it yields, longer after a long one.
+# The queue looks again for another's turn when it has probably ended, and then often. After its own
+# turn it yields, longer after a long one.
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
@@ -164,8 +164,8 @@ TRANSITIONS: Final[Mapping[Stage, Mapping[Stage, str]]] = {
 @dataclass(slots=True, eq=False)
 class Pending:
     """A request from the queue to its answer. Its ``stage`` changes under the queue's lock, but for
-    the answer. ``attempts`` counts the races it has lost, ``looks``
-    the heads that were read for it in vain.
+    the answer. ``attempts`` counts the races it has lost, ``looks`` the heads that were read for it
+    in vain.
 
     ``done`` is set at each answer to one of those that share it. ``after`` is the one before it,
     of those that came together, on the same document.
