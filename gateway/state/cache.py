@@ -39,14 +39,29 @@ from gateway.model import (
 from gateway.runtime import Runtime
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
 
+_log = logging.getLogger(__name__)
+
+_SHRINK_BYTES = 1024 * 1024
+_ENTRIES_BYTES = 4 * 1024 * 1024
+# Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
+_MEMORY_PER_JSON_BYTE = 6
+_MEMORY_PER_ENTRY = 1_000
+# To weigh a smaller document costs less than to look whether it has to be.
+_WEIGHED_BYTES = 1024
 _RECENT_COMMITS_MAX = 1_000
 _RECENT_KEYS_MAX = 4_000
 # What a commit, and a key, take in memory beside their text.
 _COMMIT_BYTES = 200
 _KEY_BYTES = 60
+# Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.
+_GUESSED_S = 0.1
+_GUESSED_MAX = 100_000
+
+# The tail that a move carries along.
+Carried: TypeAlias = tuple[list[CommitRecord], list[Verdict]]
 
 
-class Recent:
+class RecentChanges:
     """The keys that a catalog's last commits changed, those above ``since``, without a gap: who
     asks what has changed since a moment ago needn't look into the log. Not thread-safe.
 
@@ -71,7 +86,7 @@ class Recent:
             self._keys -= len(dropped)
             self.memory_bytes -= _memory_of_keys(dropped)
 
-    def changed(self, prefix: str, since: int, through: int) -> int | None:
+    def newest_under(self, prefix: str, since: int, through: int) -> int | None:
         """The newest one above ``since`` up to ``through`` that changed a document whose key begins
         with ``prefix``."""
         for revision, keys in reversed(self._commits):
@@ -86,21 +101,6 @@ class Recent:
 
 def _memory_of_keys(keys: tuple[str, ...]) -> int:
     return _COMMIT_BYTES + sum(_KEY_BYTES + len(key) for key in keys)
-
-
-_log = logging.getLogger(__name__)
-
-_SHRINK_BYTES = 1024 * 1024
-_ENTRIES_BYTES = 4 * 1024 * 1024
-
-# The tail that a move carries along.
-Carried: TypeAlias = tuple[list[CommitRecord], list[Verdict]]
-
-# Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
-_MEMORY_PER_JSON_BYTE = 6
-MEMORY_PER_ENTRY = 1_000
-# To weigh a smaller document costs less than to look whether it has to be.
-_WEIGHED_BYTES = 1024
 
 
 class Weight(NamedTuple):
@@ -121,7 +121,7 @@ def weight_of(
     """The weight of a document which ``by`` have made of one that weighed ``before``, if that is
     known. It is looked at only when it may have become much heavier, but for a small one."""
     if document is None:
-        return Weight(MEMORY_PER_ENTRY, 0, 0)
+        return Weight(_MEMORY_PER_ENTRY, 0, 0)
     owners_bytes = 0 if document.owners is None else document.owners.size_bytes()
     size_bytes = document.size_bytes + owners_bytes
     is_replaced = not by or any(each.action in ("put", "delete") for each in by)
@@ -131,13 +131,13 @@ def weight_of(
         memory_bytes = before.memory_bytes + parsed_bytes(*brought) + PARSED * grown_bytes
         if memory_bytes <= before.weighed_bytes * 5 // 4:
             return Weight(memory_bytes, before.weighed_bytes, size_bytes)
-    memory_bytes = MEMORY_PER_ENTRY + parsed_bytes(*document.parts)
+    memory_bytes = _MEMORY_PER_ENTRY + parsed_bytes(*document.parts)
     memory_bytes += _MEMORY_PER_JSON_BYTE * owners_bytes
     return Weight(memory_bytes, memory_bytes, size_bytes)
 
 
 def _memory_of_replies(tail: Iterable[Reply]) -> int:
-    return sum(MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
+    return sum(_MEMORY_PER_ENTRY + _MEMORY_PER_JSON_BYTE * each.size_bytes for each in tail)
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class _Entry:
     deleted: bool = False
     used: int = 0  # by the clock of uses
     weights: dict[str, Weight] = field(default_factory=dict)  # of the documents
-    recent: Recent | None = None  # where somebody has asked for it
+    changed: RecentChanges | None = None  # where somebody has asked for it
 
     @property
     def place(self) -> HeadPosition:
@@ -195,7 +195,7 @@ class Cache:
         self._misses = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         # Documents, and when each was used, as entries have it; both least recently used first.
-        self._recent: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._by_use: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._uses = 0
 
     def revision(self, catalog: str) -> int | None:
@@ -250,7 +250,7 @@ class Cache:
                     head.last_verdict,
                     head.deleted,
                 )
-                self._bytes += MEMORY_PER_ENTRY + _memory_of_replies((*tail, *verdicts))
+                self._bytes += _MEMORY_PER_ENTRY + _memory_of_replies((*tail, *verdicts))
                 self._use(head.catalog)
                 if len(self._entries) > self._limits.cached_catalogs_max:
                     self._drop(next(iter(self._entries)))
@@ -328,11 +328,11 @@ class Cache:
             entry = self._entries.get(catalog)
             if entry is None or entry.revision < through:
                 return False, None
-            if entry.recent is None:
-                entry.recent = Recent(entry.revision)
-            if since < entry.recent.since:
+            if entry.changed is None:
+                entry.changed = RecentChanges(entry.revision)
+            if since < entry.changed.since:
                 return False, None
-            return True, entry.recent.changed(prefix, since, through)
+            return True, entry.changed.newest_under(prefix, since, through)
 
     def readings(self) -> CacheReadings:
         return CacheReadings(self._bytes, self._hits, self._misses)
@@ -474,10 +474,10 @@ class Cache:
         entry.deleted = commit.deletes_catalog
 
     def _lengthen(self, entry: _Entry, commits: Sequence[CommitRecord]) -> None:
-        if entry.recent is not None:
-            self._bytes -= entry.recent.memory_bytes
-            entry.recent.add(commits)
-            self._bytes += entry.recent.memory_bytes
+        if entry.changed is not None:
+            self._bytes -= entry.changed.memory_bytes
+            entry.changed.add(commits)
+            self._bytes += entry.changed.memory_bytes
         unwritten = [commit for commit in commits if commit.revision > entry.written]
         entry.tail += tuple(unwritten)
         self._bytes += _memory_of_replies(unwritten)
@@ -524,8 +524,8 @@ class Cache:
         self._entries.move_to_end(catalog)
 
     def _use_document(self, catalog: str, key: str) -> None:
-        self._recent[catalog, key] = self._uses
-        self._recent.move_to_end((catalog, key))
+        self._by_use[catalog, key] = self._uses
+        self._by_use.move_to_end((catalog, key))
 
     def shrink(self, bytes_max: int) -> bool:
         """Drop a megabyte of what was not used for longest, down to ``bytes_max``; whether that is
@@ -539,13 +539,13 @@ class Cache:
         """The entry that was used last stays: whoever has begun it is about to look at it."""
         bytes_max = self._limits.cache_bytes_max if bytes_max is None else bytes_max
         while self._bytes > bytes_max:
-            document = next(iter(self._recent), None)
+            document = next(iter(self._by_use), None)
             catalog, entry = next(iter(self._entries.items()))
             may_drop = self._bytes > max(bytes_max, _ENTRIES_BYTES) and len(self._entries) > 1
-            if may_drop and (document is None or entry.used <= self._recent[document]):
+            if may_drop and (document is None or entry.used <= self._by_use[document]):
                 self._drop(catalog)
             elif document is not None:
-                del self._recent[document]
+                del self._by_use[document]
                 of, key = document
                 self._entries[of].documents.pop(key)
                 self._bytes -= self._entries[of].weights.pop(key).memory_bytes
@@ -556,11 +556,11 @@ class Cache:
         entry = self._entries.pop(catalog, None)
         if entry is None:
             return
-        self._bytes -= entry.recent.memory_bytes if entry.recent is not None else 0
-        self._bytes -= MEMORY_PER_ENTRY + _memory_of_replies((*entry.tail, *entry.verdicts))
+        self._bytes -= entry.changed.memory_bytes if entry.changed is not None else 0
+        self._bytes -= _MEMORY_PER_ENTRY + _memory_of_replies((*entry.tail, *entry.verdicts))
         for key, weight in entry.weights.items():
             self._bytes -= weight.memory_bytes
-            del self._recent[catalog, key]
+            del self._by_use[catalog, key]
 
 
 def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:
@@ -570,11 +570,6 @@ def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:
     if commit.revision == entry.revision:
         return commit.id != entry.last
     return commit.revision == entry.revision + 1 and commit.parent not in ("", entry.last)
-
-
-# Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.
-_GUESSED_S = 0.1
-_GUESSED_MAX = 100_000
 
 
 class Guesses:
