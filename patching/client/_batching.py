@@ -19,15 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
-from patching.client._blocking import Alone, each, exchanged, run
-from patching.client._calls import CallPolicy
-from patching.client._retry import Retry
-from patching.client._steps import Listing, SendOnce, Steps
+from patching.client._blocking import Alone, run
 from patching.client.bulk_writer import exchange
 from patching.client.errors import RequestError, Unreachable, problem_of
 from patching.client.results import expecting
@@ -227,39 +223,3 @@ def _answer(content: Mapping[str, Any]) -> HttpAnswer:
     if content.get("replayed"):
         headers["Idempotency-Replayed"] = "true"
     return HttpAnswer(content["status"], headers, msgspec.json.encode(content))
-
-
-_T = TypeVar("_T")
-
-
-class CallSender(CallPolicy):
-    """Carries plans out, and blocks meanwhile. Thread-safe. With a ``batcher``, writes that come
-    with their edit go where other writes do, too."""
-
-    def __init__(
-        self,
-        transport: Transport,
-        retry: Retry,
-        timeout_s: float,
-        batcher: Batcher | None = None,
-    ) -> None:
-        super().__init__(retry, timeout_s, batches=batcher is not None)
-        self.transport = transport
-        self._batcher = batcher
-
-    def run(self, plan: Steps[_T]) -> _T:
-        return run(plan, self)
-
-    def each(self, plan: Listing[_T]) -> Iterator[_T]:
-        return each(plan, self)
-
-    def exchange(self, step: SendOnce) -> Any:
-        """As `Blocking`; a line goes with others, if there are any."""
-        if self._batcher is None or step.line is None:
-            return exchanged(self.transport, step)
-        timeout_s = self.timeout_s if step.timeout_s is None else step.timeout_s
-        alone = partial(exchanged, self.transport, step)
-        return self._batcher.send(step.line, step.shared, timeout_s, alone)
-
-    def sleep(self, seconds: float) -> object:
-        return self.retry.sleep(seconds)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Unpack
 
-from patching.client._batching import Batcher, CallSender
+from patching.client._batching import Batcher
+from patching.client._blocking import CallSender
 from patching.client._calls import Call, CallPolicy
 from patching.client._documents import Owning, Part, Reverting
 from patching.client._follower import Follower

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from patching.client import ClientError, Gone, NotFound, Pin, Unreachable
-from patching.client._batching import CallSender
+from patching.client._blocking import CallSender
 from patching.client._documents import time_query
 from patching.client.errors import OverLimit, UnexpectedAnswer
 from patching.client.results import PinState

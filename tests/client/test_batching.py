@@ -23,7 +23,8 @@ from patching.client import (
     Written,
     _batching,
 )
-from patching.client._batching import Batcher, CallSender
+from patching.client._batching import Batcher
+from patching.client._blocking import CallSender
 from patching.client.bulk_writer import exchange
 from patching.client.transport import HttpAnswer, Transport
 from tests.client.fake_bulk import BUSY, FALSE, Scripted, by_key, problem

@@ -25,7 +25,7 @@ from patching.client import (
     RetryDetails,
     Unreachable,
 )
-from patching.client._batching import CallSender
+from patching.client._blocking import CallSender
 from patching.client.errors import BadRequest, Unavailable
 from patching.client.terms import WriteTerms
 from patching.client.transport import HttpAnswer, Transport
