@@ -204,18 +204,20 @@ def leave_without_leaving(self: queue.Queue, pending: queue.Pending) -> bool:  #
 
 
 def take(self: queue.Queue) -> dict[str, list[queue.Pending]]:
-    mine = self._runtime.event()
+    mine, agenda = self._runtime.event(), self._agenda
     while True:
         with self._lock:
-            batches, wait_s = self._collect()
+            now = self._runtime.monotonic()
+            batches = self._collect(now)
             if batches:
                 return batches
+            wait_s = agenda._later[0][0] - now if agenda._later else None
             mine.clear()
-            self._line.idle.append(mine)
+            agenda.idle.append(mine)
         mine.wait(wait_s)
         with self._lock:
-            if mine in self._line.idle:
-                self._line.idle.remove(mine)
+            if mine in agenda.idle:
+                agenda.idle.remove(mine)
 
 
 def all_unknown(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001
