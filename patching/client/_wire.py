@@ -45,7 +45,7 @@ class ConnectionTerms(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Connection:
+class ConnectionSettings:
     """`ConnectionTerms` as one value, with their defaults. No repr shows the token."""
 
     token: str | Callable[[], str] | None = None
@@ -81,7 +81,7 @@ class HttpAnswer:
 class Outgoing:
     """What goes out to the gateways at ``url``, of which one is in use. See `Transport`."""
 
-    def __init__(self, url: str, connection: Connection) -> None:
+    def __init__(self, url: str, connection: ConnectionSettings) -> None:
         self._bases = [_checked(each.strip()) for each in url.split(",")]
         self._at = 0  # which of them is in use
         self._token = connection.token

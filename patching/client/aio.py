@@ -44,7 +44,7 @@ from patching.client._retry import Retry
 from patching.client._steps import Listing, Pause, Pieces, PlanItem, PlanProgress, SendOnce, Steps
 from patching.client._wire import (
     READ_TIMEOUT_S,
-    Connection,
+    ConnectionSettings,
     ConnectionTerms,
     HttpAnswer,
     Outgoing,
@@ -79,7 +79,7 @@ class AsyncTransport:
     """HTTP to a gateway, as `patching.client.transport.Transport`, for one event loop."""
 
     def __init__(self, url: str, **connection: Unpack[ConnectionTerms]) -> None:
-        terms = Connection(**connection)
+        terms = ConnectionSettings(**connection)
         self._outgoing = Outgoing(url, terms)
         self._connect_timeout_s = terms.connect_timeout_s
         trusted = ssl.create_default_context(cafile=terms.ca_file)

@@ -20,7 +20,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from patching.client._steps import Query
 from patching.client._wire import (
     READ_TIMEOUT_S,
-    Connection,
+    ConnectionSettings,
     ConnectionTerms,
     HttpAnswer,
     Outgoing,
@@ -74,7 +74,7 @@ class Transport(Closable):
         read_timeout_s: float = READ_TIMEOUT_S,
         **connection: Unpack[ConnectionTerms],
     ) -> None:
-        terms = Connection(**connection)
+        terms = ConnectionSettings(**connection)
         self._outgoing = Outgoing(url, terms)
         self._connect_timeout_s = terms.connect_timeout_s
         self._read_timeout_s = read_timeout_s
@@ -195,7 +195,7 @@ class ConnectionPools:
     thread here and its slot at the gateway, until the gateway answers.
     """
 
-    def __init__(self, terms: Connection, hosts: int) -> None:
+    def __init__(self, terms: ConnectionSettings, hosts: int) -> None:
         self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._closed = False
