@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from heapq import heappop, heappush
+from typing import Final, Protocol, TypeVar
 
 from gateway.cpu import CpuAccount
 from gateway.decide.request import Outcome, Refused, Request, Unknown, is_for_now
@@ -28,7 +29,6 @@ from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailab
 from gateway.limits import ServiceLimits
 from gateway.meters import RoundTimes, WriteEnded, outcome_code
 from gateway.runtime import Event, Runtime
-from gateway.state.agenda import Agenda
 from gateway.state.sharing import Suspects
 
 # The queue looks again for another's turn when it has probably ended, and then often. After its own
@@ -322,7 +322,40 @@ class Lane:
         self.stage = stage
 
 
+class Line:
+    """The lanes that one kind of leaders looks at, now, in order, or later."""
+
+    def __init__(self, started: Callable[[], None] = lambda: None) -> None:
+        """``started`` is called when it gets its first lane."""
+        self.now: dict[str, None] = {}
+        self.later: list[tuple[float, str]] = []  # a heap
+        self.idle: list[Event] = []
+        self._started: Callable[[], None] | None = started
+
+    def add(self, catalog: str, at: float | None = None) -> None:
+        if self._started is not None:
+            started, self._started = self._started, None
+            started()
+        if at is None:
+            self.now[catalog] = None
+            self.wake()
+        else:
+            heappush(self.later, (at, catalog))
+            if self.later[0] == (at, catalog):
+                self.wake()
+
+    def pop(self) -> str:
+        catalog = next(iter(self.now))
+        del self.now[catalog]
+        return catalog
+
+    def wake(self) -> None:
+        if self.idle:
+            self.idle.pop().set()
+
+
 Apart = dict[str, list[Pending]] | Callable[[], None]
+_Taken = TypeVar("_Taken")
 
 
 class Queue:
@@ -351,15 +384,14 @@ class Queue:
         self._lock = runtime.lock()
         self._lanes: dict[str, Lane] = {}
         self.suspects = Suspects(runtime, "writing")
-        self._agenda = Agenda(runtime, self._lock)
-        self._apart = Agenda(runtime, self._lock)
+        self._line, self._apart = Line(), Line()
         self._requests = 0
         self._bytes = 0
         self._contended_until: dict[str, float] = {}
 
-    def when_apart(self, begun: Callable[[], None]) -> None:
-        """``begun`` is called once: when ``take_apart`` has something to give."""
-        self._apart = Agenda(self._runtime, self._lock, begun)
+    def when_apart(self, started: Callable[[], None]) -> None:
+        """``started`` is called once: when ``take_apart`` has something to give."""
+        self._apart = Line(started)
 
     def put(self, pending: Pending) -> None:
         """Add a request to its lane. Raises QueueFull; then nothing was tried."""
@@ -508,14 +540,30 @@ class Queue:
 
         These lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
-        return self._agenda.take(self._collect, self._runtime.event())
+        return self._take_or_wait(self._line, self._collect)
 
     def take_apart(self) -> Apart:
         """The next batch of a suspect, alone, or what goes on with a move in doubt.
 
         Waits until there is one.
         """
-        return self._apart.take(self._next_apart, self._runtime.event())
+        return self._take_or_wait(self._apart, self._next_apart)
+
+    def _take_or_wait(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:
+        mine = self._runtime.event()
+        while True:
+            with self._lock:
+                taken, wait_s = look()
+                if taken:
+                    if wait_s is not None or line.now:
+                        line.wake()  # another leader watches the lanes that pause
+                    return taken
+                mine.clear()
+                line.idle.append(mine)
+            mine.wait(wait_s)
+            with self._lock:
+                if mine in line.idle:
+                    line.idle.remove(mine)
 
     def in_doubt(self, catalog: str, go_on: Callable[[], None], pause_s: float) -> None:
         """The move of a batch under way is in doubt: ``go_on`` is to be called in a while."""
@@ -587,33 +635,35 @@ class Queue:
         self._contended_until[catalog] = now + _CONTENDED_S
 
     def _look_now(self, catalog: str) -> None:
-        (self._apart if catalog in self.suspects else self._agenda).add(catalog)
+        (self._apart if catalog in self.suspects else self._line).add(catalog)
 
     def _look_later(self, catalog: str, when: float) -> None:
         lane = self._lanes[catalog]
         if lane.look_at is None or when < lane.look_at:
             lane.look_at = when
             is_apart = lane.doubt is not None or catalog in self.suspects
-            (self._apart if is_apart else self._agenda).add(catalog, when)
+            (self._apart if is_apart else self._line).add(catalog, when)
 
-    def _recall(self, agenda: Agenda, now: float) -> None:
-        """Look now at the lanes whose time has come."""
-        while (due := agenda.pop_due(now)) is not None:
-            when, catalog = due
+    def _recall(self, line: Line, now: float) -> float | None:
+        """Look now at the lanes whose time has come; returns the seconds until the next one's."""
+        while line.later and line.later[0][0] <= now:
+            when, catalog = heappop(line.later)
             lane = self._lanes.get(catalog)
             if lane is not None and lane.look_at == when:
                 lane.look_at = None
-                agenda.now[catalog] = None
+                line.now[catalog] = None
+        return line.later[0][0] - now if line.later else None
 
-    def _collect(self, now: float) -> dict[str, list[Pending]]:
-        """Batches that are ready."""
-        self._recall(self._agenda, now)
+    def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
+        """Batches that are ready, and the seconds until a lane is to be looked at."""
+        now = self._runtime.monotonic()
+        self._recall(self._line, now)
         batches: dict[str, list[Pending]] = {}
         requests = size_bytes = 0
-        while self._agenda.now and len(batches) < _CATALOGS_MAX:
+        while self._line.now and len(batches) < _CATALOGS_MAX:
             if requests >= _REQUESTS_MAX or size_bytes >= _BYTES_MAX:
                 break
-            catalog = self._agenda.pop()
+            catalog = self._line.pop()
             if catalog in self.suspects:
                 self._apart.add(catalog)
                 continue
@@ -622,22 +672,23 @@ class Queue:
                 batches[catalog] = batch
                 requests += len(batch)
                 size_bytes += sum(pending.request.size_bytes for pending in batch)
-        return batches
+        return batches, self._recall(self._line, now)
 
-    def _next_apart(self, now: float) -> Apart:
-        self._recall(self._apart, now)
+    def _next_apart(self) -> tuple[Apart, float | None]:
+        now = self._runtime.monotonic()
+        wait_s = self._recall(self._apart, now)
         while self._apart.now:
             catalog = self._apart.pop()
             lane = self._lanes.get(catalog)
             if lane is not None and lane.doubt is not None:
                 doubt, lane.doubt = lane.doubt, None
                 lane.enter(LaneStage.BUSY)
-                return doubt
+                return doubt, wait_s
             if catalog not in self.suspects:
-                self._agenda.add(catalog)
+                self._line.add(catalog)
             elif batch := self._started(catalog, now):
-                return {catalog: batch}
-        return {}
+                return {catalog: batch}, wait_s
+        return {}, self._recall(self._apart, now)
 
     def _started(self, catalog: str, now: float) -> list[Pending] | None:
         """The lane's next batch, if it may start; if not, it is looked at again when it may."""

@@ -35,15 +35,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from heapq import heappop, heappush
 from itertools import chain
 from typing import Final
 
 from gateway.limits import ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
-from gateway.runtime import Moment, Runtime, elapsed_s, moment
-from gateway.state.agenda import Agenda
+from gateway.runtime import Event, Moment, Runtime, elapsed_s, moment
 from gateway.state.cache import Cache
 from gateway.state.replay import laid_over
 from gateway.state.sharing import Suspects
@@ -352,12 +351,29 @@ class _Outstanding:
     # To which revision and verdict, and when.
     moved: list[tuple[tuple[int, int], float]] = field(default_factory=list)
     size_bytes: int = 0
-    writer: Mapping[str, Tail] | None = None  # the write-out that is under way
+    writer: object = None  # the write-out that is under way
     lost: bool = False  # what is being written out was never made
     failures: int = 0  # in a row
     not_before: float = 0.0
     look_at: float | None = None  # when it is looked at next
     awaited: bool = False  # somebody waits for it to be written out
+
+
+class _Line:
+    """The catalogs that one kind of writers looks at, by time."""
+
+    def __init__(self) -> None:
+        self.later: list[tuple[float, str]] = []  # a heap
+        self.idle: list[Event] = []
+
+    def add(self, at: float, catalog: str) -> None:
+        heappush(self.later, (at, catalog))
+        if self.later[0] == (at, catalog):
+            self.wake()
+
+    def wake(self) -> None:
+        if self.idle:
+            self.idle.pop().set()
 
 
 class WriteOut:
@@ -389,8 +405,8 @@ class WriteOut:
         self._outstanding: dict[str, _Outstanding] = {}
         self._patience = Patience(runtime, limits)
         self._suspects = Suspects(runtime, "writing out")
-        self._agenda = Agenda(runtime, self._lock)
-        self._apart = Agenda(runtime, self._lock, self._start_apart)
+        self._line, self._apart = _Line(), _Line()
+        self._has_apart = False
         cache.when_back(self.forget)
 
     def when_written(self, written: Callable[[str], None]) -> None:
@@ -399,11 +415,13 @@ class WriteOut:
 
     def start(self) -> None:
         for number in range(_WRITERS):
-            self._runtime.spawn(lambda: self._run(self._agenda), f"writer-{number}")
+            self._runtime.spawn(lambda: self._run(self._line), f"writer-{number}")
 
     def _start_apart(self) -> None:
-        for number in range(_WRITERS_APART):
-            self._runtime.spawn(lambda: self._run(self._apart), f"writer-apart-{number}")
+        if not self._has_apart:
+            self._has_apart = True
+            for number in range(_WRITERS_APART):
+                self._runtime.spawn(lambda: self._run(self._apart), f"writer-apart-{number}")
 
     def moves(self, catalog: str) -> int:
         """How many moves of the catalog are still to be written out."""
@@ -488,37 +506,60 @@ class WriteOut:
         due_at = self._due_at(held)
         if held.writer is None and (held.look_at is None or due_at < held.look_at):
             held.look_at = due_at
-            (self._apart if catalog in self._suspects else self._agenda).add(catalog, due_at)
+            is_apart = catalog in self._suspects
+            if is_apart:
+                self._start_apart()
+            (self._apart if is_apart else self._line).add(due_at, catalog)
 
-    def _run(self, agenda: Agenda) -> None:
-        look, mine = partial(self._due, agenda), self._runtime.event()
+    def _run(self, line: _Line) -> None:
+        mine = self._runtime.event()
         while True:
-            tails = agenda.take(look, mine)
+            tails, writer = self._take(line, mine)
             try:
                 self._write(tails)
             except Exception:  # noqa: BLE001 - a writer must outlive any defect
                 _log.exception("a write-out failed")
                 self._put_off(tails)
-            self._let_go(tails)
+            self._let_go(tails, writer)
 
-    def _due(self, agenda: Agenda, now: float) -> dict[str, Tail]:
-        """What is due, by catalog: a write-out, which is under way from here on."""
+    def _take(self, line: _Line, mine: Event) -> tuple[dict[str, Tail], object]:
+        """What is due, by catalog, and what names this write-out; waits for it, and for ``mine``,
+        which is set when something is due before that."""
+        while True:
+            with self._lock:
+                now = self._runtime.monotonic()
+                tails = self._due(line, now)
+                wait_s = line.later[0][0] - now if line.later else None
+                if tails:
+                    if wait_s is not None:
+                        line.wake()
+                    writer = object()
+                    for catalog in tails:
+                        self._outstanding[catalog].writer = writer
+                    return tails, writer
+                mine.clear()
+                line.idle.append(mine)
+            mine.wait(wait_s)
+            with self._lock:
+                if mine in line.idle:
+                    line.idle.remove(mine)
+
+    def _due(self, line: _Line, now: float) -> dict[str, Tail]:
         tails: dict[str, Tail] = {}
         size_bytes = 0
-        while len(tails) < _CATALOGS_MAX and size_bytes < _BYTES_MAX:
-            due = agenda.pop_due(now)
-            if due is None:
+        while line.later and line.later[0][0] <= now:
+            if len(tails) >= _CATALOGS_MAX or size_bytes >= _BYTES_MAX:
                 break
-            when, catalog = due
+            when, catalog = heappop(line.later)
             held = self._outstanding.get(catalog)
             if held is None or held.look_at != when:
                 continue
             held.look_at = None
             is_apart = catalog in self._suspects
-            if is_apart is not (agenda is self._apart) or self._due_at(held) > now:
+            if is_apart is not (line is self._apart) or self._due_at(held) > now:
                 self._look_at(catalog, held)
                 continue
-            held.awaited, held.writer = False, tails
+            held.awaited = False
             tails[catalog] = tail = held.tail.share(held.failures)
             size_bytes += tail.size_bytes + tail.documents_bytes
             if is_apart:
@@ -590,12 +631,12 @@ class WriteOut:
                         held.not_before = now + min(_PAUSE_S * 2**held.failures, _PAUSE_MAX_S)
                         held.failures = min(held.failures + 1, 10)
 
-    def _let_go(self, tails: Mapping[str, Tail]) -> None:
-        """The write-out of these has ended, in whatever way."""
+    def _let_go(self, catalogs: Iterable[str], writer: object) -> None:
+        """The write-out has ended, in whatever way."""
         with self._lock:
-            for catalog in tails:
+            for catalog in catalogs:
                 held = self._outstanding.get(catalog)
-                if held is not None and held.writer is tails:
+                if held is not None and held.writer is writer:
                     held.writer = None
                     self._look_at(catalog, held)
 

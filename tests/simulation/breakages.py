@@ -204,20 +204,18 @@ def leave_without_leaving(self: queue.Queue, pending: queue.Pending) -> bool:  #
 
 
 def take(self: queue.Queue) -> dict[str, list[queue.Pending]]:
-    mine, agenda = self._runtime.event(), self._agenda
+    mine = self._runtime.event()
     while True:
         with self._lock:
-            now = self._runtime.monotonic()
-            batches = self._collect(now)
+            batches, wait_s = self._collect()
             if batches:
                 return batches
-            wait_s = agenda._later[0][0] - now if agenda._later else None
             mine.clear()
-            agenda.idle.append(mine)
+            self._line.idle.append(mine)
         mine.wait(wait_s)
         with self._lock:
-            if mine in agenda.idle:
-                agenda.idle.remove(mine)
+            if mine in self._line.idle:
+                self._line.idle.remove(mine)
 
 
 def all_unknown(batch: Sequence[queue.Pending], decision: Any) -> list[queue.Pending]:  # noqa: ARG001

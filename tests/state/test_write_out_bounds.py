@@ -54,8 +54,8 @@ def test_it_is_bounded_in_catalogs_and_bytes(
     waits = waiting(clock, commit_bytes, document_bytes)
     clock.passed_s += 1.0
     found = []
-    while due := waits._due(waits._agenda, clock.monotonic()):
-        found.append("".join(due))
+    while waits._line.later:
+        found.append("".join(waits._take(waits._line, clock.event())[0]))
     assert found == taken
 
 
