@@ -82,6 +82,16 @@ def _pin_id(record: SubscriptionRecord) -> str:
     return hashlib.sha256(f"{record.catalog}\0{record.name}".encode()).hexdigest()[:32]
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionPut:
+    """``secret`` is one that was made for it, which nobody knows yet; ``is_made``: there was no
+    such subscription."""
+
+    standing: SubscriptionStanding
+    is_made: bool
+    secret: str | None
+
+
 class SubscriptionService:
     """Every method raises StoreUnavailable, what changes something UnknownOutcome too; all that
     name one but ``put`` raise SubscriptionNotFound."""
@@ -105,8 +115,8 @@ class SubscriptionService:
         by: str,
         *,
         is_new: bool = False,
-    ) -> tuple[SubscriptionStanding, str | None]:
-        """The subscription, made or changed, and its secret where that was made here.
+    ) -> SubscriptionPut:
+        """The subscription, made or changed.
 
         Raises ConditionFailed where it ``is_new`` and there is one of this name, RevisionNotFound
         and RevisionCompacted for what it can't begin behind, and AboveLimit where a catalog has too
@@ -129,7 +139,7 @@ class SubscriptionService:
                 with as_unknown():
                     done = self._records.change_subscription(record, before.number, anew=anew)
             if done:
-                return self._done(record), made
+                return SubscriptionPut(self._done(record), before is None, made)
         raise StoreUnavailable("others change the subscription at the same time")
 
     def read(self, catalog: str, name: str) -> SubscriptionStanding:
@@ -224,6 +234,8 @@ class SubscriptionService:
             ((secret, 0),),
             by,
             self._runtime.now_us(),
+            # Not that of a former one of this name: who means that one changes nothing.
+            number=int(self._runtime.new_id()[:12], 16),
             position=self._begin(catalog, wanted.after, initial=wanted.initial),
         )
 

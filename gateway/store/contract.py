@@ -605,9 +605,9 @@ class UploadStore(Protocol):
 class SubscriptionRecord:
     """Where a catalog's commits are delivered to, and how far that has come.
 
-    ``number`` counts its changes by people, those of its progress not. ``secrets`` are (secret,
-    until): what signs, the newest first; until 0: for good. ``by`` is the principal that changed it
-    last.
+    ``number`` is another one after each change by people, not after progress, and never that of a
+    former subscription of this name. ``secrets`` are (secret, until): what signs, the newest first;
+    until 0: for good. ``by`` is the principal that changed it last.
 
     Its progress: ``position`` is that of a feed, "" before the state was begun. ``failures`` in a
     row, ``failing_since_us`` the first of them, or when it was paused; 0: it is neither.
@@ -622,7 +622,7 @@ class SubscriptionRecord:
     secrets: tuple[tuple[str, int], ...]
     by: str
     created_us: int
-    number: int = 1
+    number: int
     paused: bool = False
     position: str = ""
     failures: int = 0

@@ -280,6 +280,47 @@ class TestWorkers:
         assert gateway.shown()["lag"] == 1
         assert receiver.revisions == [1]
 
+    def test_of_two_that_had_one_name_the_later_is_worked_for(
+        self, begin: Begin, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Though whoever worked for the first hasn't seen yet that it is gone."""
+        worker, other = begin(claim_s=20 * WAIT_S), begin(worker_max=0)
+        with Receiver() as first:
+            worker.subscribe(first)
+            worker.catalog.put({"n": 1})
+            first.wait_for_commits(1)
+            with monkeypatch.context() as patched:
+                patched.setattr(worker.relay, "step", lambda: None)
+                assert other.catalog.client.delete(f"{other.path}/s").status_code == 204
+                other.subscribe(receiver, secret=OTHER, from_=0)
+            receiver.wait_for_commits(1)
+            other.catalog.put({"n": 2})
+            receiver.wait_for_commits(2)
+            assert first.revisions == [1]
+        assert all(is_signed(post, OTHER) for post in receiver.posts)
+        assert other.shown()["revision"] == 2
+
+    def test_whoever_means_the_former_of_that_name_changes_nothing(
+        self, begin: Begin, receiver: Receiver
+    ) -> None:
+        """Not its progress, not that its receiver wants no more, not what people changed of it."""
+        other = begin(worker_max=0)
+        records = other.service.subscriptions._records
+
+        def made() -> SubscriptionRecord:
+            other.subscribe(receiver)
+            record = records.subscription("shop", "s")
+            assert record is not None
+            return record
+
+        former = made()
+        assert other.catalog.client.delete(f"{other.path}/s").status_code == 204
+        later = made()
+        assert records.claim_subscription("shop", "s", "w", 60.0) is not None
+        assert not records.save_progress(replace(former, position="7"), "w")
+        assert not records.change_subscription(former, former.number, anew=True)
+        assert records.subscription("shop", "s") == later
+
     def test_one_that_stops_gives_its_subscriptions_back(
         self, begin: Begin, receiver: Receiver, eventually: Eventually
     ) -> None:

@@ -86,12 +86,9 @@ class SubscriptionRoutes(Routes):
             asked["secret"],
             asked["secret_overlap_s"],
         )
-        standing, secret = self._gateway.subscriptions.put(
-            catalog, name, wanted, context.by.name, is_new=is_new
-        )
-        more = {} if secret is None else {"secret": secret}
-        status = 201 if standing.record.number == 1 else 200
-        return _answer(standing, status, **more)
+        put = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name, is_new=is_new)
+        more = {} if put.secret is None else {"secret": put.secret}
+        return _answer(put.standing, 201 if put.is_made else 200, **more)
 
     @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
     def delete(self, context: Context, catalog: str, subscription: str) -> Answer:
