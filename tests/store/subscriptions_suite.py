@@ -24,6 +24,7 @@ def made(name: str = "s", **fields: Any) -> SubscriptionRecord:
         secrets=(("new", 0), ("old", 5)),
         by="ann",
         created_us=7,
+        number=1,
         position="41",
         error={"code": "unreachable", "detail": "$x", "time_us": 3},
     )
