@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -21,7 +22,7 @@ from gateway.service import GatewayService
 from patching.extended import EXTENDED_OPERATIONS
 from patching.spark.cli import main as spark_command
 from patching.spark.options import OPTIONS
-from tests.docs.pages import DOCS, Page, table_rows
+from tests.docs.pages import DOCS, ROOT, Page, table_rows
 from tests.memory_store import MemoryStore
 from tests.openapi.checks import problem_statuses
 from tests.openapi.document import load
@@ -136,3 +137,15 @@ TABLES: dict[str, Callable[[], tuple[Rows, Rows]]] = {
 def test_documented_equals_the_table(table: str) -> None:
     documented, there = TABLES[table]()
     assert documented == there
+
+
+def test_the_figures_of_the_readme_are_measured_ones() -> None:
+    measured = {*_ratios(DOCS / "figures.md")}
+    shown = {*_ratios(ROOT / "README.md")}
+    assert shown
+    assert shown <= measured
+
+
+def _ratios(path: Path) -> Iterator[str]:
+    for row in table_rows(Page(path).text):
+        yield from re.findall(r"\b\d+\.\d+x", " ".join(row[1:]))
