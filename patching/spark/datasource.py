@@ -36,11 +36,7 @@ from patching.spark.options import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 # What the metadata of a table's column has of the options, and of its name.
@@ -59,7 +55,7 @@ class MetadataDataSource(DataSource):
         return "metadata"
 
     # The options of a read since it was loaded; Spark sends this object on after `schema`.
-    _settled: Options | None = None
+    _loaded: Options | None = None
 
     def schema(self) -> StructType:
         from patching.spark.source import schema_of, settled
@@ -68,14 +64,14 @@ class MetadataDataSource(DataSource):
         if table is not None:
             return table_schema(schema_of(Options.parse(for_use(table, READ), READ)), table)
         options = self._options(LOAD)
-        self._settled = settled(options)
+        self._loaded = settled(options)
         return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from patching.spark.source import MetadataReader
 
         given, _ = self._of_table(schema, READ)
-        return MetadataReader(schema, self._settled or given)
+        return MetadataReader(schema, self._loaded or given)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from patching.spark.feed_source import FeedReader
@@ -178,11 +174,19 @@ def table_options(schema: StructType, given: Mapping[str, str], use: str) -> dic
     lower = {name.lower(): value for name, value in given.items()}
     if "url" in lower:
         return None
-    kept = [each.metadata.get(_OPTIONS) for each in schema.fields]
-    own_names = all(each.metadata.get(_COLUMN) == each.name for each in schema.fields)
-    if kept and kept[0] and own_names and all(each == kept[0] for each in kept):
-        own: dict[str, Any] = {name.lower(): value for name, value in kept[0].items()}
-        return for_use({**own, **lower}, use)
+    kept = _kept_options(schema)
+    if kept is not None:
+        return for_use({name.lower(): value for name, value in kept.items()} | lower, use)
     if not given:
         raise OptionRefused("url", _HINT)
     return None
+
+
+def _kept_options(schema: StructType) -> dict[str, str] | None:
+    """What `table_schema` has put into each column; None: these aren't a table's own columns."""
+    options: list[dict[str, str] | None] = [each.metadata.get(_OPTIONS) for each in schema.fields]
+    if not options or any(each != options[0] for each in options):
+        return None
+    if any(each.metadata.get(_COLUMN) != each.name for each in schema.fields):
+        return None
+    return options[0] or None
