@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from patching.spark.catalog_reads import held_history, held_revision
 from patching.spark.datasource import register
 from patching.spark.options import READ, Options
+from patching.spark.session import parallelism
 from patching.spark.source import settled
-from patching.spark.sync import COMMON_OPTIONS, options_for, parallelism
+from patching.spark.sync import COMMON_OPTIONS, options_for
 
 FORMATS: Final = ("jsonl", "parquet")
 

@@ -1,5 +1,5 @@
-"""The Spark session of a command, how far it is, and whether Spark can be started here at all: it
-runs on Java 17 or 21."""
+"""Spark sessions: that of a command and how far it is, what kind a session is and how many tasks it
+runs at a time, and whether Spark can be started here at all: it runs on Java 17 or 21."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -84,6 +84,31 @@ def _started(master: str | None, driver_memory: str | None) -> SparkSession:
     return builder.getOrCreate()
 
 
+# No fewer rows than any cluster has cores.
+_ROWS: Final = 100_000
+
+
+def is_remote(spark: Any) -> bool:
+    """Whether the session is one of Spark Connect, whose class is another: its JVM is elsewhere,
+    and has no `sparkContext` to be asked."""
+    from pyspark.sql import SparkSession
+
+    return not isinstance(spark, SparkSession)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks can run at a time. Asking a remote session takes a job of such tasks."""
+    if not is_remote(spark):
+        return spark.sparkContext.defaultParallelism
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    # A frame that comes from nowhere has as many partitions.
+    places = spark.range(_ROWS).select(F.spark_partition_id().alias("place"))
+    last = places.agg(F.max("place")).first()
+    assert last is not None
+    return int(last[0]) + 1
+
+
 class Shown:
     """A line that says what is being done, and how many tasks of it are; plain lines in a log.
 
@@ -91,8 +116,6 @@ class Shown:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        from patching.spark.sync import is_remote
-
         self._tracker = None if is_remote(spark) else spark.sparkContext.statusTracker()
         self._terminal = sys.stderr.isatty()
         self._line = StatusLine(shown=self._terminal)

@@ -55,6 +55,7 @@ from patching.spark.documents_there import (
 from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, next_run
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
+from patching.spark.session import parallelism
 from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembered
 from patching.spark.version_steps import Version, give_up
 
@@ -551,24 +552,3 @@ def _kept(kept: ExitStack, frame: DataFrame) -> DataFrame:
 
 def _to_send(counts: Mapping[str, int]) -> int:
     return sum(counts.get(action, 0) for action in plan.WRITES)
-
-
-# No fewer rows than any cluster has cores.
-_ROWS: Final = 100_000
-
-
-def is_remote(spark: Any) -> bool:
-    """Whether the session is one of Spark Connect, whose class is another: its JVM is elsewhere,
-    and has no `sparkContext` to be asked."""
-    return not isinstance(spark, SparkSession)
-
-
-def parallelism(spark: SparkSession) -> int:
-    """How many tasks can run at a time. Asking a remote session takes a job of such tasks."""
-    if not is_remote(spark):
-        return spark.sparkContext.defaultParallelism
-    # A frame that comes from nowhere has as many partitions.
-    places = spark.range(_ROWS).select(F.spark_partition_id().alias("place"))
-    last = places.agg(F.max("place")).first()
-    assert last is not None
-    return int(last[0]) + 1

@@ -33,7 +33,8 @@ import patching.spark.export
 from patching.client.routes import CatalogRoutes
 from patching.spark import register
 from patching.spark.export import export_catalog, export_history
-from patching.spark.sync import parallelism, replay, sync, write_plan
+from patching.spark.session import parallelism
+from patching.spark.sync import replay, sync, write_plan
 from tests.spark.attempts import (
     Asleep,
     append_in_three_tasks,
