@@ -1,5 +1,5 @@
-"""The outcomes of a task's rows, and of all tasks of a job or micro-batch: counts, and the rows
-that could not be written."""
+"""The outcomes of a task's rows, and of all tasks of a job or micro-batch, as counts; and the
+reports of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
 from pyspark.sql.datasource import WriterCommitMessage
@@ -16,7 +16,8 @@ from patching.spark.options import OptionRefused
 
 _EXAMPLES_MAX = 5
 _OWNERS_MAX: Final = 3
-_UNFINISHED: Final = ".unfinished"
+# What a file is called beside its name until it is whole.
+UNFINISHED: Final = ".unfinished"
 _BATCHES_KEPT: Final = 1_000
 _SUMMED: Final = (
     "applied",
@@ -152,59 +153,6 @@ class Reports:
             return
         told = {"name": name, "done": done, "finished_before": list(finished_before)}
         body = msgspec.json.encode({**told, **msgspec.to_builtins(counts)})
-        begun = self._folder / f"{name}.json{_UNFINISHED}"
+        begun = self._folder / f"{name}.json{UNFINISHED}"
         begun.write_bytes(body + b"\n")
         begun.replace(self._folder / f"{name}.json")
-
-
-def settle_letters(
-    folder: str | None, origin: str, counts: OutcomeCounts, *, replaces: bool
-) -> None:
-    """Give the files of the attempts that count their names; ``counts`` tells where they are.
-    Called once, on the driver.
-
-    ``replaces``: all rows were decided again, so files of an earlier start of the job are taken
-    away. Of a job that was finished before, in any catalog, they are all that there is.
-    """
-    if folder is None:
-        return
-    told = []
-    for path in map(Path, counts.dead_letters):
-        begun = Path(f"{path}{_UNFINISHED}")
-        try:
-            told.append(str(begun.rename(path)))
-        except OSError:
-            told.append(f"{begun} of its executor: the driver doesn't see that folder")
-    counts.dead_letters = told
-    if replaces:
-        for each in Path(folder).glob(f"{origin}-*.jsonl"):
-            if str(each) not in told:
-                each.unlink(missing_ok=True)
-
-
-class DeadLetters:
-    """The file is made with its first row. It is ``….unfinished`` until the driver knows that the
-    attempt is one that counts (``settle_letters``): what one that failed or lost had put aside
-    stays behind like that.
-    """
-
-    def __init__(self, folder: str, name: str) -> None:
-        self._path = Path(folder) / f"{name}.jsonl"
-        self._file: BinaryIO | None = None
-
-    def add(self, letter: dict[str, Any]) -> None:
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = Path(f"{self._path}{_UNFINISHED}").open("wb")  # noqa: SIM115 - see finish
-        self._file.write(msgspec.json.encode(letter) + b"\n")
-
-    def finish(self) -> str | None:
-        """The path that the file is to have; None where there was nothing to put aside."""
-        if self._file is None:
-            return None
-        self.close()
-        return str(self._path)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from patching.spark.columns import Columns
+from patching.spark.dead_letters import settle_letters
 from patching.spark.idempotency import are_apart_for_certain, require_apart
 from patching.spark.options import OptionRefused, Options
 from patching.spark.outcomes import (
@@ -27,7 +28,6 @@ from patching.spark.outcomes import (
     finished,
     report,
     samples,
-    settle_letters,
     total,
 )
 from patching.spark.task_write import Attempt, WriteFailed, write_rows

@@ -13,10 +13,11 @@ from pyspark import TaskContext
 from patching.client import BulkAnswer, BulkLine, RequestError
 from patching.client.bulk_writer import BulkWriter
 from patching.spark.columns import Columns, RowRefused
+from patching.spark.dead_letters import DeadLetters
 from patching.spark.idempotency import RowKeys, row_keys
 from patching.spark.json_values import encode, python_value
 from patching.spark.options import Options, naming_the_option
-from patching.spark.outcomes import DeadLetters, OutcomeCounts, TaskWritten
+from patching.spark.outcomes import OutcomeCounts, TaskWritten
 from patching.spark.version_steps import FenceKeeper, Version, VersionRefused
 
 if TYPE_CHECKING:

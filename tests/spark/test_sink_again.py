@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from patching.client import NotFound
-from patching.spark.outcomes import DeadLetters, OutcomeCounts, settle_letters
+from patching.spark.dead_letters import DeadLetters, settle_letters
+from patching.spark.outcomes import OutcomeCounts
 from tests.spark.attempts import Asleep
 from tests.spark.passing import Passing
 from tests.spark.written import Written
