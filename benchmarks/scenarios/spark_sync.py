@@ -29,7 +29,7 @@ from benchmarks.spark_session import THREADS, datasets, session, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from patching.spark.delivery import SyncReport
+    from patching.spark.sync_reports import SyncReport
 
 DOCUMENTS = 60_000
 DOCUMENTS_QUICK = 10_000

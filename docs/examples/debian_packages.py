@@ -34,9 +34,9 @@ from rich.table import Table
 
 from patching.client.routes import CatalogRoutes
 from patching.client.transport import Transport
-from patching.spark.delivery import SyncReport
 from patching.spark.session import JavaMissing, Shown, command_session, require_java
 from patching.spark.sync import sync
+from patching.spark.sync_reports import SyncReport
 
 CATALOG = "debian/bookworm"
 JOBS = "jobs"

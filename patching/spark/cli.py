@@ -18,7 +18,7 @@ from patching.spark.session import JavaMissing, require_java
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from patching.spark.delivery import PlanReport, SyncReport
+    from patching.spark.sync_reports import PlanReport, SyncReport
 
 # Exit code: it is done, but some documents are not as wanted.
 LEFT_OVER: Final = 3

@@ -1,18 +1,14 @@
-"""The lines of a plan on their way to the gateway, what becomes of each, and the reports of that:
-of a sync, a plan or a replay, counted from the rows that its tasks returned.
-"""
+"""The lines of a plan on their way to the gateway, and what becomes of each."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from patching.client import BulkAnswer, BulkLine, NotFound, PreconditionFailed, RequestError
 from patching.client.bulk_writer import BulkWriter
@@ -98,7 +94,8 @@ class Delivery:
                     continue
                 done[outcome] += 1
                 if skipped:
-                    yield LEFT_TO_OTHERS, key, _CONTESTED, _told(skipped), len(skipped), None
+                    detail = _leaves_and_owners(skipped)
+                    yield LEFT_TO_OTHERS, key, _CONTESTED, detail, len(skipped), None
         for outcome, count in done.items():
             yield outcome, None, None, None, count, None
 
@@ -125,14 +122,14 @@ def _outcome(answer: BulkAnswer) -> str:
     """Raises NotSent where nobody knows yet, so that the task is tried again."""
     error = answer.error
     if error is None:
-        return _done(answer)
+        return _effect(answer)
     if not answer.decided:
         error = naming_the_option(error)
         raise NotSent(f"key {answer.line.subject.key!r}, sent {answer.sends} times: {error}")
     return LOST if _was_overtaken(error) else REFUSED
 
 
-def _told(skipped: Sequence[Mapping[str, Any]]) -> str:
+def _leaves_and_owners(skipped: Sequence[Mapping[str, Any]]) -> str:
     """Which leaves, and whose they are."""
     shown = [
         f"{leaf['pointer']} of {', '.join(owner['manager'] for owner in leaf['owners'])}"
@@ -153,7 +150,7 @@ def _was_overtaken(error: RequestError) -> bool:
     )
 
 
-def _done(answer: BulkAnswer) -> str:
+def _effect(answer: BulkAnswer) -> str:
     """What a line did. Only the gateway knows whether a manager's made a document, or left one."""
     head: _LineHead = answer.line.subject
     content = answer.content or {}
@@ -167,119 +164,3 @@ def _done(answer: BulkAnswer) -> str:
         return DELETED
     made = head.if_none_match is not None or content.get("status") == _CREATED_STATUS
     return CREATED if made else PATCHED
-
-
-_SHOWN_MAX: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """A document that isn't as it was wanted, and why."""
-
-    key: str
-    code: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class SyncReport:
-    """The outcomes of the documents; each counts once, with its outcome in the end.
-
-    ``revision`` is the compared one, 0 if there was no catalog. ``lost``: others were first, even
-    in the last round. ``guards_lost``: how often others were first. ``examples`` are the first few
-    of the lost and refused ones, and of those with leaves that were left to others.
-
-    With a manager, ``deleted`` are those that nobody owned anything of when it let go, and
-    ``let_go`` those that stay. ``left_to_others`` counts leaves, not documents.
-    """
-
-    catalog: str
-    revision: int
-    unchanged: int = 0
-    created: int = 0
-    patched: int = 0
-    deleted: int = 0
-    let_go: int = 0
-    left_to_others: int = 0
-    lost: int = 0
-    refused: int = 0
-    guards_lost: int = 0
-    rounds: int = 1
-    seconds: float = 0.0
-    examples: tuple[Left, ...] = ()
-
-    @property
-    def sent(self) -> int:
-        """How many documents were written."""
-        return self.created + self.patched + self.deleted + self.let_go
-
-    @property
-    def in_step(self) -> bool:
-        """Whether every document was as wanted when it was looked at last, but for leaves that
-        were left to others."""
-        return not self.lost and not self.refused
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReport:
-    """The actions of a plan on the catalog at ``revision``."""
-
-    catalog: str
-    revision: int
-    path: str
-    unchanged: int = 0
-    create: int = 0
-    patch: int = 0
-    delete: int = 0
-    apply: int = 0
-    let_go: int = 0
-    seconds: float = 0.0
-
-    @property
-    def lines(self) -> int:
-        return self.create + self.patch + self.delete + self.apply + self.let_go
-
-
-def totals(rows: DataFrame, by: str) -> dict[str, int]:
-    """How many documents there are of each kind."""
-    found = rows.groupBy(by).agg(F.sum("documents").alias("documents")).collect()
-    return {row[by]: row["documents"] for row in found}
-
-
-def counted(report: SyncReport, outcomes: DataFrame) -> SyncReport:
-    """``report`` with the outcomes of one more round."""
-    counts = totals(outcomes, "outcome")
-    refused = counts.get(REFUSED, 0)
-    lost = counts.get(LOST, 0)
-    left = counts.get(LEFT_TO_OTHERS, 0)
-    examples = report.examples
-    for outcome, count in ((REFUSED, refused), (LEFT_TO_OTHERS, left)):
-        if count and len(examples) < _SHOWN_MAX:
-            examples = (*examples, *_left(outcomes, outcome))[:_SHOWN_MAX]
-    return replace(
-        report,
-        unchanged=report.unchanged + counts.get(UNCHANGED, 0),
-        created=report.created + counts.get(CREATED, 0),
-        patched=report.patched + counts.get(PATCHED, 0),
-        deleted=report.deleted + counts.get(DELETED, 0),
-        let_go=report.let_go + counts.get(LET_GO, 0),
-        left_to_others=report.left_to_others + left,
-        refused=report.refused + refused,
-        lost=lost,
-        guards_lost=report.guards_lost + lost,
-        rounds=report.rounds + 1,
-        examples=examples,
-    )
-
-
-def with_lost(report: SyncReport, outcomes: DataFrame) -> SyncReport:
-    """``report`` with examples of what the last round lost."""
-    if not report.lost:
-        return report
-    lost = _left(outcomes, LOST)
-    return replace(report, examples=(*report.examples, *lost)[:_SHOWN_MAX])
-
-
-def _left(outcomes: DataFrame, outcome: str) -> list[Left]:
-    rows = outcomes.where(F.col("outcome") == outcome).limit(_SHOWN_MAX).collect()
-    return [Left(row["key"], row["code"], row["detail"]) for row in rows]

@@ -34,15 +34,7 @@ from patching.ownership import OnConflict
 from patching.spark import delivery, plan
 from patching.spark.catalog_reads import catalog_reads, held_revision
 from patching.spark.datasource import register
-from patching.spark.delivery import (
-    Delivery,
-    PlanReport,
-    SyncReport,
-    counted,
-    fence_member,
-    totals,
-    with_lost,
-)
+from patching.spark.delivery import Delivery, fence_member
 from patching.spark.desired import DesiredInvalid, has_text, invalid, wanted_rows, with_hash
 from patching.spark.documents_there import (
     COMPARED,
@@ -56,6 +48,7 @@ from patching.spark.managed import DEFAULT_CONFLICT, ManagedPlanner, begin_run, 
 from patching.spark.options import OPTIONS, READ, WRITE, OptionRefused, Options
 from patching.spark.plan import Planner
 from patching.spark.session import parallelism
+from patching.spark.sync_reports import PlanReport, SyncReport, totals, with_lost, with_round
 from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembered
 from patching.spark.version_steps import Version, give_up
 
@@ -192,7 +185,7 @@ def replay(
     with ExitStack() as kept:
         outcomes = _kept(kept, spread.mapInArrow(Delivery(writing).batches, delivery.SCHEMA))
         catalog = str(catalogs[0]) if len(catalogs) == 1 else ""
-        report = with_lost(counted(SyncReport(catalog, 0, rounds=0), outcomes), outcomes)
+        report = with_lost(with_round(SyncReport(catalog, 0, rounds=0), outcomes), outcomes)
         return replace(report, seconds=time.monotonic() - begun)
 
 
@@ -289,7 +282,7 @@ class _Work:
                     told.append((planned, None))
                     break
                 outcomes = self._deliver(kept, planned, counts, report.rounds + 1, fence)
-                report = counted(report, outcomes)
+                report = with_round(report, outcomes)
                 told.append((planned, outcomes))
                 if not report.lost or report.rounds == rounds:
                     report = with_lost(report, outcomes)
