@@ -320,7 +320,7 @@ class CatalogReads:
     def grants(self) -> list[GrantShape]:
         """Of the principal that reads, in whatever catalogs."""
         tries = self._options.retry.tries(self._options.retry_timeout)
-        with self.told("its principal"):
+        with self.explaining("its principal"):
             answer = tries.ask(lambda: self._transport.request("GET", "/v1/principal"))
         return _decoded(answer, PrincipalShape).grants
 
@@ -344,12 +344,12 @@ class CatalogReads:
         return 0
 
     def pin(self, revision: int | None, seconds: int, note: str, **given: Any) -> Pin:
-        """See ``Pin``; to be taken and kept under ``told``."""
+        """See ``Pin``; to be taken and kept under ``explaining``."""
         calls = CallSender(self._transport, self._options.retry, self._options.retry_timeout)
         return Pin(calls, self._path, revision, seconds, note, **given)
 
     @contextmanager
-    def told(self, about: str) -> Iterator[None]:
+    def explaining(self, about: str) -> Iterator[None]:
         """Tells by ReadFailed what the user can do something about; ``about`` is asked for."""
         catalog = f"catalog {self.catalog!r}"
         try:
@@ -383,7 +383,7 @@ class CatalogReads:
     def _ask(self, rest: str, query: Query, about: str) -> HttpAnswer:
         """Again while it is refused for now or not answered, as the options say."""
         tries = self._options.retry.tries(self._options.retry_timeout)
-        with self.told(about):
+        with self.explaining(about):
             return tries.ask(lambda: self._transport.request("GET", self._path + rest, query=query))
 
     def _refuse_catalog(self, error: Exception | None = None) -> NoReturn:
@@ -458,7 +458,7 @@ def held_history(options: Options, note: str, after: int) -> Iterator[None]:
 @contextmanager
 def _pinned(reads: CatalogReads, revision: int | None, seconds: int, note: str) -> Iterator[Pin]:
     pin = reads.pin(revision, min(seconds, _SECONDS_MAX), note)
-    with reads.told("its head" if revision is None else f"revision {revision}"):
+    with reads.explaining("its head" if revision is None else f"revision {revision}"):
         pin.take()
     with pin:
         yield pin
@@ -489,7 +489,7 @@ class Hold:
             return cls(revision, 0)
         period = int(time.time() * _PERIODS) // seconds
         pin = cls(revision, seconds, period=period)._pin(reads)
-        with reads.told(f"revision {revision}"):
+        with reads.explaining(f"revision {revision}"):
             pin.take()
         return cls(revision, seconds, pin.id, period)
 
@@ -501,7 +501,7 @@ class Hold:
         pin = self._pin(reads)
 
         def keep() -> None:
-            with reads.told(f"revision {self.revision}"):
+            with reads.explaining(f"revision {self.revision}"):
                 pin.keep()
 
         return keep

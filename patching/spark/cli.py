@@ -278,7 +278,7 @@ def _spark(
         raise click.ClickException(
             "Spark isn't installed: pip install '.[spark]' in the gateway's repository"
         ) from error
-    from patching.spark.session import command_session, told
+    from patching.spark.session import command_session, one_line
 
     try:
         with command_session(master, driver_memory, remote) as spark:
@@ -286,7 +286,7 @@ def _spark(
     except click.ClickException:
         raise
     except Exception as error:
-        raise click.ClickException(told(error)) from error
+        raise click.ClickException(one_line(error)) from error
 
 
 @contextmanager

@@ -58,13 +58,13 @@ class MetadataDataSource(DataSource):
     _loaded: Options | None = None
 
     def schema(self) -> StructType:
-        from patching.spark.source import schema_of, settled
+        from patching.spark.source import at_one_revision, schema_of
 
-        table = created(self.options)
+        table = new_table_options(self.options)
         if table is not None:
             return table_schema(schema_of(Options.parse(for_use(table, READ), READ)), table)
         options = self._options(LOAD)
-        self._loaded = settled(options)
+        self._loaded = at_one_revision(options)
         return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -137,7 +137,7 @@ _HINT: Final = (
 )
 
 
-def created(given: Mapping[str, str]) -> dict[str, str] | None:
+def new_table_options(given: Mapping[str, str]) -> dict[str, str] | None:
     """The OPTIONS of the table that is being created; None: none is."""
     if "provider" not in given:
         return None

@@ -36,11 +36,11 @@ class DesiredInvalid(ValueError):
     """
 
     def __init__(self, problems: Sequence[tuple[str | None, str]], count: int) -> None:
-        told = "; ".join(
+        shown = "; ".join(
             detail if key is None else f"key {key!r}: {detail}" for key, detail in problems
         )
         more = f"; and {count - len(problems)} more" if count > len(problems) else ""
-        super().__init__(f"the desired state is invalid: {told}{more}")
+        super().__init__(f"the desired state is invalid: {shown}{more}")
         self.problems = tuple(problems)
         self.count = count
 

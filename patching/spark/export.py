@@ -13,7 +13,7 @@ from patching.spark.catalog_reads import held_history, held_revision
 from patching.spark.datasource import register
 from patching.spark.options import READ, Options
 from patching.spark.session import parallelism
-from patching.spark.source import settled
+from patching.spark.source import at_one_revision
 from patching.spark.sync import COMMON_OPTIONS, options_for
 
 FORMATS: Final = ("jsonl", "parquet")
@@ -53,7 +53,7 @@ def export_catalog(
     wanted = {"revision": revision, "timestamp": at}
     reading = Options.parse(chosen | _given(wanted), READ)
     # A remote session may look again at each action, and find another revision.
-    revision = settled(reading).revision
+    revision = at_one_revision(reading).revision
     given = {"type": "documents", "revision": revision, "prefix": prefix}
     seen = Observation()
     newest = F.max("revision").alias("revision")

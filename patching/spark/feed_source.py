@@ -234,8 +234,8 @@ class _FeedReader(DataSourceStreamReader):
         return self._feed.begin()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        told = self._feed.ranges(_revision(start), _revision(end))
-        return [*self._feed.state_range(start), *told]
+        commits = self._feed.ranges(_revision(start), _revision(end))
+        return [*self._feed.state_range(start), *commits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._columns.batches(self._feed.rows(partition))
@@ -252,22 +252,23 @@ class PlainFeedReader(_FeedReader):
     takes all that there is in one of them.
     """
 
-    _told: int | None = None
+    _last_known: int | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         offset = super().initialOffset()
-        self._told = _revision(offset)
+        self._last_known = _revision(offset)
         return offset
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
-        return _offset(self._feed.last(self._told, self._feed.options.max_commits_per_trigger))
+        most = self._feed.options.max_commits_per_trigger
+        return _offset(self._feed.last(self._last_known, most))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._told = _revision(end)
+        self._last_known = _revision(end)
         return super().partitions(start, end)
 
     def commit(self, end: dict[str, int]) -> None:
-        self._told = _revision(end)
+        self._last_known = _revision(end)
 
 
 try:

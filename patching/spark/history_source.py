@@ -244,11 +244,11 @@ def _image(
     then it is read by itself. None where there is none, and for the settings."""
     if change is None or change.key is None:
         return None
-    told = change.before if name == "before" else change.value
+    image = change.before if name == "before" else change.value
     if name in change.withheld:
         found = reads.content(change.key, commit.revision - (name == "before"))
-        told = msgspec.UNSET if found is None else found
-    return None if told is msgspec.UNSET else bytes(told).decode()
+        image = msgspec.UNSET if found is None else found
+    return None if image is msgspec.UNSET else bytes(image).decode()
 
 
 def state_rows(options: Options, piece: StateRange) -> Iterator[tuple[Any, ...]]:

@@ -102,7 +102,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> OutcomeCounts:
     return counts
 
 
-def finished(messages: Iterable[WriterCommitMessage | None]) -> dict[str, bool]:
+def finished_catalogs(messages: Iterable[WriterCommitMessage | None]) -> dict[str, bool]:
     """Of all tasks: the catalogs of the version, and whether it was finished there before."""
     catalogs: dict[str, bool] = {}
     for message in messages:
@@ -151,8 +151,8 @@ class Reports:
         the catalogs that nothing was sent to."""
         if self._folder is None:
             return
-        told = {"name": name, "done": done, "finished_before": list(finished_before)}
-        body = msgspec.json.encode({**told, **msgspec.to_builtins(counts)})
+        about = {"name": name, "done": done, "finished_before": list(finished_before)}
+        body = msgspec.json.encode({**about, **msgspec.to_builtins(counts)})
         begun = self._folder / f"{name}.json{UNFINISHED}"
         begun.write_bytes(body + b"\n")
         begun.replace(self._folder / f"{name}.json")

@@ -158,7 +158,7 @@ class Shown:
         return done, tasks
 
 
-def told(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """The error in one line; of an error in a task, Python's message there."""
     text = str(error)
     if "Traceback (most recent call last)" in text:
@@ -181,10 +181,10 @@ def require_java() -> None:
     if found is None:
         where = f"in JAVA_HOME ({home})" if home else "on this machine"
         raise JavaMissing(f"Spark needs Java 17 or 21, and there is none {where}: {INSTALL}")
-    told = subprocess.run(
+    asked = subprocess.run(
         [found, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False
     )
-    match = _version.search(told.stderr + told.stdout)
+    match = _version.search(asked.stderr + asked.stdout)
     if match is None:
         raise JavaMissing(f"{found} doesn't say which Java it is; Spark needs 17 or 21: {INSTALL}")
     if int(match[1]) < _OLDEST:

@@ -25,7 +25,7 @@ from patching.spark.outcomes import (
     OutcomeCounts,
     Reports,
     TaskWritten,
-    finished,
+    finished_catalogs,
     report,
     samples,
     total,
@@ -96,7 +96,7 @@ class MetadataWriter(DataSourceArrowWriter):
 
     def _finish(self, messages: list[WriterCommitMessage | None]) -> list[str]:
         """The catalogs where its version was finished before."""
-        catalogs = finished(messages)
+        catalogs = finished_catalogs(messages)
         if self._version.open:
             give_up(self._options, self._version, catalogs)
             return []
@@ -111,7 +111,7 @@ class MetadataWriter(DataSourceArrowWriter):
         counts = total(messages)
         if self._version.open:
             # Where it is known to have written, or may have.
-            catalogs = finished(messages)
+            catalogs = finished_catalogs(messages)
             give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
             f"{self._named()} FAILED, and nothing is undone; of the tasks that were done (the error"
@@ -189,7 +189,7 @@ def _settle(
     messages: list[WriterCommitMessage | None],
     counts: OutcomeCounts,
 ) -> None:
-    replaces = not any(finished(messages).values())
+    replaces = not any(finished_catalogs(messages).values())
     settle_letters(options.dead_letter_path, origin, counts, replaces=replaces)
 
 

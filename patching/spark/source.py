@@ -120,7 +120,7 @@ def _typed(column: StructField) -> TypedDocuments:
         raise OptionRefused("type", str(error)) from error
 
 
-def settled(options: Options) -> Options:
+def at_one_revision(options: Options) -> Options:
     """The options with the revision that a DataFrame is about from now on, whenever it is read.
 
     So all actions on it, and both sides of a join with itself, see the same. Missing catalogs,

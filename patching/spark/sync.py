@@ -274,29 +274,29 @@ class _Work:
             if fence is not None:
                 kept.callback(self._end)
             report = SyncReport(self.catalog, revision, rounds=0)
-            told: list[tuple[DataFrame, DataFrame | None]] = []
+            rounds_done: list[tuple[DataFrame, DataFrame | None]] = []
             while True:
                 known = report.unchanged + counts.get(plan.UNCHANGED, 0)
                 report = replace(report, unchanged=known, lost=0)
                 if not _to_send(counts):
-                    told.append((planned, None))
+                    rounds_done.append((planned, None))
                     break
                 outcomes = self._deliver(kept, planned, counts, report.rounds + 1, fence)
                 report = with_round(report, outcomes)
-                told.append((planned, outcomes))
+                rounds_done.append((planned, outcomes))
                 if not report.lost or report.rounds == rounds:
                     report = with_lost(report, outcomes)
                     break
                 self.progress(f"looking again at {report.lost:,} documents that others changed")
                 planned = self._planned_again(kept, planned, outcomes, report.rounds + 1)
                 counts = self._checked(planned)
-            self._remember(comparison, told, report)
+            self._remember(comparison, rounds_done, report)
             return self._finished(report)
 
     def _remember(
         self,
         comparison: _Comparison,
-        told: Sequence[tuple[DataFrame, DataFrame | None]],
+        rounds_done: Sequence[tuple[DataFrame, DataFrame | None]],
         report: SyncReport,
     ) -> None:
         """For the next run with the same state."""
@@ -309,7 +309,7 @@ class _Work:
         sent = report.sent if self.manager is None else None
         with catalog_reads(self.reading) as reads:
             about = state.about(reads, self.run, there, report.revision, sent)
-        state.save(remembered(looked, there, told if differing else (), differing), about)
+        state.save(remembered(looked, there, rounds_done if differing else (), differing), about)
 
     def _finished(self, report: SyncReport) -> SyncReport:
         seconds = time.monotonic() - self.begun

@@ -137,13 +137,13 @@ class SyncState:
         rows = last.rows.select(F.col("key").alias("there"), "etag", "digest", "hash")
         if tokens:
             columns = {"touched": [*tokens], "token": [*tokens.values()]}
-            told = self._spark.createDataFrame(pa.table(columns))  # no Python makes its rows
+            changes = self._spark.createDataFrame(pa.table(columns))  # no Python makes its rows
             of_it, own = F.col("there") == F.col("touched"), F.col("etag") == F.col("token")
-            known = rows.join(F.broadcast(told), of_it, "left").where(
+            known = rows.join(F.broadcast(changes), of_it, "left").where(
                 F.col("touched").isNull() | own
             )
-            ours = rows.join(F.broadcast(told), of_it & own, "left_semi").select("there")
-            unknown = told.join(F.broadcast(ours), of_it, "left_anti")
+            ours = rows.join(F.broadcast(changes), of_it & own, "left_semi").select("there")
+            unknown = changes.join(F.broadcast(ours), of_it, "left_anti")
             nothing = [F.lit(None).cast(kind) for kind in ("string", "string", "binary")]
             rows = known.select(*rows.columns).union(unknown.select("touched", *nothing))
         return rows.withColumnRenamed("hash", "had")
@@ -229,11 +229,11 @@ def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
 def remembered(
     looked: DataFrame,
     there: ThereNow,
-    told: Sequence[tuple[DataFrame, DataFrame | None]],
+    rounds: Sequence[tuple[DataFrame, DataFrame | None]],
     differing: int,
 ) -> DataFrame:
     """The rows that a run leaves: of those that it ``looked`` at, and of the plans and outcomes of
-    its rounds, which tell of at most ``differing`` documents."""
+    its ``rounds``, which tell of at most ``differing`` documents."""
     known = looked.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
     if there.by_feed:
         # Rows that are the same are those that were there.
@@ -245,33 +245,33 @@ def remembered(
         same = kept.select(
             F.col("there").alias("key"), "etag", "digest", F.col("had").alias("hash")
         )
-        if not told:
+        if not rounds:
             return same.union(known.where(F.col("etag").isNotNull()))
-        return same.union(_told_rows(known, told, differing))
-    if not told:
+        return same.union(_after_rounds(known, rounds, differing))
+    if not rounds:
         return known.where(F.col("etag").isNotNull())
-    return _told_rows(known, told, differing)
+    return _after_rounds(known, rounds, differing)
 
 
-def _told_rows(
-    known: DataFrame, told: Sequence[tuple[DataFrame, DataFrame | None]], differing: int
+def _after_rounds(
+    known: DataFrame, rounds: Sequence[tuple[DataFrame, DataFrame | None]], differing: int
 ) -> DataFrame:
     """``known`` as the rounds left it."""
     after: DataFrame | None = None
-    for number, (planned, outcomes) in enumerate(told):
-        for each in _after(planned, outcomes, is_last=number == len(told) - 1):
+    for number, (planned, outcomes) in enumerate(rounds):
+        for each in _after(planned, outcomes, is_last=number == len(rounds) - 1):
             after = each if after is None else after.union(each)
     assert after is not None
     if differing <= _BROADCAST_MAX:
         after = F.broadcast(after)
     rows = known.join(after, F.col("key") == F.col("name"), "left")
-    untold = F.col("name").isNull()
-    stays = F.when(untold, F.col("etag").isNotNull()).otherwise(~F.col("gone"))
+    untouched = F.col("name").isNull()
+    stays = F.when(untouched, F.col("etag").isNotNull()).otherwise(~F.col("gone"))
     return rows.where(stays).select(
         "key",
-        F.when(untold, F.col("etag")).otherwise(F.col("new_etag")).alias("etag"),
-        F.when(untold, F.col("digest")).otherwise(F.col("new_digest")).alias("digest"),
-        F.when(untold | F.col("new_etag").isNotNull(), F.col("hash")).alias("hash"),
+        F.when(untouched, F.col("etag")).otherwise(F.col("new_etag")).alias("etag"),
+        F.when(untouched, F.col("digest")).otherwise(F.col("new_digest")).alias("digest"),
+        F.when(untouched | F.col("new_etag").isNotNull(), F.col("hash")).alias("hash"),
     )
 
 
@@ -295,9 +295,9 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
         outcome.isin(*_GONE).alias("gone"),
     )
     lines = planned.where(F.col("line").isNotNull()).select("key", F.col("digest"))
-    told = rows.join(lines, F.col("name") == F.col("key"), "left")
+    joined = rows.join(lines, F.col("name") == F.col("key"), "left")
     digest = F.when(F.col("new_etag").isNotNull(), F.col("digest"))
-    yield told.select("name", "new_etag", digest, "gone").toDF(*names)
+    yield joined.select("name", "new_etag", digest, "gone").toDF(*names)
 
 
 def sees_all(reads: CatalogReads) -> bool:

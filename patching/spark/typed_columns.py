@@ -45,8 +45,8 @@ def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
     """What the first so many documents have together: their members, nested ones too, of types that
     hold all their values. ValueError where there are no documents, or any that isn't an object."""
     texts = [row["value"] for row in frame.select("value").limit(sample).collect()]
-    told = F.schema_of_json(F.lit(f"[{','.join(texts)}]"))
-    found = frame.sparkSession.range(1).select(told).first()
+    schema = F.schema_of_json(F.lit(f"[{','.join(texts)}]"))
+    found = frame.sparkSession.range(1).select(schema).first()
     assert found is not None
     kind = DataType.fromDDL(found[0])
     element = cast(ArrayType, kind).elementType

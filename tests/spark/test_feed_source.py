@@ -217,12 +217,12 @@ def test_rows_of_the_state_say_what_there_was(written: Written) -> None:
     (piece,) = one.partitions(start, {"revision": 3})
     assert [row[7] for row in rows_of(one, piece)] == ["k2"]
     with pytest.raises(OptionRefused, match="for a stream"):
-        CommitsReader(written.settled(type="commits", startingRevision="state"))
+        CommitsReader(written.load_options(type="commits", startingRevision="state"))
 
 
 def times(written: Written) -> list[str]:
     """Of the commits that are retained, ascending."""
-    with catalog_reads(written.settled(type="commits")) as reads:
+    with catalog_reads(written.load_options(type="commits")) as reads:
         return [each.time for each in reads.commits(reads.floor(), 100)[0].commits]
 
 

@@ -129,7 +129,7 @@ def test_documents_before_and_after_a_change_are_columns(spark: Any, written: Wr
 
 def read_all(written: Written, **options: Any) -> list[int]:
     """The revisions read without Spark."""
-    reader = CommitsReader(written.settled(type="commits", **options))
+    reader = CommitsReader(written.load_options(type="commits", **options))
     return [row[0] for piece in reader.partitions() for row in reader.rows(piece)]
 
 
@@ -148,7 +148,7 @@ def test_where_history_begins_is_told(written: Written) -> None:
 
 def test_a_table_ends_where_it_was_loaded(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(3))
-    reader = CommitsReader(written.settled(type="commits"))
+    reader = CommitsReader(written.load_options(type="commits"))
     written.put("more", 1)
     assert [row[0] for piece in reader.partitions() for row in reader.rows(piece)] == [1, 2, 3]
     assert read_all(written, endingRevision=2) == [1, 2]

@@ -93,7 +93,7 @@ def test_a_read_is_planned_with_one_request(written: Written, passing: Passing) 
     """Of the keys that it needs, at the revision that it is about, without a look at documents."""
     written.put_each((f"{folder}/{i:03d}", i) for folder in "abc" for i in range(100))
     through = Written(passing.url, written.catalog, written.transport)
-    options = through.settled(partitions=4, pinSeconds=0)
+    options = through.load_options(partitions=4, pinSeconds=0)
     plans = f"GET {written.path}/partitions?count="
     assert passing.asked == [f"{plans}1"]
     written.put("a/000", -1)
@@ -199,7 +199,7 @@ def test_what_is_not_held_may_be_compacted_and_says_so(
 
 def test_a_frame_whose_revision_is_gone_says_to_load_it_again(written: Written) -> None:
     written.put("a", 1)
-    options = written.settled()
+    options = written.load_options()
     written.put("a", 2)
     written.compact(2)
     with pytest.raises(ReadFailed, match=r"load it again.*oldest retained revision is 2"):
@@ -227,14 +227,14 @@ def test_a_revision_or_time_that_cannot_be_told(written: Written) -> None:
     at = written.routes.read().time
     written.put("a", 2)
     with pytest.raises(ReadFailed, match=r"revision 9.*doesn't exist; the head is 2"):
-        written.settled(revision=9)
+        written.load_options(revision=9)
     with pytest.raises(ReadFailed, match="no commit that old"):
-        written.settled(timestamp=(at - timedelta(days=1)).isoformat())
+        written.load_options(timestamp=(at - timedelta(days=1)).isoformat())
     with pytest.raises(RequestError, match="RFC 3339"):
-        written.settled(timestamp="yesterday")
+        written.load_options(timestamp="yesterday")
     written.compact(2)
     with pytest.raises(ReadFailed, match=r"revision 1 can't be read.*retained revision is 2"):
-        written.settled(revision=1)
+        written.load_options(revision=1)
 
 
 def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
@@ -249,9 +249,9 @@ def test_by_key_and_by_prefix(spark: Any, written: Written) -> None:
     found = by_key(written.frame(spark, keys=json.dumps(some), partitions=3).collect())
     assert found == {key: key for key in some if key != "missing"}
     with pytest.raises(OptionRefused, match=r"option 'prefix': there is a key already"):
-        written.settled(prefix="a/", key="a")
+        written.load_options(prefix="a/", key="a")
     with pytest.raises(OptionRefused, match=r"option 'keys': there is a prefix already"):
-        written.settled(prefix="a/", keys='["a"]')
+        written.load_options(prefix="a/", keys='["a"]')
 
 
 def test_a_catalog_without_documents_has_no_rows(spark: Any, written: Written) -> None:
@@ -269,7 +269,7 @@ def test_a_missing_catalog_is_an_error(spark: Any, written: Written) -> None:
     with pytest.raises(Exception, match=missing):
         written.frame(spark)
     with pytest.raises(ReadFailed, match=missing):
-        written.settled(type="commits")
+        written.load_options(type="commits")
 
 
 def test_nobody_at_the_url_is_an_error_that_names_the_option(written: Written) -> None:
@@ -277,7 +277,7 @@ def test_nobody_at_the_url_is_an_error_that_names_the_option(written: Written) -
         url = gone.url
     away = Written(url, written.catalog, written.transport)
     with pytest.raises(ReadFailed, match=rf"option 'url': no gateway answers at {url}"):
-        away.settled(retryTimeout=0.5)
+        away.load_options(retryTimeout=0.5)
 
 
 def test_an_outage_shorter_than_the_retry_timeout_goes_unnoticed(
@@ -333,13 +333,13 @@ def test_options_of_another_type_are_refused(
     written: Written, options: dict[str, str], refused: str
 ) -> None:
     with pytest.raises(OptionRefused) as error:
-        written.settled(**options)
+        written.load_options(**options)
     assert error.value.name == refused
 
 
 def test_a_pin_that_ended_is_taken_again_or_the_read_fails(written: Written) -> None:
     written.put_each((f"k{i:04d}", i) for i in range(1500))
-    reader = DocumentsReader(written.settled(pinSeconds=600))
+    reader = DocumentsReader(written.load_options(pinSeconds=600))
     (piece,) = reader.partitions()
     (pin,) = written.pins()
     written.transport.request("DELETE", f"{written.path}/pins/{pin['pin']}")
@@ -364,10 +364,10 @@ def test_too_many_pins_are_told_with_the_option_to_change(mongodb_uri: str) -> N
     ):
         written = Written(running.url, "c", transport)
         written.put_each([("a", 1), ("b", 2)])
-        DocumentsReader(written.settled(revision=2)).partitions()
+        DocumentsReader(written.load_options(revision=2)).partitions()
         with pytest.raises(ReadFailed, match="option pinSeconds"):
-            DocumentsReader(written.settled(revision=1)).partitions()
-        assert DocumentsReader(written.settled(pinSeconds=0)).partitions()
+            DocumentsReader(written.load_options(revision=1)).partitions()
+        assert DocumentsReader(written.load_options(pinSeconds=0)).partitions()
 
 
 def test_a_catalog_that_is_loaded_every_half_minute_never_runs_out_of_pins(
@@ -380,12 +380,12 @@ def test_a_catalog_that_is_loaded_every_half_minute_never_runs_out_of_pins(
     pieces = []
     for number in range(120):
         written.put("k", number)
-        pieces += DocumentsReader(written.settled()).partitions()
+        pieces += DocumentsReader(written.load_options()).partitions()
         moved_s += 30
     assert [pin["revision"] for pin in written.pins()] == list(range(first, first + 120, 6))
     with pytest.raises(Conflict, match="pin"):
         written.compact(first + 1)
-    reader = DocumentsReader(written.settled())
+    reader = DocumentsReader(written.load_options())
     found = [json.loads(row[1]) for piece in pieces for row in reader.rows(piece)]
     assert found == list(range(120))
 
@@ -404,7 +404,7 @@ def test_rows_are_handed_on_in_batches_of_bounded_size() -> None:
 def test_tasks_have_about_the_bytes_that_were_asked_for(written: Written) -> None:
     written.put_each((f"k{number:04}", "x" * 998) for number in range(2_400))
     for asked, least, most in ((240_000, 9, 11), (10**9, 1, 1), (1_000, 2_000, 2_400)):
-        reader = DocumentsReader(written.settled(partitionBytes=asked))
+        reader = DocumentsReader(written.load_options(partitionBytes=asked))
         pieces = reader.partitions()
         assert least <= len(pieces) <= most, asked
         keys = [row[0] for piece in (pieces if asked > 1_000 else []) for row in reader.rows(piece)]
@@ -414,7 +414,7 @@ def test_tasks_have_about_the_bytes_that_were_asked_for(written: Written) -> Non
 def test_more_ranges_than_the_gateway_cuts_at_once_are_cut_in_two_steps(written: Written) -> None:
     keys = [f"k{number:04}" for number in range(2_100)]
     written.put_each((key, 1) for key in keys)
-    pieces = DocumentsReader(written.settled(partitions=2_100)).partitions()
+    pieces = DocumentsReader(written.load_options(partitions=2_100)).partitions()
     bounds = [piece.until for piece in pieces if isinstance(piece, KeyRange)]
     assert len(pieces) > 2_000
     assert bounds[:-1] == sorted(set(bounds[:-1])), "ascending, each once"

@@ -82,12 +82,13 @@ class Written:
         """``spark.readStream`` of it."""
         return self._loaded(spark.readStream, {"type": "commits", **options})
 
-    def settled(self, **options: Any) -> Options:
+    def load_options(self, **options: Any) -> Options:
         """What a frame is loaded with: for tests of what fails there, which need no Spark."""
-        from patching.spark.source import settled
+        from patching.spark.source import at_one_revision
 
         given = {name: str(value) for name, value in options.items()}
-        return settled(Options.parse({"url": self.url, "catalog": self.catalog, **given}, LOAD))
+        named = {"url": self.url, "catalog": self.catalog, **given}
+        return at_one_revision(Options.parse(named, LOAD))
 
     def _loaded(self, reader: Any, options: Mapping[str, Any]) -> Any:
         reader = reader.format("metadata").option("url", self.url).option("catalog", self.catalog)
