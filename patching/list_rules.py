@@ -177,6 +177,7 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def way(self) -> _Way:
+        """The same rules, to be followed token by token."""
         if self._way is None:
             force_setattr(self, "_way", _Way(self.rules))
         way: _Way = self._way

@@ -226,6 +226,8 @@ PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] = 
 def pointer_of(
     members: dict[str, Any], member: str, position: int, limits: Limits
 ) -> tuple[str, Tokens]:
+    """The pointer under `member`, and its tokens. InvalidPatch where it is none, LimitExceeded
+    where it is too deep."""
     pointer = members.get(member)
     if not isinstance(pointer, str):
         said = f"not {shown(as_json(pointer))}" if member in members else "it is missing"
@@ -246,6 +248,7 @@ def pointer_of(
 
 
 def value_of(members: dict[str, Any], position: int) -> Json:
+    """What is under 'value'. InvalidPatch where it is missing."""
     try:
         value: Json = members["value"]
     except KeyError:
@@ -287,6 +290,7 @@ def flag(members: dict[str, Any], member: str, position: int) -> bool:
 
 
 def unknown_operation(members: dict[str, Any], position: int, known: Iterable[str]) -> InvalidPatch:
+    """The error for an operation whose 'op' is missing, no text, or none of the `known` ones."""
     if "op" not in members:
         return InvalidPatch("the member 'op' is missing", operation=position, member="op")
     name = members["op"]

@@ -179,6 +179,7 @@ def changed_owners(
 
 
 def tree_of(leaves: Iterable[tuple[Tokens, int]]) -> Tree:
+    """The tree with these leaves: of each its tokens from the root, and its place in the table."""
     root: dict[str, Any] = {}
     for tokens, place in leaves:
         if not tokens:
@@ -197,6 +198,7 @@ def tokens_of(tree: Tree) -> Iterator[Tokens]:
 
 
 def places_of(tree: Tree) -> Iterator[int]:
+    """Of each leaf, in the table of sets of owners; leaves with the same owners have the same."""
     for _, place in _leaves(tree):
         yield place
 

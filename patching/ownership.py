@@ -504,6 +504,7 @@ def _node(tree: Tree | None) -> Tree | Absent:
 
 
 def refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
+    """LimitExceeded where `after` is larger than a result may be, and has grown."""
     if after is before or after is ABSENT:
         return
     size = encoded_bytes(after)

@@ -416,6 +416,7 @@ def parse_difference(shape: Any) -> Difference:
 
 
 def changes_of(shapes: Any) -> tuple[Change, ...]:
+    """The changes that an answer lists; a patch of null is one without operations."""
     return msgspec.convert(_changes(shapes), tuple[Change, ...])
 
 

@@ -154,6 +154,7 @@ class _ReadingPlanner:
             yield from to_batches(self.rows(reads, batches))
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
+        """The plan for the rows of ``batches``, whatever these are to the subclass."""
         raise NotImplementedError
 
 

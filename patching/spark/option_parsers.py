@@ -25,6 +25,7 @@ def text(value: str) -> str:
 
 
 def names(value: str) -> tuple[str, ...]:
+    """Some names, with commas between."""
     return tuple(text(name.strip()) for name in value.split(","))
 
 
@@ -94,6 +95,7 @@ def url(value: str) -> str:
 
 
 def number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """A parser of whole numbers from ``minimum`` to ``maximum`` (None: any)."""
     range_ = f"from {minimum}" + ("" if maximum is None else f" to {maximum}")
 
     def parse(value: str) -> int:
@@ -119,6 +121,8 @@ def seconds(value: str) -> float:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
+    """A parser of one of ``choices``, in whatever case."""
+
     def parse(value: str) -> str:
         if value.lower() not in choices:
             raise ValueError(f"it must be one of {', '.join(choices)}, not {value!r}")

@@ -119,6 +119,8 @@ class Planner:
         return canonical(value)
 
     def plan(self, wanted: Wanted, there: There | None) -> Planned:
+        """The line that makes the document ``there`` (None: there is none) what is ``wanted``;
+        UNCHANGED where it is that already, INVALID where no document can be."""
         try:
             value = self.value(wanted)
         except NoJson as error:

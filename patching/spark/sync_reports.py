@@ -87,6 +87,7 @@ class PlanReport:
 
     @property
     def lines(self) -> int:
+        """How many lines the plan has: one for each document that differs."""
         return self.create + self.patch + self.delete + self.apply + self.let_go
 
 
