@@ -548,10 +548,10 @@ class Reverting:
         Gone where history was compacted, OverLimit where it is too much for one commit. ValueError
         unless one of ``revisions`` and ``to`` is given.
         """
-        listed = [revisions] if isinstance(revisions, int) else sorted(set(revisions))
-        if bool(listed) == (to is not None):
+        commits = [revisions] if isinstance(revisions, int) else sorted(set(revisions))
+        if bool(commits) == (to is not None):
             raise ValueError("a revert takes either revisions or 'to'")
-        asked: dict[str, Any] = {"revisions": listed} if listed else {"to": to}
+        asked: dict[str, Any] = {"revisions": commits} if commits else {"to": to}
         if since is not None:
             asked["from"] = since
         if prefix:

@@ -128,7 +128,7 @@ class Gateway(Closable):
         return True
 
     def close(self) -> None:
-        """CallPolicy under way in other threads end with Unreachable, and so do later ones. With
+        """Calls under way in other threads end with Unreachable, and so do later ones. With
         ``batch_s``, the writes under way are sent and answered before."""
         if self._batcher is not None:
             self._batcher.close()
