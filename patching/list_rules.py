@@ -346,12 +346,13 @@ def _parts(
     first: _Part = ((), document, before, lists.way)
     inside: list[Iterator[_Part]] = [iter([first])]
     while inside:
-        for tokens, part, then, way in inside[-1]:
-            yield tokens, part, way
-            inside.append(way.inside(tokens, part, then))
-            break
-        else:
+        following = next(inside[-1], None)
+        if following is None:
             inside.pop()
+            continue
+        tokens, part, then, way = following
+        yield tokens, part, way
+        inside.append(way.inside(tokens, part, then))
 
 
 def _text(key: Document) -> str | None:
