@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 import patching
+from gateway.settings.kinds import MIB as MIB
 from gateway.settings.kinds import Network
 from gateway.settings.table import Settings
-
-MIB: Final = 1024 * 1024
 
 _DEFAULTS: Final = Settings()
 _Limits = TypeVar("_Limits")

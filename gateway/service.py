@@ -18,7 +18,7 @@ from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.from_state import FeedsFromState
 from gateway.feed.watcher import WatchService
-from gateway.limits import RetentionLimits, ServiceLimits
+from gateway.limits import MIB, RetentionLimits, ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings, RelayReadings
 from gateway.model import CommitRecord, Reply
@@ -49,7 +49,7 @@ _Answer = TypeVar("_Answer")
 
 _PATIENCE_S = 1.0  # of who asks whether the database can be used
 # Where the cache has to be smaller for a moment: some hundred thousand objects.
-_CACHE_KEPT_BYTES = 16 * 1024 * 1024
+_CACHE_KEPT_BYTES = 16 * MIB
 
 
 class GatewayService:

@@ -13,9 +13,9 @@ import pytest
 
 from gateway import cpu
 from gateway.cpu import CpuAccount
-from gateway.limits import ConnectionLimits
+from gateway.limits import MIB, ConnectionLimits
 from gateway.server import connection_limits, time_slices
-from gateway.server.connection_limits import MIB, BodiesUnderWay
+from gateway.server.connection_limits import BodiesUnderWay
 from gateway.server.greenlets import _Visit
 from gateway.server.time_slices import TimeSlices, Turnstile
 

@@ -31,6 +31,7 @@ from gateway.decide.rebase import REBASE_TOKENS_MAX
 from gateway.decide.recording import refused_too_heavy
 from gateway.decide.request import DOCUMENTS_BYTES_MAX, Request, View
 from gateway.errors import AboveLimit, DocumentForbidden, MemoryFull, untraced
+from gateway.limits import MIB
 from gateway.memory import Account
 from gateway.meters import Meters
 from gateway.model import (
@@ -58,7 +59,7 @@ _BASES_MAX = 16
 # A few documents are read whole, whatever their size. The contents of many, some of which may not
 # be needed, share _SMALL_BYTES at first.
 _FEW = 4
-_SMALL_BYTES = 16 * 1024 * 1024
+_SMALL_BYTES = 16 * MIB
 # Commits, and documents in them, that are looked through for a request that declares lists.
 _CHANGED_COMMITS_MAX = 1_000
 _CHANGED_MAX = 256

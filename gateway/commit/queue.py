@@ -26,7 +26,7 @@ from typing import Final, Protocol, TypeVar
 from gateway.cpu import CpuAccount
 from gateway.decide.request import Outcome, Refused, Request, Unknown, is_for_now
 from gateway.errors import DeadlineExceeded, HeldBack, QueueFull, StoreUnavailable
-from gateway.limits import ServiceLimits
+from gateway.limits import MIB, ServiceLimits
 from gateway.meters import RoundTimes, WriteEnded, outcome_code
 from gateway.runtime import Event, Runtime
 from gateway.state.sharing import Suspects
@@ -106,7 +106,7 @@ class _TurnWaits:
 # has to end within its seconds over a slow line, and nobody is answered before all are decided.
 _CATALOGS_MAX: Final = 256
 _REQUESTS_MAX: Final = 1_024
-_BYTES_MAX: Final = 4 * 1024 * 1024
+_BYTES_MAX: Final = 4 * MIB
 # Who refuses that a head moves on says when it may (``look_again``). A lane is looked at so often
 # anyway: whether its next batch is large changes with time, too.
 _LOOK_ANYWAY_S: Final = 0.5

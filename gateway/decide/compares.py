@@ -22,12 +22,13 @@ from gateway.decide.ranges import (
     why_count_false,
 )
 from gateway.errors import AboveLimit
+from gateway.limits import MIB
 from gateway.model import DocumentRecord, living
 from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 
 # Bytes of documents that the tests of one request may read. Each compare counts its document.
-_TESTED_BYTES_MAX = 128 * 1024 * 1024
+_TESTED_BYTES_MAX = 128 * MIB
 # One array item takes as long to examine as so many bytes of a document take to read.
 ITEM_BYTES = 20
 

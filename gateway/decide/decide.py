@@ -42,6 +42,7 @@ from gateway.decide.request import (
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
 from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNotFound
+from gateway.limits import MIB
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -53,7 +54,7 @@ from gateway.model import (
 from patching import ABSENT
 
 # A batch ends when it has worked through documents of this size in all: it holds up everybody else.
-_BATCH_WORK_BYTES_MAX = 32 * 1024 * 1024
+_BATCH_WORK_BYTES_MAX = 32 * MIB
 
 
 class BatchState:

@@ -12,6 +12,7 @@ import msgspec
 import patching
 from gateway.access.acl import AclMalformed, acl_of, require_few_names
 from gateway.errors import AboveLimit, AttributesInvalid
+from gateway.limits import MIB
 from gateway.model import Action, Attributes, DocumentRecord
 from patching import ABSENT, Json, Limits, Patch, PatchError
 from patching.errors import LimitExceeded
@@ -82,7 +83,7 @@ def same_attributes(document: DocumentRecord, draft: Draft) -> bool:
 
 
 # Bytes of documents that one request's patches may work through; each patch counts its document.
-_PATCHED_BYTES_MAX: Final = 128 * 1024 * 1024
+_PATCHED_BYTES_MAX: Final = 128 * MIB
 # An RFC 6902 patch copies only the containers on its paths; a merge visits all, several times.
 PATH_SHARE: Final = 8
 MERGE_TIMES: Final = 4

@@ -38,7 +38,7 @@ from gateway.decide.ranges import (
 )
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import AboveLimit, CommitError, code_of, untraced
-from gateway.limits import ServiceLimits
+from gateway.limits import MIB, ServiceLimits
 from gateway.model import (
     OWN_KEYS,
     SETTINGS_KEY,
@@ -328,7 +328,7 @@ class WriteOutcome(msgspec.Struct, frozen=True):
 
 
 # The maximum size of one request's documents together, unless they are few.
-DOCUMENTS_BYTES_MAX: Final = 32 * 1024 * 1024
+DOCUMENTS_BYTES_MAX: Final = 32 * MIB
 
 
 # What is kept of a refusal: the arguments of ``RefusedBefore``.

@@ -18,6 +18,7 @@ from gateway import cpu
 from gateway.decide.schemas import UNIT_BYTES, KeySchema, Weighing, key_schema
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import AboveLimit, ItemsCollide, SchemaViolation, SettingsInvalid
+from gateway.limits import MIB
 from gateway.model import DocumentRecord
 from patching import ABSENT, InvalidPatch, Json, equal
 from patching.errors import ListViolation
@@ -25,7 +26,7 @@ from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_
 from patching.values import Absent
 
 _SCHEMAS_MAX = 100
-_BYTES_MAX = 64 * 1024 * 1024
+_BYTES_MAX = 64 * MIB
 _ENTRY_BYTES = 2_000
 _JSON_TIMES = 12  # the document, and its schemas compiled
 _NUMBER_MAX = 2**53

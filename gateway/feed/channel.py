@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gateway import memory
 from gateway.errors import RevisionCompacted
-from gateway.limits import WatchLimits
+from gateway.limits import MIB, WatchLimits
 from gateway.model import CommitRecord, Head
 from gateway.read.history import map_records
 from gateway.read.visibility import Life, lives_of
@@ -214,7 +214,7 @@ def encoded_commit(commit: CommitRecord, encode: Encode) -> Told:
 
 # How many commits of one catalog are read onward at a time.
 _ONWARD_COMMITS_MAX = 500
-_PAGE_BYTES_MAX = 1024 * 1024
+_PAGE_BYTES_MAX = MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import NamedTuple, cast
 
 from gateway import memory
 from gateway.cpu import interruptible
+from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
@@ -28,7 +29,7 @@ from patching.part_digests import owned_digest
 
 # How many contents are read for a page, and their size; it ends before the next one.
 _CONTENTS_MAX = 500
-_CONTENTS_BYTES_MAX = 4 * 1024 * 1024
+_CONTENTS_BYTES_MAX = 4 * MIB
 # How many keys are looked at for a page of those that contain a text.
 _KEYS_MAX = 10_000
 # How often a page of folders looks for what comes behind one, and how far each time.

@@ -26,7 +26,7 @@ from gateway.errors import (
     RevisionNotFound,
     StoreUnavailable,
 )
-from gateway.limits import ServiceLimits
+from gateway.limits import MIB, ServiceLimits
 from gateway.model import WITHHELD, DocumentRecord, Head, PinRecord, living
 from gateway.read.history import map_records
 from gateway.read.visibility import Sight
@@ -42,10 +42,10 @@ _Told = TypeVar("_Told")
 Tell = Callable[[DocumentRecord], _Told]
 
 # The maximum size of several documents by key, and of those that are read at once.
-SEVERAL_BYTES_MAX = 16 * 1024 * 1024
-_SMALL_BYTES = 1024 * 1024
+SEVERAL_BYTES_MAX = 16 * MIB
+_SMALL_BYTES = MIB
 # What a document's attributes and owners take beside its content, at most.
-_BESIDE_BYTES = 1024 * 1024
+_BESIDE_BYTES = MIB
 _OVERTAKEN_MAX = 20
 # An export holds its revision while it runs; renewed well before it would end.
 _EXPORT_PIN_S = 120

@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 
 from msgspec.structs import replace
 
+from gateway.limits import MIB
 from gateway.model import DocumentRecord, Head
 from gateway.retention.verification import HeldHead
 from gateway.runtime import Runtime
@@ -30,7 +31,7 @@ from gateway.store.unreachable import as_unavailable
 
 _COMMITS_AT_ONCE: Final = 500
 _DOCUMENTS_AT_ONCE: Final = 500
-_PAGE_BYTES: Final = 8 * 1024 * 1024
+_PAGE_BYTES: Final = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from itertools import chain
 from msgspec import structs
 
 import patching
+from gateway.limits import MIB
 from gateway.model import ChangeRecord, Claim, CommitRecord, DocumentRecord, Head, HeadMove
 from gateway.retention.verification import Finding, Verification
 from gateway.runtime import Runtime
@@ -36,7 +37,7 @@ _MESSAGE = "written anew from the log, from which it differed"
 _TRIES = 100
 _HOLD_MS = 1_000
 _COMMITS_AT_ONCE = 1_000
-_PAGE_BYTES_MAX = 8 * 1024 * 1024
+_PAGE_BYTES_MAX = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)

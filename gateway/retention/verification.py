@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 import patching
 from gateway.errors import CatalogNotFound
+from gateway.limits import MIB
 from gateway.model import (
     APPLICATIONS_KEY,
     SETTINGS_KEY,
@@ -45,7 +46,7 @@ from patching.values import Absent
 
 _COMMITS_AT_ONCE = 1_000
 _DOCUMENTS_AT_ONCE = 500
-_PAGE_BYTES_MAX = 8 * 1024 * 1024
+_PAGE_BYTES_MAX = 8 * MIB
 _PIN_S = 600
 _PIN_RENEW_S = 60
 

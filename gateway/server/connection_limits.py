@@ -30,7 +30,6 @@ from gateway.access.principal import Shares
 from gateway.cpu import slices
 from gateway.limits import ConnectionLimits
 
-MIB: Final = 1024 * 1024
 # Bytes of one read, and so the uncounted memory of each body.
 _STEP_BYTES = 64 * 1024
 

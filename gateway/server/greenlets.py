@@ -26,6 +26,7 @@ from gunicorn.http.errors import NoMoreData
 from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
+from gateway.limits import MIB
 from gateway.server.broken_requests import CheckedBodies, RefusingWorker, problem_bytes
 from gateway.server.certificates import CertificateFiles
 from gateway.server.connection_limits import (
@@ -51,7 +52,7 @@ _ACCEPTED_AT_ONCE = 64
 _SURPLUS = 64
 _SURPLUS_TIMEOUT_S = 5.0
 # Bytes to discard on a connection that was answered and is to end.
-_DISCARDED_BYTES_MAX = 16 * 1024 * 1024
+_DISCARDED_BYTES_MAX = 16 * MIB
 _DISCARD_S = 10.0
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF}
 

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 
-from gateway.limits import limits_of
+from gateway.limits import MIB, limits_of
 from gateway.logs import configure
 from gateway.metrics import shared
 from gateway.server.broken_requests import CheckedBodies
@@ -93,7 +93,7 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
 def _full_disk(settings: Settings) -> str:
     """The hint that the disk of the embedded MongoDB is full."""
     try:
-        free_mib = shutil.disk_usage(settings.data_dir).free // (1024 * 1024)
+        free_mib = shutil.disk_usage(settings.data_dir).free // MIB
     except OSError:
         return ""
     full = free_mib < _DISK_FULL_MIB

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from gateway.limits import ServiceLimits
+from gateway.limits import MIB, ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
 from gateway.meters import NO_METERS, CacheReadings, Meters
 from gateway.model import (
@@ -41,8 +41,8 @@ from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wro
 
 _log = logging.getLogger(__name__)
 
-_SHRINK_BYTES = 1024 * 1024
-_ENTRIES_BYTES = 4 * 1024 * 1024
+_SHRINK_BYTES = MIB
+_ENTRIES_BYTES = 4 * MIB
 # Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
 _MEMORY_PER_JSON_BYTE = 6
 _MEMORY_PER_ENTRY = 1_000

@@ -43,6 +43,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from gateway.limits import MIB
 from gateway.model import ChangeRecord, CommitRecord, Retention
 from gateway.store.contract import Store, Swept
 
@@ -137,7 +138,7 @@ def chain(key: str, commits: Sequence[CommitRecord]) -> list[int]:
 
 
 _WINDOW_COMMITS = 1_000
-_WINDOW_BYTES = 8 * 1024 * 1024
+_WINDOW_BYTES = 8 * MIB
 _KEYS_AT_ONCE = 50
 _SWEPT_AT_ONCE = 100
 

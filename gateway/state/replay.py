@@ -23,6 +23,7 @@ import patching.owners
 import patching.values
 from gateway import memory
 from gateway.cpu import interruptible
+from gateway.limits import MIB
 from gateway.meters import Meters
 from gateway.model import (
     WITHHELD,
@@ -39,7 +40,7 @@ from patching.owners import OwnerTree
 _log = logging.getLogger(__name__)
 
 # What is read at once of documents that are large.
-_PIECE_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 4 * MIB
 # Replayed changes were within the limits when they were decided; settings may have shrunk since.
 _UNLIMITED = patching.Limits(
     operations_max=2**62,

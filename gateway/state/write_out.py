@@ -39,7 +39,7 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import Final
 
-from gateway.limits import ServiceLimits
+from gateway.limits import MIB, ServiceLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.runtime import Event, Moment, Runtime, elapsed_s, moment
@@ -59,7 +59,7 @@ _WRITERS = 2
 _WRITERS_APART = 2
 # A write-out is for so many catalogs, and bytes of commits and documents, unless it is for one.
 _CATALOGS_MAX = 256
-_BYTES_MAX = 4 * 1024 * 1024
+_BYTES_MAX = 4 * MIB
 # So long, and for no more than so many.
 _LINGER_S = 0.01
 _LINGER_MOVES = 4

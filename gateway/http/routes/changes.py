@@ -63,7 +63,7 @@ from gateway.http.wire.shapes import (
     synced_event,
     with_images,
 )
-from gateway.limits import RequestLimits
+from gateway.limits import MIB, RequestLimits
 from gateway.read.listing import CatalogExport
 from gateway.service import GatewayService
 
@@ -72,7 +72,7 @@ EVENT_STREAM: Final = "text/event-stream"
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
 # A page of commits with whole documents beside them ends with the one that fills it.
-_PAGE_BYTES = 4 * 1024 * 1024
+_PAGE_BYTES = 4 * MIB
 
 
 # What a feed tells beside a change: the document before it, and after it.

@@ -41,6 +41,7 @@ from gateway.http.wire.responses import (
     state_headers,
 )
 from gateway.http.wire.shapes import document_shape
+from gateway.limits import MIB
 from gateway.model import DocumentRecord
 from gateway.read.digests import KeyDigest, KeyDigestPage, Names
 from gateway.read.listing import ListingPage
@@ -54,7 +55,7 @@ _LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
 # Documents whose keys contain a text: so many are read at once, and so much is told on a page.
 _AT_ONCE = 50
-_PAGE_BYTES = 4 * 1024 * 1024
+_PAGE_BYTES = 4 * MIB
 
 
 def _selected(text: str) -> str:

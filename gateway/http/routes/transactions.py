@@ -49,6 +49,7 @@ from gateway.http.write.answer import (
 )
 from gateway.http.write.ask import VERBS, Ask, Sent, read_ask, request_of, with_members
 from gateway.http.write.transactions import TransactionBody, read_transaction
+from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, ChangeRecord, CommitRecord, DocumentRecord, version_token
 from gateway.read.listing import whole
 from gateway.read.visibility import Life, life_of
@@ -91,7 +92,7 @@ class TransactionRoutes(Routes):
 
 # A header's length that servers and clients take; and what an answer's values may take in all.
 _ETAG_BYTES_MAX: Final = 8 * 1024
-_VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
+_VALUES_BYTES_MAX: Final = 16 * MIB
 
 _ACTIONS: Final = {edit: name for name, verb in VERBS.items() for edit in verb.edits}
 

@@ -37,6 +37,7 @@ from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import owner_shapes
+from gateway.limits import MIB
 from gateway.model import WITHHELD, DocumentRecord
 from patching import ABSENT, Json, LimitExceeded, PatchError, TestFailed
 from patching.errors import IndexNeedsTest
@@ -235,7 +236,7 @@ Members = dict[str, Any]
 
 _POINTER_CHARACTERS_MAX = 1000
 _VALUE_BYTES_MAX = 1000
-_COMPARED_BYTES_MAX = 1024 * 1024
+_COMPARED_BYTES_MAX = MIB
 _OVERLAP_MAX = 100
 _STALE_MAX = 100
 _CONTESTED_MAX = 100

@@ -32,6 +32,7 @@ from gateway.http.wire.headers import outcome_path
 from gateway.http.wire.problems import problem_of
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.shapes import commit_summary
+from gateway.limits import MIB
 from gateway.model import (
     SETTINGS_KEY,
     WITHHELD,
@@ -49,7 +50,7 @@ _RANGE_COMMITS_MAX = 100
 # The changes since a composite of more documents aren't looked up: each takes a query.
 _DOCUMENTS_MAX = 10
 # What the values of one answer, or of a window of bulk lines, may take in all.
-VALUES_BYTES_MAX: Final = 16 * 1024 * 1024
+VALUES_BYTES_MAX: Final = 16 * MIB
 _STATUSES: Final = (409, 412)
 _Met = dict[tuple[str, str], DocumentRecord]
 
