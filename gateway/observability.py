@@ -97,7 +97,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name, "").strip() for name in _ENDPOINTS)
 
 
-def tracing(version: str) -> Tracing | None:
+def tracing(gateway_version: str) -> Tracing | None:
     """For this process; None where it isn't asked for, or (which is logged) can't be had."""
     if not is_wanted(os.environ):
         return None
@@ -109,7 +109,7 @@ def tracing(version: str) -> Tracing | None:
         )
         return None
     try:
-        found: Tracing = spans.SpanRecorder(spans.exporting_provider(version))
+        found: Tracing = spans.SpanRecorder(spans.exporting_provider(gateway_version))
     except (ValueError, ImportError) as error:
         _log.warning("there are no traces: %s", error)
         return None

@@ -23,7 +23,7 @@ from gateway.model import DocumentRecord, living, token_revision
 ANY: Final = "*"
 ANY_TAG: Final = frozenset({ANY})
 # Everything printable but what separates (";", "="), quotes or escapes.
-_PLAIN: Final = "!#$&'()*+,/:<>?@[\\]^`{|}~"
+_UNQUOTED: Final = "!#$&'()*+,/:<>?@[\\]^`{|}~"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def tag_text(tag: Tag) -> str:
         return f"@{tag.revision:x}"
     if isinstance(tag, Composite):
         return ";".join(
-            f"{quote(key, safe=_PLAIN)}={'absent' if token is None else token}"
+            f"{quote(key, safe=_UNQUOTED)}={'absent' if token is None else token}"
             for key, token in tag.tokens
         )
     return tag

@@ -107,7 +107,7 @@ def require_few_values(raw: bytes, limits: RequestLimits) -> None:
 
 
 # Codings that leave a body as it is, or that the server has taken away.
-_PLAIN: Final = {"", "identity", "chunked"}
+_IDENTITY_CODINGS: Final = {"", "identity", "chunked"}
 _CODINGS: Final = {
     "HTTP_CONTENT_ENCODING": "leave out Content-Encoding",
     "HTTP_TRANSFER_ENCODING": "only 'chunked' may be in Transfer-Encoding",
@@ -118,7 +118,7 @@ def refuse_encoded(environ: Environ) -> None:
     """Refuse a body that is compressed or otherwise encoded."""
     for name in _CODINGS:
         codings = environ.get(name, "").lower().split(",")
-        if not {each.strip() for each in codings} <= _PLAIN:
+        if not {each.strip() for each in codings} <= _IDENTITY_CODINGS:
             raise RequestRefused(
                 "unsupported_content_encoding",
                 f"compressed bodies are not supported: {_CODINGS[name]}",
@@ -306,16 +306,16 @@ def _decoded_leniently(raw: bytes) -> Json:
     """Decode JSON that msgspec refused, or would take long for: the standard library refuses it
     too, or its value is searched for what can't be stored."""
     try:
-        text = raw.decode()
+        decoded = raw.decode()
     except UnicodeDecodeError as error:
         detail = f"the body is not UTF-8, from byte {error.start} on"
         raise RequestRefused("malformed_json", detail) from error
     try:
         value: Any = json.loads(
-            text,
+            decoded,
             parse_int=_integer,
             parse_float=float_of,
-            parse_constant=lambda name: _refuse_constant(name, text),
+            parse_constant=lambda name: _refuse_constant(name, decoded),
         )
     except json.JSONDecodeError as error:
         raise RequestRefused("malformed_json", f"the body is not JSON: {error}") from error
@@ -324,9 +324,9 @@ def _decoded_leniently(raw: bytes) -> Json:
     return value  # type: ignore[no-any-return]
 
 
-def _refuse_constant(name: str, text: str) -> NoReturn:
-    place = next(found.start(1) for found in _strings_and_constants(text) if found[1])
-    raise json.JSONDecodeError(f"JSON has no {name}", text, place)
+def _refuse_constant(name: str, decoded: str) -> NoReturn:
+    place = next(found.start(1) for found in _strings_and_constants(decoded) if found[1])
+    raise json.JSONDecodeError(f"JSON has no {name}", decoded, place)
 
 
 def _integer(digits: str) -> int:
@@ -473,9 +473,9 @@ def _problem(item: Json, depth: int, depth_max: int) -> str | None:
     return None
 
 
-def _is_unicode(text: str) -> bool:
+def _is_unicode(characters: str) -> bool:
     try:
-        text.encode()
+        characters.encode()
     except UnicodeEncodeError:
         return False
     return True
