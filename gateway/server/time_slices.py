@@ -1,9 +1,11 @@
-"""Turns for others while a request is computed; only for the gevent worker.
+"""A fair share of a worker's processor time for each of its requests: who computes for long lets
+others have their turn. Only for the gevent worker.
 
 The kernel sends a signal after every few milliseconds of processor time that the process has used;
 an idle one gets none. Python handles it between two instructions of what is being computed, on the
-stack of its greenlet. There ``Slices.tick`` charges the request's account, which may break off the
-section that it is in, and where nothing else had a turn for a slice, the greenlet waits its own.
+stack of its greenlet. There ``TimeSlices.tick`` charges the request's account, which may break off
+the section that it is in, and where nothing else had a turn for a slice, the greenlet waits its
+own.
 
 Who waits is let go on in the order of their arrival, one between two looks at the sockets. However
 many heavy requests there are, a light one waits for one slice of one of them at a time.
@@ -70,11 +72,11 @@ class TimeSlices:
         self._beginning: deque[Waiter[None]] = deque()
         self._is_for_beginners = False
         self._thread = get_ident()
-        self._timer: Any = None
+        self._next_look = _NextLook(self._let_go_on)
         self._look = 0  # the number of the last look at the sockets that was seen
         self._used_s = 0.0  # of the main thread's processor time, up to the last tick
         self._slice_from_s = 0.0  # that processor time at that look, or when it was seen
-        self._told = False
+        self._is_logged = False  # that this slice is too long
         self._is_in_line = False
 
     def start(self) -> None:
@@ -102,10 +104,10 @@ class TimeSlices:
         slice_s = used_s - self._slice_from_s
         cpu.slices.is_over = slice_s >= SLICE_S
         cpu.slices.longest_s = max(cpu.slices.longest_s, slice_s)
-        if slice_s > LONG_S and not self._told:
-            self._told = True
+        if slice_s > LONG_S and not self._is_logged:
+            self._is_logged = True
             cpu.slices.long += 1
-            gevent.spawn(_tell, slice_s, _places(frame))
+            gevent.spawn(_log_long, slice_s, _places(frame))
         code = None if frame is None else frame.f_code
         if cpu.draw(spent_s, code):
             if cpu.slices.is_over:
@@ -125,7 +127,7 @@ class TimeSlices:
         """Begin a slice at ``used_s`` where there was a look since the last call."""
         look = self._hub.loop.iteration
         if look != self._look:
-            self._look, self._slice_from_s, self._told = look, used_s, False
+            self._look, self._slice_from_s, self._is_logged = look, used_s, False
             cpu.slices.is_over = False
 
     def _give_turn(self, line: deque[Waiter[None]]) -> None:
@@ -134,21 +136,13 @@ class TimeSlices:
         waiter: Waiter[None] = Waiter()
         self._is_in_line = True
         line.append(waiter)
-        self._look_again()
+        self._next_look.call_back()
         self._is_in_line = False
         waiter.get()
         # Others have computed meanwhile.
         self._used_s = time.thread_time()
 
-    def _look_again(self) -> None:
-        if self._timer is None:
-            # A timer of 0 s fires after the next look at the sockets.
-            self._timer = self._hub.loop.timer(0)
-            self._timer.start(self._let_go_on)
-
     def _let_go_on(self) -> None:
-        self._timer.close()
-        self._timer = None
         self._see_look(time.thread_time())
         both = self._waiting and self._beginning
         self._is_for_beginners = not self._is_for_beginners if both else not self._waiting
@@ -157,7 +151,27 @@ class TimeSlices:
         while line and time.thread_time() - self._slice_from_s < SLICE_S:
             line.popleft().switch(None)
         if self._waiting or self._beginning:
-            self._look_again()
+            self._next_look.call_back()
+
+
+class _NextLook:
+    """The hub's next look at the sockets. ``then`` is called once after it, however often a call is
+    asked for until then."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+        self._timer: Any = None
+
+    def call_back(self) -> None:
+        if self._timer is None:
+            # A timer of 0 s fires after the next look.
+            self._timer = gevent.get_hub().loop.timer(0)
+            self._timer.start(self._looked)
+
+    def _looked(self) -> None:
+        self._timer.close()
+        self._timer = None
+        self._then()
 
 
 # Code that expects to be interrupted only where it waits, or that others would have to wait for.
@@ -205,7 +219,7 @@ def _places(frame: FrameType | None) -> list[str]:
     return places
 
 
-def _tell(seconds: float, places: list[str]) -> None:
+def _log_long(seconds: float, places: list[str]) -> None:
     _log.warning(
         "the other requests of this worker waited while it computed",
         extra={"seconds": round(seconds, 3), "places": places},
@@ -232,33 +246,25 @@ class Turnstile:
     """The turnstile of one process, for greenlets."""
 
     def __init__(self, is_full: Callable[[], bool]) -> None:
-        self._urgent = _Lane(lambda: _URGENT_AT_A_TIME, is_bounded_by_time=False)
-        self._others = _Lane(lambda: _AT_A_TIME_IF_FULL if is_full() else _AT_A_TIME)
-        self._timer: Any = None
+        self._urgent = _Gate(lambda: _URGENT_AT_A_TIME, is_bounded_by_time=False)
+        self._others = _Gate(lambda: _AT_A_TIME_IF_FULL if is_full() else _AT_A_TIME)
+        self._next_look = _NextLook(self._let_pass)
 
     def go_through(self, *, urgent: bool = False) -> None:
         """Return when the earlier requests have passed; urgent ones wait only for urgent ones."""
-        lane = self._urgent if urgent else self._others
-        waiter = lane.enter()
-        self._look_again()
+        gate = self._urgent if urgent else self._others
+        waiter = gate.enter()
+        self._next_look.call_back()
         if waiter is not None:
             waiter.get()
 
-    def _look_again(self) -> None:
-        if self._timer is None:
-            # A timer of 0 s fires after the next look at the sockets.
-            self._timer = gevent.get_hub().loop.timer(0)
-            self._timer.start(self._let_pass)
-
     def _let_pass(self) -> None:
-        self._timer.close()
-        self._timer = None
-        for lane in (self._urgent, self._others):
-            if lane.let_pass():
-                self._look_again()
+        for gate in (self._urgent, self._others):
+            if gate.let_pass():
+                self._next_look.call_back()
 
 
-class _Lane:
+class _Gate:
     """Requests that pass in the order of their arrival, a number of them between two looks."""
 
     def __init__(self, at_a_time: Callable[[], int], *, is_bounded_by_time: bool = True) -> None:
