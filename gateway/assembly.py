@@ -26,8 +26,8 @@ from gateway.metrics.prometheus import measured
 from gateway.observability import observability, package_version
 from gateway.runtime import ThreadRuntime
 from gateway.server.exchange import ServedApp
-from gateway.server.greenlets import own_resolver
 from gateway.server.neighbours import Neighbours
+from gateway.server.resolving import own_resolver
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from gateway.service import GatewayService
 from gateway.settings import Settings

@@ -10,7 +10,7 @@ import gevent
 import gevent.socket
 import pytest
 
-from gateway.server import greenlets
+from gateway.server import resolving
 from tests.patience import WAIT_S
 
 
@@ -24,9 +24,9 @@ def test_names_that_are_not_answered_leave_threads_for_all_others(
         answered.wait()
         return []
 
-    monkeypatch.setattr(greenlets, "get_original", lambda *_: silent)
+    monkeypatch.setattr(resolving, "get_original", lambda *_: silent)
     threads = 2 * gevent.get_hub().threadpool.maxsize
-    resolve = greenlets.own_resolver(threads)
+    resolve = resolving.own_resolver(threads)
     asking = [gevent.spawn(resolve, "a.example", 443, type=1) for _ in range(threads)]
     try:
         with gevent.Timeout(WAIT_S):

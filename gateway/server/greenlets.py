@@ -6,9 +6,9 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from http import HTTPStatus
 from types import FrameType, TracebackType
 from typing import Any
@@ -17,10 +17,8 @@ import gevent
 import gevent.event
 import gevent.socket
 import gevent.ssl
-from gevent.monkey import get_original
 from gevent.pool import Pool
 from gevent.server import StreamServer
-from gevent.threadpool import ThreadPool
 from gunicorn import util
 from gunicorn.http.errors import NoMoreData
 from gunicorn.sock import ssl_context
@@ -406,20 +404,3 @@ def _surplus_answer(connections_max: int) -> bytes:
     return problem_bytes(
         HTTPStatus.TOO_MANY_REQUESTS, "overloaded", detail, retryable=True, retry_after_s=2
     )
-
-
-def own_resolver(threads: int) -> Callable[..., Sequence[tuple[Any, ...]]]:
-    """As ``socket.getaddrinfo``, by threads of its own, for as many at once as there are
-    ``threads``.
-
-    Under gevent all names are resolved by ten threads of the process. One whose name server doesn't
-    answer occupies its thread for half a minute: a few of them, and nobody finds MongoDB any more.
-    """
-    resolve: Callable[..., Any] = get_original("socket", "getaddrinfo")
-    pool = cache(lambda: ThreadPool(threads))
-
-    def resolved(*asked: Any, **more: Any) -> Sequence[tuple[Any, ...]]:
-        found: Sequence[tuple[Any, ...]] = pool().apply(resolve, asked, more)
-        return found
-
-    return resolved
