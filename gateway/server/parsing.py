@@ -108,7 +108,8 @@ def _field(line: bytes) -> tuple[str, str] | None:
 
 
 class HostUnclear(ParseException):
-    """By RFC 9112, section 3.2: whoever stands in between goes by the host."""
+    """A request of HTTP/1.1 without a Host header, or one with two, which RFC 9112 (section 3.2)
+    has refused: whoever stands in between goes by the host."""
 
     def __str__(self) -> str:
         return "a request of HTTP/1.1 has a Host header, and none has two"
