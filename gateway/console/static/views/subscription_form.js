@@ -13,7 +13,7 @@ const SECRET_BYTES = 32;
 export const formatWords = (format) => FORMATS[format] ?? format;
 
 /** A secret as the gateway makes one. */
-export function newSecret() {
+function newSecret() {
   return `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(SECRET_BYTES))))}`;
 }
 
