@@ -1,9 +1,9 @@
-"""`/v1/catalogs` and `/v1/catalogs/{catalog}`: list, read, set up, delete, touch.
+"""Catalogs as a whole: listed, read, set up, deleted, touched; and how much history they keep.
 
-A list holds the catalogs that its principal may read, and tells of no other one.
-
-`/v1/catalogs/{catalog}/pins`: holding a revision for a time, so that compaction stays below.
-`/v1/catalogs/{catalog}/compactions`: making a revision the oldest one that can be read.
+* `/v1/catalogs`: the catalogs that the principal may read; no other one is told of.
+* `/v1/catalogs/{catalog}`, `…/touch`: where it is, and its settings.
+* `…/pins`: revisions that are held for a time, so that compaction stays below.
+* `…/compactions`: making a revision the oldest one that can be read.
 """
 
 from __future__ import annotations
