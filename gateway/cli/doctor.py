@@ -293,7 +293,7 @@ def _disk(data_dir: Path) -> CheckFinding:
     return ok("disk", said)
 
 
-def _reach(error: RequestError) -> str:
+def _advice(error: RequestError) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in error.detail:
         return "give the certificate of the authority that issued it by --ca-file"
     return "is it running, and is --url its address?"
@@ -306,7 +306,7 @@ def check_service(session: Session, catalog: str | None) -> Iterator[CheckFindin
         try:
             alive = transport.request("GET", "/livez", read_timeout_s=_TIMEOUT_S)
         except RequestError as error:
-            yield fail("livez", explained(error), _reach(error))
+            yield fail("livez", explained(error), _advice(error))
             return
         yield ok("livez", f"answered in {(time.time() - begun) * 1000:.0f} ms")
         yield check_clock(alive, (begun + time.time()) / 2)

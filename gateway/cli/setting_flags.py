@@ -11,7 +11,7 @@ from gateway.settings import SETTINGS
 from gateway.settings.table import REMOVED, SettingRow, flag_of
 from patching.command_line import together
 
-DATABASE_SETTINGS: Final = (
+_DATABASE_SETTINGS: Final = (
     "mongodb_uri",
     "database",
     "embedded",
@@ -40,6 +40,6 @@ database_flags = together(
     *(
         _flag(row, _EMBEDDED if row.name == "embedded" else None)
         for row in SETTINGS
-        if row.name in DATABASE_SETTINGS
+        if row.name in _DATABASE_SETTINGS
     )
 )
