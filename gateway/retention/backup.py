@@ -13,10 +13,10 @@ begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,9 +29,10 @@ from gateway.state.replay import rebuild
 from gateway.store.contract import BackupRefused, CopyStore, Store, StoredCommit
 from gateway.store.unreachable import as_unavailable
 
-_COMMITS_AT_ONCE: Final = 500
-_DOCUMENTS_AT_ONCE: Final = 500
+_PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 8 * MIB
+
+_Stored = TypeVar("_Stored", StoredCommit, DocumentRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +99,32 @@ class Backup:
     def _put_all(self, file: BinaryIO, head: Head, by: str) -> int:
         """The commits and the documents that follow from them; how many these are."""
         keys: dict[str, None] = {}
-        for page in _pages(self._copies.copied_commits(file, head)):
+        commits = self._copies.copied_commits(file, head)
+        for page in _pages(commits, lambda commit: len(commit.raw)):
             self._copies.put_commits(head.catalog, by, [each.raw for each in page])
             keys |= dict.fromkeys(key for each in page for key in each.keys)
         return self._put_documents(head, by, keys)
 
     def _put_documents(self, head: Head, by: str, keys: dict[str, None]) -> int:
-        some: list[DocumentRecord] = []
-        count = size_bytes = 0
-        for key in keys:
-            document = rebuild(self._store, head.catalog, key, head.revision)
-            if document is None:
-                continue
-            some.append(document)
-            count += 1
-            size_bytes += document.size_bytes
-            if len(some) >= _DOCUMENTS_AT_ONCE or size_bytes > _PAGE_BYTES:
-                self._copies.put_documents(head.catalog, by, some)
-                some, size_bytes = [], 0
-        if some:
-            self._copies.put_documents(head.catalog, by, some)
+        rebuilt = (rebuild(self._store, head.catalog, key, head.revision) for key in keys)
+        documents = (each for each in rebuilt if each is not None)
+        count = 0
+        for page in _pages(documents, lambda document: document.size_bytes):
+            self._copies.put_documents(head.catalog, by, page)
+            count += len(page)
         return count
 
 
-def _pages(commits: Iterator[StoredCommit]) -> Iterator[list[StoredCommit]]:
-    page: list[StoredCommit] = []
+def _pages(
+    records: Iterable[_Stored], size_bytes_of: Callable[[_Stored], int]
+) -> Iterator[list[_Stored]]:
+    """The records in their order, as many at once as are put with one call."""
+    page: list[_Stored] = []
     size_bytes = 0
-    for each in commits:
+    for each in records:
         page.append(each)
-        size_bytes += len(each.raw)
-        if len(page) >= _COMMITS_AT_ONCE or size_bytes > _PAGE_BYTES:
+        size_bytes += size_bytes_of(each)
+        if len(page) >= _PAGE_RECORDS or size_bytes > _PAGE_BYTES:
             yield page
             page, size_bytes = [], 0
     if page:
