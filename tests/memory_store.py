@@ -5,6 +5,7 @@ Nothing survives the process; it is never a default of the service.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import threading
@@ -853,3 +854,16 @@ class MemorySubscriptions:
     def _holds(self, name: tuple[str, str], holder: str) -> bool:
         by, until = self._claims.get(name, ("", 0.0))
         return by == holder and until > self._monotonic()
+
+
+def backup(store: MemoryStore) -> Callable[[], None]:
+    """What is to be called to put the store back to what it is now."""
+    names = ("_heads", "_documents", "_commits", "_verdicts")
+    kept = {name: copy.deepcopy(getattr(store, name)) for name in names}
+
+    def put_back() -> None:
+        with store._lock:
+            for name in names:
+                setattr(store, name, copy.deepcopy(kept[name]))
+
+    return put_back

@@ -3,6 +3,10 @@ watchers (``Channel``); and its log as watchers read it (``WatchLog``).
 
 The log is read onward for all watchers at once, or back for one that lags. Watchers get only the
 commits above the floor, which is read after them: compaction raises it before it reduces commits.
+
+A commit names the one before it. Where that isn't the one that was told last, or the head went
+back, the database was put back to an earlier state: what was told since then isn't in the catalog's
+history, and whoever was told of it learns that, and is told nothing more.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway import memory
-from gateway.errors import RevisionCompacted
+from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
 from gateway.model import CommitRecord, Head
 from gateway.read.history import map_records
@@ -22,9 +26,11 @@ from gateway.store.contract import Store
 
 
 class Waiting(Protocol):
-    """A waiting watcher, as its channel knows it; ``position`` is the revision it has come to."""
+    """A waiting watcher, as its channel knows it; ``position`` is the revision it has come to,
+    ``last`` the id of the commit there."""
 
     position: int
+    last: str
     bookmarked: int
     selection: Selection
 
@@ -44,13 +50,17 @@ class Channel:
 
     A ring is a shortcut: what it has dropped is read from the log. Nothing in here waits or locks;
     the hub does that. ``known_head`` is the newest revision heard of; ``due`` is when it may be
-    read again; ``left_at`` is when the last watcher left, None while there are any.
+    read again; ``left_at`` is when the last watcher left, None while there are any. ``last`` is the
+    id of the commit at ``position``, "" if it isn't known. ``lost``: at which revision the head was
+    found where the channel's history isn't the catalog's; None: it is.
     Beyond ``finished_at`` all was found to be written out ``finished`` times, and nothing is there.
     """
 
     catalog: str
     position: int
     known_head: int
+    last: str = ""
+    lost: int | None = None
     due: float = 0.0
     left_at: float | None = None
     finished_at: int | None = None
@@ -80,7 +90,7 @@ class Channel:
         for each in told:
             self.ring.append(each)
             self.bytes += len(each.encoded)
-        self.position = told[-1].revision
+        self.position, self.last = told[-1].revision, told[-1].commit_id
         self.known_head = max(self.known_head, self.position)
         while len(self.ring) > 1 and (
             len(self.ring) > limits.ring_commits_max or self.bytes > limits.ring_bytes_max
@@ -94,7 +104,7 @@ class Channel:
     def skip_to(self, floor: int) -> None:
         """History was compacted beyond ``position``: go on from the floor."""
         self.clear()
-        self.position = floor
+        self.position, self.last = floor, ""
         self.known_head = max(self.known_head, floor)
 
     def release(self, told: Collection[Told], bookmark_commits: int) -> list[Waiting]:
@@ -109,7 +119,7 @@ class Channel:
                 del self.waiting[watcher]
                 released.append(watcher)
             else:
-                watcher.position = max(watcher.position, self.position)
+                watcher.position, watcher.last = self.position, self.last
         return released
 
     def release_all(self) -> list[Waiting]:
@@ -127,7 +137,8 @@ class Told:
     """A commit as watchers are told it, when it was made, and the keys that it touched.
 
     ``lives`` are the documents behind those keys, as their acls are looked up by. ``made_by`` are
-    (key, manager) of the changes that managers made.
+    (key, manager) of the changes that managers made. ``parent`` is the id of the commit before it,
+    "" where it names none.
     """
 
     revision: int
@@ -137,6 +148,21 @@ class Told:
     lives: frozenset[Life] = frozenset()
     author: str = ""
     made_by: frozenset[tuple[str, str]] = frozenset()
+    commit_id: str = ""
+    parent: str = ""
+
+
+def follows(last: str, parent: str) -> bool:
+    """Whether a commit can be the next one to that with the id ``last``, as far as is known."""
+    return not (last and parent) or last == parent
+
+
+def not_in_history(revision: int, head_revision: int) -> RevisionNotFound:
+    return RevisionNotFound(
+        f"what was revision {revision} isn't in the catalog's history: was the database restored?"
+        f" The head is {head_revision}",
+        head_revision,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +234,15 @@ def encoded_commit(commit: CommitRecord, encode: Encode) -> Told:
     made_by = frozenset((each.key, by) for each in commit.changes for by in each.managers)
     lives = lives_of((commit,))
     return Told(
-        commit.revision, keys, encode(commit), commit.time_us, lives, commit.author, made_by
+        commit.revision,
+        keys,
+        encode(commit),
+        commit.time_us,
+        lives,
+        commit.author,
+        made_by,
+        commit.id,
+        commit.parent,
     )
 
 
@@ -248,12 +282,14 @@ class WatchLog:
         return found
 
     def page(
-        self, catalog: str, after: int, through: int, limit: int, selection: Selection
-    ) -> tuple[list[Told], int]:
-        """Wanted commits above ``after``, and the revision up to which those are all.
+        self, catalog: str, after: int, last: str, through: int, limit: int, selection: Selection
+    ) -> tuple[list[Told], int, str]:
+        """Wanted commits above ``after``, the revision up to which those are all, and the id of the
+        commit there, as ``last`` is that of the one at ``after``: "" where it isn't known.
 
         ``through`` is written out. At most ``limit`` commits are looked at, or as many bytes as
-        make a page. Raises RevisionCompacted where ``after`` is below the floor, and MemoryFull.
+        make a page. Raises RevisionCompacted where ``after`` is below the floor, RevisionNotFound
+        where the commits don't follow ``last``, and MemoryFull.
 
         Unlike those of the ring, they are in memory for this watcher alone: its request's account
         keeps them.
@@ -266,14 +302,12 @@ class WatchLog:
             if head is not None and after < head.floor:
                 raise RevisionCompacted(after, head.floor)
             told = list(map_records(listed, lambda commit: encoded_commit(commit, self._encode)))
+        if not told:
+            # One key may have no commits; the whole catalog has some, or the floor has passed them.
+            assert key is not None, "commits are missing from the log"
+            return [], through, ""
+        if told[0].revision == after + 1 and not follows(last, told[0].parent):
+            raise not_in_history(after, 0 if head is None else head.revision)
         wanted = [each for each in told if selection.wants(each)]
         account.keep(sum(len(each.encoded) for each in wanted))
-        return wanted, _reached(listed, through, key)
-
-
-def _reached(listed: Sequence[CommitRecord], through: int, key: str | None) -> int:
-    if listed:
-        return listed[-1].revision
-    # One key may have no commits; the whole catalog has some, or the floor has passed them.
-    assert key is not None, "commits are missing from the log"
-    return through
+        return wanted, told[-1].revision, told[-1].commit_id

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gateway.errors import CatalogNotFound, DocumentNotFound, RevisionCompacted
 from gateway.feed.channel import Selection
@@ -31,11 +31,18 @@ _Told = TypeVar("_Told")
 TellAt = Callable[[DocumentRecord, int], _Told]
 
 
+class MadeBy(NamedTuple):
+    """What is told of the commit that made a revision."""
+
+    commit_id: str
+    time_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class FromState(Generic[_Told]):
     """``watcher`` takes nothing before its ``begin``, and has to be closed. ``export`` None:
-    nothing was ever written. ``settings`` is what is told of them, ``time_us`` when the revision
-    was made, each None where there is none. The list goes on behind the key ``after``.
+    nothing was ever written. ``settings`` is what is told of them, ``made`` the commit that made
+    the revision, each None where there is none. The list goes on behind the key ``after``.
 
     ``export.close`` is to be called once the watcher has caught up, and not where the client is cut
     off before.
@@ -44,7 +51,7 @@ class FromState(Generic[_Told]):
     watcher: Watcher
     export: CatalogExport[_Told] | None
     settings: _Told | None
-    time_us: int | None
+    made: MadeBy | None
     after: str
 
     @property
@@ -100,7 +107,7 @@ class FeedsFromState:
                     page_documents=page_documents,
                 )
                 settings = self._settings(catalog, tell, at) if position is None else None
-                return FromState(watcher, export, settings, self._time_us(catalog, at), after)
+                return FromState(watcher, export, settings, self._made(catalog, at), after)
             except BaseException:
                 watcher.close()
                 raise
@@ -139,12 +146,14 @@ class FeedsFromState:
             return tell(found, revision)
         return None
 
-    def _time_us(self, catalog: str, revision: int) -> int | None:
-        """When the commit at the revision was made, as far as history has it."""
+    def _made(self, catalog: str, revision: int) -> MadeBy | None:
+        """The commit at the revision, as far as history has it."""
         if not revision:
             return None
         with suppress(RevisionCompacted), as_unavailable():
             return self._history.told_commit(
-                catalog, revision, lambda commits: [each.time_us for each in commits]
+                catalog,
+                revision,
+                lambda commits: [MadeBy(each.id, each.time_us) for each in commits],
             )
         return None

@@ -21,7 +21,16 @@ from typing import TypeVar
 
 from gateway.access.principal import Shares
 from gateway.errors import TooManyWatchers
-from gateway.feed.channel import Channel, Encode, Onward, Waiting, WatchEnded, Watching, WatchLog
+from gateway.feed.channel import (
+    Channel,
+    Encode,
+    Onward,
+    Waiting,
+    WatchEnded,
+    Watching,
+    WatchLog,
+    follows,
+)
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import Head
@@ -111,7 +120,8 @@ class Hub:
             channel = self._channels.get(catalog)
             if channel is None:
                 begin = max(after, standing.revision - _BEGIN_BEHIND_MAX, standing.floor)
-                channel = Channel(catalog, begin, standing.revision)
+                last = standing.last if begin == standing.revision else ""
+                channel = Channel(catalog, begin, standing.revision, last)
                 self._channels[catalog] = channel
                 # The signal of a commit since the head was read has come and gone.
                 self._pending.add(catalog)
@@ -210,15 +220,25 @@ class Hub:
             if not self._channels:
                 self._is_running = False
                 return
-            names = [catalog for catalog in self._channels if catalog not in self._suspects]
-        heads = self._read_together(names, self._store.heads, now)
+            places = {
+                catalog: (channel, channel.position, channel.last)
+                for catalog, channel in self._channels.items()
+                if catalog not in self._suspects
+            }
+        heads = self._read_together(places, self._store.heads, now)
+        released: list[Waiting] = []
         with self.lock:
             self._look_due = now + _LOOK_EVERY_S
-            for catalog, head in heads.items():
-                channel = self._channels.get(catalog)
-                if channel is not None and head.revision > channel.position:
+            for catalog, (channel, position, last) in places.items():
+                head = heads.get(catalog)
+                if head is None or self._channels.get(catalog) is not channel:
+                    continue
+                if _went_back(position, last, head):
+                    released += self._lose(channel, head.revision)
+                elif head.revision > channel.position:
                     channel.known_head = max(channel.known_head, head.revision)
                     self._pending.add(catalog)
+        _wake(released)
 
     def _give_up(self, now: float) -> None:
         for catalog, channel in tuple(self._channels.items()):
@@ -357,7 +377,10 @@ class Hub:
                 return True
             channel.known_head = max(channel.known_head, onward.head.revision)
             released: Collection[Waiting] = ()
-            if onward.told:
+            has_gone = bool(onward.told) and not follows(channel.last, onward.told[0].parent)
+            if has_gone or _went_back(after, channel.last, onward.head):
+                released = self._lose(channel, onward.head.revision)
+            elif onward.told:
                 channel.append(onward.told, self.limits)
                 released = channel.release(onward.told, self.limits.bookmark_commits)
             elif onward.head.floor > channel.position:
@@ -369,6 +392,21 @@ class Hub:
             has_moved = channel.position != after
         _wake(released)
         return has_moved
+
+    def _lose(self, channel: Channel, head_revision: int) -> list[Waiting]:
+        """End the channel, whose history isn't the catalog's. Returns those to be woken."""
+        _log.error(
+            "the feed of %r was at revision %d, which isn't in its history: was the database"
+            " restored? Whoever follows it is told so",
+            channel.catalog,
+            channel.position,
+            extra={"catalog": channel.catalog},
+        )
+        channel.lost = head_revision
+        channel.clear()
+        del self._channels[channel.catalog]
+        self._pending.discard(channel.catalog)
+        return channel.release_all()
 
     def _finish(self, catalog: str, head: Head, now: float) -> None:
         """After a read without news: write out the batch that a dead writer may have left."""
@@ -395,6 +433,11 @@ class Hub:
             text = "the log of %r has a hole above revision %d: its feed waits there"
             about = {"catalog": channel.catalog}
             _log.error(text, channel.catalog, channel.position, extra=about)
+
+
+def _went_back(position: int, last: str, head: Head) -> bool:
+    """Whether the head, read since the channel was there, isn't at it or behind it."""
+    return head.revision < position or (head.revision == position and not follows(last, head.last))
 
 
 def _wake(released: Collection[Waiting]) -> None:

@@ -12,12 +12,21 @@ from types import TracebackType
 from typing import Self
 
 from gateway.errors import RevisionCompacted, RevisionNotFound
-from gateway.feed.channel import Channel, Encode, Selection, Taken, Told, WatchEnded
+from gateway.feed.channel import (
+    Channel,
+    Encode,
+    Selection,
+    Taken,
+    Told,
+    WatchEnded,
+    follows,
+    not_in_history,
+)
 from gateway.feed.hub import Hub
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler
+from gateway.state.heads import Settler, Standing
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 
@@ -64,7 +73,8 @@ class WatchService:
 class Watcher:
     """For one thread at a time. A context manager that closes it.
 
-    ``position``: everything wanted up to there was taken.
+    ``position``: everything wanted up to there was taken; ``last`` is the id of the commit there,
+    "" where it isn't known.
     """
 
     def __init__(
@@ -72,11 +82,13 @@ class Watcher:
         hub: Hub,
         channel: Channel,
         after: int,
-        head_revision: int,
+        standing: Standing,
         selection: Selection,
         holder: str | None,
     ) -> None:
+        head_revision = standing.revision
         self.position = after
+        self.last = standing.last if after == head_revision else ""
         self.bookmarked = after  # how far it knows, or doesn't care to, that it has come
         self.selection = selection
         self._hub = hub
@@ -116,13 +128,14 @@ class Watcher:
         """The next wanted commits, as soon as there are any; none after ``timeout_s``.
 
         Unless ``patient``, it also returns when it has passed over so many commits that a bookmark
-        is due. Raises WatchEnded, RevisionCompacted (history was compacted beyond its position) and
-        StoreUnavailable.
+        is due. Raises WatchEnded, RevisionCompacted (history was compacted beyond its position),
+        RevisionNotFound (what it was told isn't in the history any more) and StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
         told: list[Told] = []
         while not told:
             self._hub.require_open()
+            self._require_history()
             if not self._is_behind():
                 if not self._wait(deadline):
                     break
@@ -175,6 +188,11 @@ class Watcher:
         assert self._channel is not None, "the watch is closed"
         return self._channel
 
+    def _require_history(self) -> None:
+        """Raise RevisionNotFound where the channel has followed another one than the catalog's."""
+        if self._on.lost is not None:
+            raise not_in_history(self.position, self._on.lost)
+
     def _is_behind(self) -> bool:
         return self.position < self._on.position or self._is_owed()
 
@@ -204,11 +222,13 @@ class Watcher:
             through = max(channel.position, self._begun_at)
             if self.position < channel.position and channel.covers(self.position):
                 found = channel.above(self.position, limit, _TAKE_BYTES_MAX)
-                self.position = found[-1].revision
+                if not follows(self.last, found[0].parent):
+                    raise not_in_history(self.position, channel.known_head)
+                self.position, self.last = found[-1].revision, found[-1].commit_id
                 return [told for told in found if self.selection.wants(told)]
         with as_unavailable():
-            wanted, self.position = self._hub.log.page(
-                channel.catalog, self.position, through, limit, self.selection
+            wanted, self.position, self.last = self._hub.log.page(
+                channel.catalog, self.position, self.last, through, limit, self.selection
             )
         return wanted
 
@@ -247,7 +267,7 @@ def watch(
         if after < standing.floor:
             raise RevisionCompacted(after, standing.floor)
         channel = hub.join(standing, catalog, after)
-        return Watcher(hub, channel, after, standing.revision, selection, holder)
+        return Watcher(hub, channel, after, standing, selection, holder)
     except BaseException:
         hub.dismiss(holder, channel)
         raise

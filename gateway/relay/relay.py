@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from gateway.errors import GatewayError, RevisionCompacted, RevisionNotFound
 from gateway.feed.channel import Selection, Told, WatchEnded
-from gateway.feed.from_state import FeedsFromState
+from gateway.feed.from_state import FeedsFromState, MadeBy
 from gateway.feed.watcher import WatchService
 from gateway.limits import RelayLimits
 from gateway.memory import Memory, OwnAccount, account, work_for
@@ -56,7 +56,7 @@ class Envelopes(Protocol):
 
     def document(self, catalog: str, record: DocumentRecord, revision: int) -> bytes: ...
 
-    def synced(self, catalog: str, revision: int, time_us: int | None) -> bytes: ...
+    def synced(self, catalog: str, revision: int, made: MadeBy | None) -> bytes: ...
 
     def compacted(self, catalog: str, code: str, detail: str, position: str) -> bytes: ...
 
@@ -319,7 +319,7 @@ class Runner:
                         begun.export.renew()
                 account.close()
             synced = f"{revision}/synced"
-            event = envelopes.synced(record.catalog, revision, begun.time_us)
+            event = envelopes.synced(record.catalog, revision, begun.made)
             self._send(record, [event], synced)
             self._moved(record, str(revision), 1)
             if begun.export is not None:

@@ -32,8 +32,9 @@ _LOOK_AGAIN_S = 0.002
 class Standing(NamedTuple):
     """Where a catalog stood at a moment after it was asked for.
 
-    ``deleted``: the catalog was deleted at ``revision``. ``tail`` are the commits up to there, and
-    ``verdicts`` the verdicts, that may not be written out.
+    ``last`` is the id of the commit there, "" if it isn't known; ``deleted``: that one deleted the
+    catalog. ``tail`` are the commits up to there, and ``verdicts`` the verdicts, that may not be
+    written out.
     """
 
     revision: int
@@ -43,6 +44,7 @@ class Standing(NamedTuple):
     tail: tuple[CommitRecord, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     claims: tuple[Claim, ...] = ()
+    last: str = ""
 
 
 class HeadReader:
@@ -162,7 +164,9 @@ class HeadReader:
 def _standing(
     head: Head, tail: tuple[CommitRecord, ...], verdicts: tuple[Verdict, ...]
 ) -> Standing:
-    return Standing(head.revision, head.time_us, head.floor, head.deleted, tail, verdicts)
+    return Standing(
+        head.revision, head.time_us, head.floor, head.deleted, tail, verdicts, last=head.last
+    )
 
 
 class Settler:

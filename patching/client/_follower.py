@@ -34,6 +34,10 @@ class Diverged(Exception):
     """The feed's next commit doesn't follow the copy's revision."""
 
 
+class OfAnotherHistory(Diverged):
+    """The next commit names another one before it than the copy's last."""
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -44,8 +48,9 @@ class Follower:
     The follower survives restarts of the gateway: it retries with the pauses of ``retry`` until it
     is stopped, and continues from its position; ``last_error`` is the reason meanwhile. It loads
     the copy anew, and forgets its past, where the gateway has compacted the next commits away, or
-    tells commits that don't follow the copy. If the database was set back, so is the copy's
-    revision then. ``backoff``, the former name of ``retry``, is deprecated.
+    tells commits that don't follow the copy: each names the one before it. So a database that was
+    set back is noticed, also where it has grown beyond the copy since. ``backoff``, the former name
+    of ``retry``, is deprecated.
 
     ``prefix``: only documents whose keys begin with it are copied. The position of such a copy
     passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
@@ -222,6 +227,8 @@ class Follower:
             if commit.revision <= self._copy.revision:
                 continue
             self._require_next(commit.revision)
+            if not self._copy.follows(commit):
+                raise OfAnotherHistory(f"revision {commit.revision} doesn't follow what was told")
             self._copy.commit(commit)
         if page.revision > self._copy.revision:
             self._require_next(page.revision + 1)
@@ -237,7 +244,8 @@ class Follower:
     def _reload(self, reason: Exception) -> None:
         _log.warning("catalog %r is loaded anew: %s", self.catalog, reason)
         versions = load(self._routes, self.prefix)
-        self._copy.load(versions)
+        is_another = isinstance(reason, OfAnotherHistory | PatchError | NotFound)
+        self._copy.load(versions, is_another=is_another)
         if self._failures:  # loading anew didn't help the last time
             self._pause(reason)
         self._failures += 1
@@ -275,7 +283,9 @@ def _loaded(routes: CatalogRoutes, prefix: str) -> VersionedCopy:
     while not page.is_last:
         page = routes.state(page.position, prefix=prefix)
         documents.update((each.key, each.value) for each in page.documents)
-    return VersionedCopy(page.revision, page.time, documents, settings, prefix=prefix)
+    return VersionedCopy(
+        page.revision, page.time, documents, settings, prefix=prefix, last=page.commit_id
+    )
 
 
 def starts_anew(error: Exception) -> bool:

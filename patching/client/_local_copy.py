@@ -94,8 +94,9 @@ class _Chain:
 class VersionedCopy:
     """The copy. Thread-safe; changed by one thread.
 
-    ``revision`` is how far it goes, ``earliest`` the oldest state that can be asked for. ``prefix``
-    limits it to documents whose keys begin so.
+    ``revision`` is how far it goes, ``last`` the id of the commit there, None if it isn't known,
+    ``earliest`` the oldest state that can be asked for. ``prefix`` limits the copy to documents
+    whose keys begin so.
 
     Per key there is a chain of the values it had, each with the revision that made it; a state is a
     revision, and reading a key at it is a bisection. Nothing is copied for a commit but what it
@@ -115,7 +116,9 @@ class VersionedCopy:
         settings: Json = None,
         *,
         prefix: str = "",
+        last: str | None = None,
     ) -> None:
+        self.last = last
         self._prefix = prefix
         self._lock = threading.Lock()
         self._chains: dict[str | None, _Chain] = {}
@@ -142,12 +145,13 @@ class VersionedCopy:
             for key, value in after.items():
                 self._chain(key).set(commit.revision, value)
             self._log.append(commit)
-            self.revision = commit.revision
+            self.revision, self.last = commit.revision, commit.commit_id
 
     def advance(self, revision: int) -> None:
         """Nothing that concerns this copy happened up to ``revision``."""
         with self._lock:
-            self.revision = max(self.revision, revision)
+            if revision > self.revision:
+                self.revision, self.last = revision, None
 
     def prune(self, history: History, now: datetime) -> None:
         """Forget what ``history`` doesn't keep."""
@@ -294,9 +298,9 @@ class Audience(Protocol):
     def bookmark(self, revision: int) -> None:
         """Nothing more of interest up to ``revision``."""
 
-    def reloaded(self, revision: int, *, set_back: bool) -> None:
-        """The copy began anew at ``revision``: nobody is joined any more. ``set_back``: that is
-        less than it was at, so what was told above ``revision`` never happened."""
+    def reloaded(self, *, is_another: bool) -> None:
+        """The copy began anew: nobody is joined any more. ``is_another``: with another history, so
+        what was told may never have happened."""
 
     def end(self, reason: Exception | None) -> None:
         """Nothing will come any more."""
@@ -318,15 +322,25 @@ class LocalCopy:
 
     # Changing
 
-    def load(self, versions: VersionedCopy) -> None:
-        """Begin, or begin anew, with ``versions``."""
+    def load(self, versions: VersionedCopy, *, is_another: bool = False) -> None:
+        """Begin, or begin anew, with ``versions``. ``is_another``: these are of another history
+        than those before, as they are anyway where they don't come as far."""
         with self._changed:
             before, self._versions = self._versions, versions
             self._joined = []
-            set_back = before is not None and versions.revision < before.revision
+            is_another |= before is not None and versions.revision < before.revision
             for each in self._all:
-                each.reloaded(versions.revision, set_back=set_back)
+                each.reloaded(is_another=is_another)
             self._changed.notify_all()
+
+    def follows(self, commit: Commit) -> bool:
+        """Whether ``commit`` can be the next one of this copy's history, as far as it names the one
+        before it."""
+        with self._changed:
+            versions = self._loaded()
+            is_next = commit.revision == versions.revision + 1
+            known = versions.last if is_next else None
+            return known is None or commit.parent is None or commit.parent == known
 
     def commit(self, commit: Commit) -> None:
         """Apply ``commit`` and tell it. Nothing of it happened where this raises PatchError."""

@@ -138,10 +138,10 @@ class Subscription:
         self._pending.append(event)
         self._changed.notify()
 
-    def reloaded(self, revision: int, *, set_back: bool) -> None:
+    def reloaded(self, *, is_another: bool) -> None:
         with self._changed:
             self._is_joined = False
-            if set_back and revision < max(self._pushed, self._position):
+            if is_another:
                 self._was_set_back = True
             self._changed.notify()
 

@@ -256,7 +256,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One atomic change of a catalog; without changes it was a touch."""
+    """One atomic change of a catalog; without changes it was a touch. ``parent`` is the id of the
+    commit before it: None for the first one, and where an earlier gateway didn't record it."""
 
     revision: int
     time: Moment
@@ -269,6 +270,7 @@ class Commit:
     succeeded: bool = True
     rebased_from: str | None = None
     deletes_catalog: bool = False
+    parent: str | None = None
 
     def touches(self, prefix: str) -> bool:
         """Whether it changes a document whose key begins with ``prefix``."""

@@ -50,7 +50,8 @@ class FeedPage:
 class StatePage:
     """Documents as of ``revision``, by key. ``settings`` are told on the first page alone, None
     where nothing was set. The next page is behind ``position``, or, where ``is_last``, there are
-    the commits above the revision, which was made at ``time``, if that is known."""
+    the commits above the revision, which the commit ``commit_id`` made at ``time``, if that is
+    known."""
 
     documents: tuple[Document, ...]
     settings: Any
@@ -58,6 +59,7 @@ class StatePage:
     position: str
     is_last: bool
     time: datetime | None
+    commit_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ class CatalogRoutes:
                 position=content["position"],
                 is_last=synced is not None,
                 time=synced and synced["time"],
+                commit_id=synced and synced.get("commit_id"),
             )
 
     @called

@@ -53,6 +53,7 @@ class FakeGateway:
         self.before: Callable[[str, str], object] = lambda *_: None
         # Called after a transaction was done and before it is answered.
         self.before_answer: Callable[[], object] = lambda: None
+        self._made = 0  # commits, those that are lost by now among them
         self._server: ThreadingHTTPServer | None = None
         self._port = own_port()
 
@@ -98,11 +99,13 @@ class FakeGateway:
 
     def append(self, changes: list[dict[str, Any]], author: str = "me") -> None:
         revision = self.head + 1
+        self._made += 1
         self.commits.append(
             {
                 "revision": revision,
                 "time": (EPOCH + timedelta(seconds=revision)).isoformat(),
-                "commit_id": f"id-{revision}",
+                "commit_id": f"id-{self._made}",
+                "parent": self.commits[-1]["commit_id"] if self.commits else None,
                 "author": author,
                 "message": None,
                 "idempotency_key": None,
@@ -200,11 +203,12 @@ class FakeGateway:
             answer = {"documents": listed, "commits": [], "revision": revision}
             if page != there[-len(page) :] and page:
                 return {**answer, "position": f"{revision}/{quote(page[-1][0])}"}
-            time = self.commits[revision - 1]["time"] if revision else None
+            made = self.commits[revision - 1] if revision else {"time": None, "commit_id": None}
+            synced = {name: made[name] for name in ("time", "commit_id")}
             return {
                 **answer,
                 "position": str(revision),
-                "synced": {"revision": revision, "time": time},
+                "synced": {"revision": revision, **synced},
             }
 
     def _listed(self, key: str | None, value: Any) -> dict[str, Any]:

@@ -190,6 +190,33 @@ def test_a_catalog_that_was_set_back_is_a_reload(gateway: Followed) -> None:
     assert (reload.missed_after, reload.snapshot.revision, commit) == (3, 1, 2)
 
 
+@pytest.mark.parametrize("told", [0, 1], ids=["since it was loaded", "since it was told"])
+def test_a_catalog_that_was_set_back_and_has_grown_beyond_is_a_reload(
+    gateway: Followed, told: int
+) -> None:
+    """The revisions go on as if nothing had happened."""
+    for n in (1, 2, 3):
+        gateway.put(a=n)
+    follower = gateway.follow(poll_s=1)
+    events: list[int | Reload] = []
+    follower.subscribe(lambda commit: events.append(commit.revision), on_reload=events.append)
+    if told:
+        gateway.put(b="lost")
+        gateway.eventually(lambda: events == [4])
+    with gateway.changed:
+        gateway.set_back(1)
+        for n in range(9):
+            gateway.put(a=f"other {n}")
+    gateway.eventually(lambda: len(events) > told)
+    reload = events[told]
+    assert isinstance(reload, Reload)
+    assert (reload.missed_after, reload.snapshot.revision) == (3 + told, 10)
+    assert reload.snapshot.documents == {"a": "other 8"}
+    gateway.put(a="more")
+    gateway.eventually(lambda: len(events) == told + 2)
+    assert events[-1] == 11
+
+
 def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
     gateway: Followed,
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.feed.channel import Selection
 from gateway.feed.hub import Hub
@@ -137,7 +138,7 @@ class World:
         watcher = watch(self.hub, of, after=after, selection=selection)
         return self._watching.enter_context(watcher)
 
-    def move(self, *keys: str, of: str = "c") -> CommitRecord:
+    def move(self, *keys: str, of: str = "c", parent: str | None = None) -> CommitRecord:
         """A commit on ``keys`` that is in the head alone: its writer has died."""
         base = self.store.heads([of]).get(of) or Head(of)
         revision = base.revision + 1
@@ -145,13 +146,16 @@ class World:
         commit = CommitRecord(
             of, revision, revision, self.runtime.new_id(), "a", None, None, 1, changes
         )
+        commit = replace(commit, parent=base.last if parent is None else parent)
         self.store.move_heads(
             [HeadMove(of, base.revision, [commit], base.revision, last=base.last)]
         )
         return commit
 
-    def commit(self, *keys: str, of: str = "c", signal: bool = True) -> int:
-        commit = self.move(*keys, of=of)
+    def commit(
+        self, *keys: str, of: str = "c", signal: bool = True, parent: str | None = None
+    ) -> int:
+        commit = self.move(*keys, of=of, parent=parent)
         self.store.write_commits([commit])
         if signal:
             self.hub.hear({of: commit.revision})

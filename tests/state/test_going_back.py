@@ -3,10 +3,8 @@ served nor written back."""
 
 from __future__ import annotations
 
-import copy
 import logging
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from gateway.service import GatewayService
 from gateway.state import write_out
 from gateway.store.contract import StoreUnreachable
 from tests.asking import SetClock, WatchedStore, add, applied, content_of, put, wait_until
-from tests.memory_store import MemoryStore
+from tests.memory_store import MemoryStore, backup
 from tests.patience import WAIT_S
 from tests.retention.history_checks import findings, wait_until_written
 from tests.state.sleeping import DAY_S, Noted
@@ -34,19 +32,6 @@ def store() -> MemoryStore:
 def gateway_on(store: Any, meters: Noted | None = None) -> GatewayService:
     limits = ServiceLimits(deadline_ms=60_000, write_out_grace_ms=1)
     return GatewayService(store, ThreadRuntime(), limits, meters=meters or Noted())
-
-
-def backup(store: MemoryStore) -> Callable[[], None]:
-    """What is to be called to put the store back to what it is now."""
-    names = ("_heads", "_documents", "_commits", "_verdicts")
-    kept = {name: copy.deepcopy(getattr(store, name)) for name in names}
-
-    def put_back() -> None:
-        with store._lock:
-            for name in names:
-                setattr(store, name, copy.deepcopy(kept[name]))
-
-    return put_back
 
 
 def went_on(store: MemoryStore, commits: int) -> None:

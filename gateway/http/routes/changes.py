@@ -311,7 +311,7 @@ def _listed(begun: _FromState) -> Answer:
     if export is not None and export.next_after is not None:
         place = FeedPosition(revision, export.next_after)
     else:
-        synced = event_data(synced_event(revision, begun.time_us))
+        synced = event_data(synced_event(revision, begun.made))
         members = b',"synced":%b' % synced
     body = b'{"documents":[%b],"commits":[],"revision":%d,"position":%b%b}' % (
         b",".join(map(event_data, events)),
@@ -351,7 +351,7 @@ def _events_from_state(
         parts, page, events = [], (), []  # given back before the next one is read
     memory.account().keep(0)
     watcher.begin()
-    parts.append(synced_event(revision, begun.time_us))
+    parts.append(synced_event(revision, begun.made))
     yield from _events(watcher, tell, bookmark_s, recheck, parts, export)
 
 

@@ -12,12 +12,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from gateway.feed.channel import Told
+from gateway.feed.from_state import MadeBy
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import (
     FeedPosition,
     document_shape,
     event_data,
     feed_position,
+    synced_shape,
 )
 from gateway.model import DocumentRecord
 from patching.values import rfc3339
@@ -41,10 +43,10 @@ def document(catalog: str, record: DocumentRecord, revision: int) -> bytes:
     return _event(catalog, "document", str(position), data, record.time_us)
 
 
-def synced(catalog: str, revision: int, time_us: int | None) -> bytes:
+def synced(catalog: str, revision: int, made: MadeBy | None) -> bytes:
     """The documents of ``revision`` have all been sent."""
-    time = None if time_us is None else rfc3339(time_us)
-    data = encode({"revision": revision, "time": time})
+    data = encode(synced_shape(revision, made))
+    time_us = None if made is None else made.time_us
     return _event(catalog, "synced", f"{revision}/synced", data, time_us)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.cpu import interruptible
 from gateway.feed.channel import Selection, Told
+from gateway.feed.from_state import MadeBy
 from gateway.http.wire.headers import percent_decoded
 from gateway.http.wire.query import whole_number
 from gateway.http.wire.responses import encode
@@ -81,6 +82,7 @@ def commit_shape(commit: CommitRecord) -> dict[str, Any]:
         "revision": commit.revision,
         "time": rfc3339(commit.time_us),
         "commit_id": commit.id,
+        "parent": commit.parent or None,
         "author": commit.author,
         "message": commit.message,
         "idempotency_key": None if commit.idempotency is None else commit.idempotency.key,
@@ -217,11 +219,18 @@ def document_event(document: DocumentRecord, revision: int) -> ToldDocument:
     return ToldDocument(document.key, _event("document", document_shape(document), place))
 
 
-def synced_event(revision: int, time_us: int | None) -> bytes:
-    """The documents of ``revision`` have all been told; ``time_us`` is that of its commit, None
+def synced_event(revision: int, made: MadeBy | None) -> bytes:
+    """The documents of ``revision`` have all been told, which was ``made`` by that commit: None
     where history doesn't have it any more."""
-    time = None if time_us is None else rfc3339(time_us)
-    return _event("synced", {"revision": revision, "time": time}, FeedPosition(revision))
+    return _event("synced", synced_shape(revision, made), FeedPosition(revision))
+
+
+def synced_shape(revision: int, made: MadeBy | None) -> dict[str, Any]:
+    return {
+        "revision": revision,
+        "time": None if made is None else rfc3339(made.time_us),
+        "commit_id": None if made is None else made.commit_id,
+    }
 
 
 def document_shape(document: DocumentRecord) -> dict[str, Any]:

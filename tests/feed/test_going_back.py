@@ -1,0 +1,87 @@
+"""A database that is put back to an earlier state under a feed: what it lacks is told to nobody any
+more, and who was told of it learns that his history isn't the catalog's."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import RevisionNotFound
+from gateway.feed.channel import Selection
+from tests.feed.feed_world import EVERYTHING, World, all_there_is, revisions, world
+from tests.memory_store import backup
+
+__all__ = ["world"]
+
+# How many commits others make before the feed looks again: of five, two were there at the backup.
+OTHERS = pytest.mark.parametrize("others", [0, 2, 3, 9], ids=["behind", "less", "level", "ahead"])
+SELECTIONS = pytest.mark.parametrize(
+    "selection", [EVERYTHING, Selection(prefix="k"), Selection(prefix="other")], ids=str
+)
+
+
+def put_back(world: World, others: int) -> None:
+    """At 5, to 2."""
+    world.commits(2)
+    to_backup = backup(world.store)
+    world.commits(3)
+    world.background()
+    to_backup()
+    for _ in range(others):
+        world.commit("k", signal=False)
+
+
+@OTHERS
+@SELECTIONS
+def test_who_waits_is_told_that_there_is_no_such_revision(
+    world: World, others: int, selection: Selection
+) -> None:
+    watcher = world.watch(selection=selection)
+    world.commits(2)
+    to_backup = backup(world.store)
+    world.commits(3)
+    all_there_is(watcher)
+    assert watcher.position == 5
+    to_backup()
+    for _ in range(others):
+        world.commit("k", signal=False)
+    with pytest.raises(RevisionNotFound):
+        revisions(watcher, 5.0)
+
+
+@OTHERS
+def test_what_it_lacks_is_told_to_nobody(world: World, others: int) -> None:
+    """Though some follow the catalog, who haven't heard of it."""
+    world.watch()
+    put_back(world, others)
+    there = 2 + others
+    world.runtime.now += 2.0  # the heads are looked at
+    world.background()
+    watcher = world.watch(after=min(there, 2))
+    ids = {told.commit_id for told in watcher.take(5.0, patient=True).told}
+    assert ids == {each.id for each in world.store.commits({"c": (2, there)})["c"]}
+
+
+def test_who_lags_behind_all_that_is_held_learns_it_from_the_log(world: World) -> None:
+    world.commits(3)
+    to_backup = backup(world.store)
+    world.commits(40)
+    watcher = world.watch()
+    assert [each.revision for each in watcher.take(1.0, limit=5, patient=True).told] == [
+        *range(1, 6)
+    ]
+    to_backup()
+    for _ in range(60):
+        world.commit("k", signal=False)
+    with pytest.raises(RevisionNotFound):
+        watcher.take(1.0, limit=5, patient=True)
+
+
+def test_a_commit_that_names_none_before_it_follows_any(world: World) -> None:
+    """As those do that earlier versions recorded."""
+    watcher = world.watch()
+    world.commits(2)
+    assert revisions(watcher) == [1, 2]
+    world.commit("k", parent="")
+    assert revisions(watcher) == [3]
+    world.commit("k")
+    assert revisions(watcher) == [4]
