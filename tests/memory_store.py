@@ -553,6 +553,13 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         names = _names_after(heads, after, prefix)[:limit]
         return [replace(heads[name], tail=None, verdicts=None) for name in names]
 
+    def catalog_names(self, after: str, limit: int) -> Sequence[str]:
+        with self._lock:
+            heads = {name for name, head in self._heads.items() if head.revision}
+            others = {name for name, commits in self._commits.items() if commits}
+            others |= {name for name, _ in self._documents}
+        return _names_after(heads | (others - self._heads.keys()), after, "")[:limit]
+
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
     ) -> Sequence[DocumentRecord]:

@@ -36,7 +36,8 @@ def unrouted(command: Mapping[str, Any]) -> list[Any]:
 def _filters(command: Mapping[str, Any]) -> Iterator[Any]:
     name = next(iter(command))
     if name == "find":
-        yield command.get("filter", {})
+        if not _asks_for_a_name(command):
+            yield command.get("filter", {})
     elif name in ("count", "distinct", "findAndModify"):
         yield command.get("query", {})
     elif name in ("update", "delete"):
@@ -45,6 +46,12 @@ def _filters(command: Mapping[str, Any]) -> Iterator[Any]:
         first = command["pipeline"][0]
         if not set(first) & set(_OF_ALL):
             yield first.get("$match", {})
+
+
+def _asks_for_a_name(command: Mapping[str, Any]) -> bool:
+    """Which catalog comes next, whether or not there is a head of it, no catalog can tell."""
+    asked = {name: command.get(name) for name in ("limit", "projection", "sort")}
+    return asked == {"limit": 1, "projection": {"_id": 1}, "sort": {"_id": 1}}
 
 
 def _names_catalogs(query: Mapping[str, Any]) -> bool:

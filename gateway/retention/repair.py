@@ -23,11 +23,11 @@ from msgspec import structs
 import patching
 from gateway.limits import MIB
 from gateway.model import ChangeRecord, Claim, CommitRecord, DocumentRecord, Head, HeadMove
-from gateway.retention.verification import Finding, Verification
+from gateway.retention.verification import Finding, Verification, require_document
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import Moved, Store
+from gateway.store.contract import Moved, Store, Unreadable
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
@@ -71,7 +71,10 @@ class Repair:
                 keys[finding.key] = None
         for key in keys:
             with as_unavailable():
-                yield self._mend(catalog, key, apply=apply)
+                try:
+                    yield self._mend(catalog, key, apply=apply)
+                except Unreadable as error:
+                    yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
         by = self._runtime.new_id()
@@ -95,6 +98,8 @@ class Repair:
         catalog = head.catalog
         written = max(written, head.written)
         stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        if stored is not None:
+            require_document(catalog, stored)
         through = max(written, 0 if stored is None else stored.revision)
         if through > head.revision:
             if self._has_moved(head):
@@ -104,7 +109,7 @@ class Repair:
         try:
             expected = self._by_log(head, written, key, through)
             right = self._by_log(head, written, key, head.revision)
-        except (HistoryIncomplete, WrongBase) as error:
+        except (HistoryIncomplete, WrongBase, Unreadable) as error:
             if self._has_moved(head):
                 return None
             why = str(error) or "a part of it is gone"

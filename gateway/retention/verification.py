@@ -3,6 +3,7 @@
 The log is followed from the oldest retained state to the head as it was when the verification
 began; what is written meanwhile isn't looked at. Findings, each of which must not be:
 
+* commits or documents of a catalog that has no head, and a record that isn't as gateways write it;
 * revisions from the floor on to the head that are missing, times that don't increase, a commit
   that names another one than the one before it;
 * a change in the log whose document isn't there, or is at an older revision; a document that is
@@ -39,7 +40,7 @@ from gateway.model import (
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import Store
+from gateway.store.contract import Store, Unreadable
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
@@ -51,7 +52,10 @@ _PIN_S = 600
 _PIN_RENEW_S = 60
 
 
+_FROM_ONE_MOMENT = "restore the three collections from one moment"
+
 Looked = Callable[[int], None]
+_Found = Iterator[tuple[str | None, str]]
 # A second implementation of RFC 6902: a state and a patch to the next state, or ValueError.
 Second: TypeAlias = "Callable[[Json | Absent, Json], Json | Absent]"
 
@@ -97,49 +101,81 @@ class Verification:
         after = ""
         while True:
             with as_unavailable():
-                heads = self._store.list_heads(after, "", _DOCUMENTS_AT_ONCE)
-            if not heads:
+                names = self._store.catalog_names(after, _DOCUMENTS_AT_ONCE)
+            if not names:
                 return
-            yield from (head.catalog for head in heads)
-            after = heads[-1].catalog
+            yield from names
+            after = names[-1]
 
     def verify(self, catalog: str, looked: Looked = _nobody) -> Iterator[Finding]:
         """The findings about the catalog, one by one. Raises CatalogNotFound.
 
         ``looked`` is called with the number of further verified commits and documents."""
         with as_unavailable():
+            for key, detail in self._found(catalog, looked):
+                self.tally.findings += 1
+                yield Finding(catalog, key, detail)
+
+    def _found(self, catalog: str, looked: Looked) -> _Found:
+        try:
             hold = HeldHead(self._store, self._runtime, catalog)
+        except CatalogNotFound:
+            if not self._has_records(catalog):
+                raise
+            yield None, f"it has commits or documents, but no head; {_FROM_ONE_MOMENT}"
+            return
+        except Unreadable as error:
+            yield None, f"{error.detail}; {_FROM_ONE_MOMENT}"
+            return
+        finally:
             self.tally.catalogs += 1
-            try:
-                # After the head was read: so whatever it stands for is written out.
-                self._settler.settle(catalog)
-                verifying = _Verifying(self._store, hold, self.tally, looked, self.second)
-                for key, detail in verifying.findings():
-                    self.tally.findings += 1
-                    yield Finding(catalog, key, detail)
-            finally:
-                hold.end()
+        try:
+            # After the head was read: so whatever it stands for is written out.
+            self._settler.settle(catalog)
+            yield from _Verifying(self._store, hold, self.tally, looked, self.second).findings()
+        except Unreadable as error:
+            yield error.key, f"{error.detail}; what comes behind it wasn't looked at"
+        finally:
+            hold.end()
+
+    def _has_records(self, catalog: str) -> bool:
+        try:
+            commits = self._store.list_commits(catalog, 0, 2**63 - 1, 1, None, 1)
+            return bool(commits or self._store.scan_documents(catalog, "", "", 1, 1))
+        except Unreadable:
+            return True
 
 
 class HeldHead:
-    """The head as it was, and a pin on its floor."""
+    """The head as it was, and a pin on its floor. Raises CatalogNotFound and Unreadable."""
 
     def __init__(self, store: Store, runtime: Runtime, catalog: str) -> None:
         self._store = store
         self._runtime = runtime
         self._pin_id = runtime.new_id()
+        seen: Head | None = None
         while True:
             head = store.heads([catalog]).get(catalog)
             if head is None or not head.revision:
                 raise CatalogNotFound(catalog, 0)
+            _require_head(head)
             self.head = head
             if self._pin():
                 break
+            if head == seen:
+                raise Unreadable(catalog, None, f"the head can't be pinned at {head.floor}")
+            seen = head
 
     def renew(self) -> None:
         """To be called now and then."""
         if self._runtime.monotonic() - self._pinned_at > _PIN_RENEW_S:
             self._pin()
+
+    def has_held(self) -> bool:
+        """Whether history from the floor on is still kept. It isn't where this process stood still
+        for longer than a pin, or somebody has dropped the pin."""
+        bounds = self._store.retention(self.head.catalog)
+        return bounds is not None and bounds.floor <= self.head.floor
 
     def end(self) -> None:
         self._store.drop_pin(self.head.catalog, self._pin_id)
@@ -151,7 +187,31 @@ class HeldHead:
         return self._store.set_pin(self.head.catalog, pin)
 
 
-_Found = Iterator[tuple[str | None, str]]
+def _require_head(head: Head) -> None:
+    _require_numbers(head, head.catalog, None, "the head", "revision", "written", "floor")
+    if head.floor > head.revision:
+        detail = f"the head is at {head.revision}, below its floor {head.floor}"
+        raise Unreadable(head.catalog, None, detail)
+
+
+def require_document(catalog: str, document: DocumentRecord) -> None:
+    """Raises Unreadable where its numbers are none."""
+    numbers = ("revision", "create_revision", "patches", "size_bytes")
+    _require_numbers(document, catalog, document.key, f"document {document.key!r}", *numbers)
+
+
+def _require_numbers(
+    record: Head | CommitRecord | DocumentRecord,
+    catalog: str,
+    key: str | None,
+    what: str,
+    *names: str,
+) -> None:
+    """A number that was written by hand may be a text, or have a fraction."""
+    for name in (*names, "time_us"):
+        value = getattr(record, name)
+        if type(value) is not int:
+            raise Unreadable(catalog, key, f"{what} can't be read: its {name} is {value!r}")
 
 
 class _Verifying:
@@ -169,7 +229,10 @@ class _Verifying:
         self._catalog = hold.head.catalog
 
     def findings(self) -> _Found:
-        yield from self._log()
+        try:
+            yield from self._log()
+        except Unreadable as error:
+            yield error.key, error.detail
         yield from self._documents()
 
     def _log(self) -> _Found:
@@ -180,6 +243,8 @@ class _Verifying:
             for commit in commits:
                 self._tally.commits += 1
                 self._looked(1)
+                what = f"commit {commit.revision}"
+                _require_numbers(commit, self._catalog, None, what, "revision")
                 if commit.revision >= max(floor, 1):
                     if commit.revision != expected:
                         missing = _span(expected, commit.revision - 1)
@@ -213,7 +278,9 @@ class _Verifying:
             document = documents.get((self._catalog, key))
             if document is None:
                 yield key, f"changed at {revision}, but there is no document"
-            elif document.revision < revision:
+                continue
+            require_document(self._catalog, document)
+            if document.revision < revision:
                 yield key, f"changed at {revision}, but the document is at {document.revision}"
 
     def _documents(self) -> _Found:
@@ -225,14 +292,19 @@ class _Verifying:
             self._catalog, after, "", _DOCUMENTS_AT_ONCE, _PAGE_BYTES_MAX
         ):
             for document in documents:
-                yield from self._document(document)
+                try:
+                    yield from self._document(document)
+                except Unreadable as error:
+                    yield document.key, error.detail
             after = documents[-1].key
 
     def _document(self, document: DocumentRecord) -> _Found:
         self._tally.documents += 1
         self._looked(1)
         self._hold.renew()
-        key, through = document.key, min(document.revision, self._head.revision)
+        require_document(self._catalog, document)
+        key = document.key
+        through = min(document.revision, self._head.revision)
         if document.revision > self._head.revision:
             now = self._store.heads([self._catalog])[self._catalog]
             if document.revision > now.revision:

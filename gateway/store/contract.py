@@ -326,6 +326,11 @@ class Store(Protocol):
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads without tails whose names are above ``after``, by name ascending (UTF-8)."""
 
+    def catalog_names(self, after: str, limit: int) -> Sequence[str]:
+        """The names above ``after`` of all catalogs that have a commit, by name ascending (UTF-8):
+        those whose heads can't be read, and those of which there is no head, only commits or
+        documents, among them."""
+
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
     ) -> Sequence[DocumentRecord]:
@@ -433,8 +438,22 @@ class Store(Protocol):
         """Raise StoreUnreachable unless the database answers and accepts writes."""
 
 
+class Unreadable(Exception):
+    """A stored record isn't as gateways write it: somebody has edited the database by hand.
+
+    ``detail`` says which record of the catalog it is, and why it can't be read.
+    """
+
+    def __init__(self, catalog: str, key: str | None, detail: str) -> None:
+        super().__init__(f"catalog {catalog!r}: {detail}")
+        self.catalog = catalog
+        self.key = key
+        self.detail = detail
+
+
 class BackupRefused(Exception):
-    """A file can't be restored: no catalog was made of it. ``str()`` says why."""
+    """A file can't be restored, and no catalog was made of it; or a catalog can't be saved, and no
+    file. ``str()`` says why."""
 
 
 class StoredCommit(NamedTuple):

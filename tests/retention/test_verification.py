@@ -8,9 +8,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from click.testing import CliRunner
 from msgspec.structs import replace
 from pymongo import MongoClient
@@ -254,3 +257,98 @@ class TestTheCommand:
         )
         assert result.exit_code == 1
         assert "can't be reached" in result.output
+
+
+# What somebody may do to a database by hand, and what is said of it.
+_BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
+    "a head that is missing": ("catalogs", {"_id": "c"}, None, "it has commits or documents"),
+    "a head without a time": (
+        *("catalogs", {"_id": "c"}, {"$unset": {"time_us": 1}}),
+        "the head can't be read: it has no 'time_us'",
+    ),
+    "a head without its place": (
+        *("catalogs", {"_id": "c"}, {"$unset": {"head": 1}}),
+        "the head can't be read",
+    ),
+    "a revision that is text": (
+        *("catalogs", {"_id": "c"}, {"$set": {"head.revision": "2"}}),
+        "the head can't be read: its revision is '2'",
+    ),
+    "a revision with a fraction": (
+        *("catalogs", {"_id": "c"}, {"$set": {"head.revision": 2.0}}),
+        "the head can't be read: its revision is 2.0",
+    ),
+    "a floor above the head": (
+        *("catalogs", {"_id": "c"}, {"$set": {"floor": 500}}),
+        "the head is at 12, below its floor 500",
+    ),
+    "changes that are cut off": (
+        *("commits", {"revision": 2}, {"$set": {"changes": '[{"key":"la'}}),
+        "commit 2 can't be read: Input data was truncated",
+    ),
+    "changes of another shape": (
+        *("commits", {"revision": 2}, {"$set": {"changes": '{"a":1}'}}),
+        "commit 2 can't be read",
+    ),
+    "changes that are missing": (
+        *("commits", {"revision": 2}, {"$unset": {"changes": 1}}),
+        "commit 2 can't be read: it has no 'changes'",
+    ),
+    "a commit without an id": (
+        *("commits", {"revision": 2}, {"$unset": {"id": 1}}),
+        "commit 2 can't be read: it has no 'id'",
+    ),
+    "a commit's time that is text": (
+        *("commits", {"revision": 2}, {"$set": {"time_us": "noon"}}),
+        "commit 2 can't be read: its time_us is 'noon'",
+    ),
+    "a document without a state": (
+        *("documents", {"key": "a"}, {"$unset": {"state": 1}}),
+        "document 'a' can't be read: it has no 'state'",
+    ),
+    "a document that is text": (
+        *("documents", {"key": "a"}, {"$set": {"state": "x"}}),
+        "document 'a' can't be read",
+    ),
+    "a document's revision that is text": (
+        *("documents", {"key": "a"}, {"$set": {"state.revision": "3"}}),
+        "document 'a' can't be read: its revision is '3'",
+    ),
+    "a content that JSON has no word for": (
+        *("documents", {"key": "a"}, {"$set": {"state.content": {"n": ObjectId()}}}),
+        "document 'a': the content at 12 isn't what the log gives",
+    ),
+}
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("how", _BY_HAND)
+def test_a_record_that_no_gateway_has_written_is_named_and_hides_no_other_catalog(
+    mongodb_uri: str, database_name: str, how: str, tmp_path: Path
+) -> None:
+    """By every command that reads it, in a line, and never by an endless wait."""
+    collection, which, update, said = _BY_HAND[how]
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        for catalog in ("c", "d"):
+            write_history(gateway_on(store), store, catalog)
+    where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
+    assert CliRunner().invoke(main, ["verify", "--all", *where]).exit_code == 0
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        records, named = client[database_name][collection], {**which}
+        if collection != "catalogs":
+            named["catalog"] = "c"
+        if update is None:
+            records.delete_one(named)
+        else:
+            assert records.update_one(named, update).modified_count == 1
+        client[database_name]["documents"].update_one(
+            {"catalog": "d", "key": "a"}, {"$set": {"state.content": "another"}}
+        )
+    for command in (["verify", "--all"], ["repair", "--all"], ["verify", "c"]):
+        result = CliRunner().invoke(main, [*command, *where])
+        assert isinstance(result.exception, SystemExit | None), result.output
+        assert (result.exit_code, said in result.output) == (1, True), result.output
+        if "--all" in command:
+            assert "catalog 'd', document 'a': the content at 12" in result.output
+    result = CliRunner().invoke(main, ["backup", "c", str(tmp_path / "file"), *where])
+    assert isinstance(result.exception, SystemExit | None), result.output

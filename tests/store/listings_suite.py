@@ -58,6 +58,19 @@ class ListingsContract:
         assert [h.catalog for h in store.list_heads(after, prefix, 99)] == expected
         assert [h.catalog for h in store.list_heads(after, prefix, 2)] == expected[:2]
 
+    @pytest.mark.parametrize("limit", [1, 2, 99])
+    def test_catalogs_are_named_without_a_head_too(self, store: Store, limit: int) -> None:
+        orphans = ["a\x02", "😁", "zz"]
+        store.write_documents({name: [document(1)] for name in orphans[:2]})
+        store.write_commits([commit(1, catalog=name) for name in orphans[1:]])
+        store.write_documents({name: [document(1)] for name in NAMES})
+        store.move_heads([move(commit(1, catalog=name)) for name in NAMES])
+        named: list[str] = []
+        while some := store.catalog_names(named[-1] if named else "", limit):
+            assert len(some) <= limit
+            named += some
+        assert named == sorted({*NAMES, *orphans})
+
     def test_listed_heads_are_whole_but_for_their_tails(self, store: Store) -> None:
         store.move_heads([move(commit(1), commit(2, deletes_catalog=True))])
         store.raise_floor("c", 1, 0)

@@ -30,6 +30,8 @@ _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 _COMMITS_MEMORY_MAX = 64 * 1024 * 1024
 # The second try finds the record that the first one met, unless it was purged meanwhile.
 _WRITE_TRIES = 4
+# What isn't of this format after as many takes no format that any gateway has written.
+_TAKE_OVER_TRIES = 3
 # An insert takes the server a fifth of the time of an update that inserts; for a few documents
 # that isn't worth another call, for which the others wait.
 _INSERTS_MIN = 16
@@ -46,11 +48,12 @@ class LoopPart(StorePart):
 
     def _heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
         query = {"_id": one_of(catalogs)}
-        while True:
+        for _ in range(_TAKE_OVER_TRIES):
             with self._on.reading() as session:
                 found = list(self._on.catalogs.find(query, fields, session=session))
             if not self._took_over(found):
-                return {record["_id"]: records.head_from(record) for record in found}
+                break
+        return {record["_id"]: records.head_from(record) for record in found}
 
     def _took_over(self, found: Sequence[Record]) -> bool:
         """Whether heads among these were of an older format, and are not any more."""
@@ -89,13 +92,14 @@ class LoopPart(StorePart):
 
     def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
         query = {"open": True, "time_us": {"$lt": before_us}}
-        while True:
+        for _ in range(_TAKE_OVER_TRIES):
             with self._on.reading() as session:
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
                 found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
             if not self._took_over(found):
-                return [records.head_from(record) for record in found]
+                break
+        return [records.head_from(record) for record in found]
 
     def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
         query = {"uncommitted": {"$lt": before_us}}
@@ -133,8 +137,9 @@ class LoopPart(StorePart):
                 prefix = prefixes.setdefault(catalog, [])
                 if record["revision"] == spans[catalog][0] + len(prefix) + 1:
                     prefix.append(records.bounded_commit_from(record))
-                left_bytes -= len(record["changes"])
-                left_memory -= memory.text_weight(record["changes"].encode())
+                with records.as_unreadable(record):
+                    left_bytes -= len(record["changes"])
+                    left_memory -= memory.text_weight(record["changes"].encode())
                 if min(left_bytes, left_memory) < 0:
                     break
         return prefixes

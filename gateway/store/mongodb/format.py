@@ -110,8 +110,9 @@ def is_older(record: Record) -> bool:
     head = record.get("head")
     if not isinstance(head, dict):
         return bool(record["_id"] != "")
-    if head["format"] == RESTORED:
+    number = head.get("format")
+    if number == RESTORED:
         raise BeingRestored(record["_id"])
-    if head["format"] != FORMAT:
-        raise UnknownFormat(head["format"])
+    if number != FORMAT:
+        raise UnknownFormat(number)
     return False

@@ -31,7 +31,8 @@ records, and not sharded.
 Filters on ``_id``: a few values, a span of commits, the names that begin with a prefix.
 
 Every query on ``documents`` and ``commits`` has one, also where another index serves it and the
-catalog is in that: by it a sharded cluster knows whom to ask.
+catalog is in that: by it a sharded cluster knows whom to ask. Only a verification of all catalogs
+asks for the next name, whichever that is.
 
 MongoDB orders text by its UTF-8 bytes, which is the order of its code points.
 """

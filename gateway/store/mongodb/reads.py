@@ -10,6 +10,7 @@ import msgspec
 from bson import decode_all
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
+from pymongo.collection import Collection as Stored
 
 from gateway import memory
 from gateway.model import (
@@ -114,7 +115,7 @@ class HistoryPart(StorePart):
             with cursor.hint(index).limit(limit):
                 for record in cursor:
                     found.append(record)
-                    bytes_max -= len(record["changes"])
+                    bytes_max -= _changes_size(record)
                     if bytes_max <= 0:
                         break
         return Undecoded(found, records.commit_from, _changes_size)
@@ -155,17 +156,19 @@ def _chain(found: Sequence[Record]) -> Undecoded[CommitRecord]:
 
 def _begins(record: Record) -> bool:
     """Whether the change in it needs no state before it: see ``Change.begins_at``."""
-    (change,) = _beginnings_in(record["changes"])
+    with records.as_unreadable(record):
+        (change,) = _beginnings_in(record["changes"])
     is_whole = change.action == "delete" or change.value is not msgspec.UNSET
     return is_whole or change.create_revision == record["revision"]
 
 
 def _of_key_alone(record: Record, key: str) -> Record:
     """The record without its changes of other keys: they may be many, and large."""
-    changes = _changes_in(record["changes"])
-    if len(changes) < 2:
-        return record
-    of_key = [each for each in changes if _name_of(each).key == key]
+    with records.as_unreadable(record):
+        changes = _changes_in(record["changes"])
+        if len(changes) < 2:
+            return record
+        of_key = [each for each in changes if _name_of(each).key == key]
     return {**record, "changes": b"[" + b",".join(map(bytes, of_key)) + b"]"}
 
 
@@ -195,6 +198,34 @@ class ListingsPart(StorePart):
         with self._on.reading() as session:
             cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
             return [records.head_from(record) for record in cursor.sort("_id").limit(limit)]
+
+    def catalog_names(self, after: str, limit: int) -> Sequence[str]:
+        query = {"_id": names_after(after, ""), records.REVISION: {"$ne": 0}}
+        with self._on.reading() as session:
+            heads = self._on.catalogs.find(query, {"_id": 1}, session=session)
+            names = {record["_id"] for record in heads.sort("_id").limit(limit)}
+        last = max(names) if len(names) == limit else None
+        for collection in (self._on.commits, self._on.documents):
+            names |= self._without_head(collection, after, last, limit)
+        return sorted(names)[:limit]
+
+    def _without_head(
+        self, collection: Stored[Record], after: str, last: str | None, limit: int
+    ) -> set[str]:
+        """Up to ``limit`` catalogs above ``after``, up to ``last``, of which it has records."""
+        found: set[str] = set()
+        beginning = f"{after}\x01" if after else ""  # behind all records of that catalog
+        while len(found) < limit:
+            with self._on.reading() as session:
+                query = {"_id": {"$gt": beginning}}
+                record = collection.find_one(query, {"_id": 1}, sort=[("_id", 1)], session=session)
+                name = None if record is None else record["_id"].partition("\0")[0]
+                if name is None or (last is not None and name > last):
+                    break
+                if not self._on.catalogs.find_one({"_id": name}, {"_id": 1}, session=session):
+                    found.add(name)
+            beginning = f"{name}\x01"
+        return found
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
@@ -344,7 +375,8 @@ def _size(raw: RawBSONDocument) -> int:
 
 
 def _changes_size(record: Record) -> int:
-    return len(record["changes"])
+    with records.as_unreadable(record):
+        return len(record["changes"])
 
 
 def _changes_text(record: Record) -> str | bytes:

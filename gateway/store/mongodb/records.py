@@ -26,7 +26,8 @@ A field that most commits would hold the same value of is there only where it sa
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -34,6 +35,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from bson import Int64, decode, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from gateway import memory
@@ -55,12 +57,16 @@ from gateway.model import (
     Skipped,
     Verdict,
 )
+from gateway.store.contract import Unreadable
 from patching import ABSENT, Json, digest
 from patching.owners import OwnersChange, OwnerTree
 from patching.part_digests import owned_digests
 from patching.values import decoded
 
 Record = dict[str, Any]
+
+# What a record that no gateway has written makes the functions raise that read it.
+_FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, BSONError)
 
 _encode = msgspec.json.Encoder().encode
 parts_from = msgspec.json.Decoder(dict[str, str]).decode
@@ -118,6 +124,43 @@ def named_by(name: str) -> tuple[str, int]:
     return catalog, int(revision, 16)
 
 
+@contextmanager
+def as_unreadable(record: Mapping[str, Any]) -> Iterator[None]:
+    """Around what reads the changes of a stored commit."""
+    try:
+        yield
+    except _FOREIGN as error:
+        raise _unreadable(record, _as_commit, error) from error
+
+
+def _unreadable(
+    record: Mapping[str, Any], what: Callable[[str], str], error: Exception
+) -> Unreadable:
+    """``what`` calls the record by what comes behind the catalog in its name."""
+    why = (
+        f"it has no {error}" if isinstance(error, KeyError) else f"{error or type(error).__name__}"
+    )
+    catalog, _, rest = str(record.get("_id")).partition("\0")
+    key = rest if what is _as_document else None
+    return Unreadable(catalog, key, f"{what(rest)} can't be read: {why}")
+
+
+def _as_commit(rest: str) -> str:
+    try:
+        return f"commit {int(rest, 16)}"
+    except ValueError:
+        return f"a commit named {rest!r}"
+
+
+def _as_document(rest: str) -> str:
+    return f"document {rest!r}"
+
+
+def _as_head(rest: str) -> str:
+    del rest
+    return "the head"
+
+
 def stored_bytes(content: Json) -> int:
     """The size of the BSON that holds ``content``."""
     return len(encode({"content": content}))
@@ -140,13 +183,19 @@ def commit_record(commit: CommitRecord, keys: Collection[str] | None = None) -> 
 
 def bounded_commit_from(record: Mapping[str, Any]) -> CommitRecord:
     """One of several whose memory is bounded together."""
-    return commit_of(record["catalog"], record)
+    try:
+        return commit_of(record["catalog"], record)
+    except _FOREIGN as error:
+        raise _unreadable(record, _as_commit, error) from error
 
 
 def commit_from(record: Mapping[str, Any]) -> CommitRecord:
     """Raises AboveLimit and MemoryFull, as all do here that decode what may be large."""
-    memory.account().take_parsed(record["changes"])
-    return commit_of(record["catalog"], record)
+    try:
+        memory.account().take_parsed(record["changes"])
+        return commit_of(record["catalog"], record)
+    except _FOREIGN as error:
+        raise _unreadable(record, _as_commit, error) from error
 
 
 def commit_fields(commit: CommitRecord) -> Record:
@@ -336,33 +385,39 @@ def weighed_document_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
 
 @interruptible
 def unweighed_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
-    record = _decoded(raw)
-    state = record["state"]
-    return record["catalog"], DocumentRecord(
-        key=record["key"],
-        content=ABSENT if state["deleted"] else state.get("content", WITHHELD),
-        revision=state["revision"],
-        create_revision=state["create_revision"],
-        commit_id=state["commit_id"],
-        time_us=state["time_us"],
-        patches=state["patches"],
-        size_bytes=state["size_bytes"],
-        attributes=state.get("attributes"),
-        owners=_owners_from(state["owners"]) if "owners" in state else None,
-    )
+    try:
+        record = _decoded(raw)
+        state = record["state"]
+        return record["catalog"], DocumentRecord(
+            key=record["key"],
+            content=ABSENT if state["deleted"] else state.get("content", WITHHELD),
+            revision=state["revision"],
+            create_revision=state["create_revision"],
+            commit_id=state["commit_id"],
+            time_us=state["time_us"],
+            patches=state["patches"],
+            size_bytes=state["size_bytes"],
+            attributes=state.get("attributes"),
+            owners=_owners_from(state["owners"]) if "owners" in state else None,
+        )
+    except _FOREIGN as error:
+        raise _unreadable(raw, _as_document, error) from error
 
 
 def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
     """(catalog, document) from a record of ``documents`` with the fields of BARE_DOCUMENT."""
-    record = _decoded(raw)
-    state = record["state"]
-    return record["catalog"], BareDocument(
-        key=record["key"],
-        revision=state["revision"],
-        create_revision=state["create_revision"],
-        exists=not state["deleted"],
-        attributes=state.get("attributes") or None,
-    )
+    try:
+        record = _decoded(raw)
+        state = record["state"]
+        return record["catalog"], BareDocument(
+            key=record["key"],
+            revision=state["revision"],
+            create_revision=state["create_revision"],
+            exists=not state["deleted"],
+            attributes=state.get("attributes") or None,
+        )
+    except _FOREIGN as error:
+        raise _unreadable(raw, _as_document, error) from error
 
 
 _has_reference: Final = re.compile(rb"\$ref\0").search
@@ -512,6 +567,13 @@ def head_move(move: HeadMove) -> Record:
 
 
 def head_from(record: Mapping[str, Any]) -> Head:
+    try:
+        return _head_of(record)
+    except _FOREIGN as error:
+        raise _unreadable(record, _as_head, error) from error
+
+
+def _head_of(record: Mapping[str, Any]) -> Head:
     catalog = record["_id"]
     tail, at = record.get("tail"), record["head"]
     return Head(
@@ -544,6 +606,13 @@ def pin_record(pin: PinRecord) -> Record:
 
 def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
     """``now``, by the database's clock, is needed where the floor was raised."""
+    try:
+        return _retention_of(record, now)
+    except _FOREIGN as error:
+        raise _unreadable(record, _as_head, error) from error
+
+
+def _retention_of(record: Mapping[str, Any], now: datetime | None) -> Retention:
     return Retention(
         revision=record["head"]["revision"],
         floor=record.get("floor", 0),
