@@ -23,7 +23,10 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
         raise click.UsageError(f"there is a file {str(path)!r}")
     with _backup(settings) as backup:
         with whole_file(path, is_new=True) as file:
-            saved = backup.save(catalog, file)
+            try:
+                saved = backup.save(catalog, file)
+            except BackupRefused as error:
+                raise click.ClickException(str(error)) from error
         _note(backup, saved)
     click.echo(f"catalog {catalog!r} at revision {saved.revision}: {saved.commits} commits")
     return 0

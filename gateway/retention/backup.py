@@ -1,8 +1,10 @@
 """A catalog with its history, saved to a file at one revision beside live writers, and restored.
 
 The log is all that is saved: documents, with their attributes and owners, and settings follow from
-it. A pin keeps compaction away meanwhile; what is committed meanwhile isn't in it. Not saved are
-pins, uploads, subscriptions, and the keys of requests that made no commit.
+it. It must be whole: from the floor on, each commit names the one before it, up to the head. A pin
+keeps compaction away meanwhile; what is committed meanwhile isn't in it. The pin ends where this
+process stands still for too long, and an admin may drop it, so that the floor is looked at last.
+Not saved are pins, uploads, subscriptions, and the keys of requests that made no commit.
 
 A restore keeps the catalog's name first, by a head that no gateway reads or moves and that names
 this restore, and replaces it last. In between nobody has such a catalog, and every write of the
@@ -25,8 +27,15 @@ from gateway.model import DocumentRecord, Head
 from gateway.retention.verification import HeldHead
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.state.replay import rebuild
-from gateway.store.contract import BackupRefused, CopyStore, Store, StoredCommit
+from gateway.state.replay import HistoryIncomplete, WrongBase, rebuild
+from gateway.store.contract import (
+    BackupRefused,
+    CopyStore,
+    Link,
+    Store,
+    StoredCommit,
+    Unreadable,
+)
 from gateway.store.unreachable import as_unavailable
 
 _PAGE_RECORDS: Final = 500
@@ -56,17 +65,25 @@ class Backup:
         self._runtime = runtime
 
     def save(self, catalog: str, file: BinaryIO) -> Saved:
-        """Raises CatalogNotFound."""
+        """Raises CatalogNotFound, and BackupRefused where the catalog's log isn't whole."""
         with as_unavailable():
             hold = HeldHead(self._store, self._runtime, catalog)
             try:
                 # After the head was read: so whatever it stands for is written out.
                 self._settler.settle(catalog)
                 revision, copy = hold.head.revision, self._copies.copy_to(file, hold.head)
+                chain = _Chain(hold.head)
                 for page in self._copies.commits(catalog, revision):
                     hold.renew()
                     for commit in page:
+                        chain.follow(self._copies.link(commit))
                         copy.add(commit)
+                chain.end()
+                if not hold.has_held():
+                    raise BackupRefused(
+                        f"the history of {catalog!r} was compacted meanwhile: its pin ended, or"
+                        " somebody has deleted it; try again"
+                    )
                 copy.end()
             finally:
                 hold.end()
@@ -106,13 +123,50 @@ class Backup:
         return self._put_documents(head, by, keys)
 
     def _put_documents(self, head: Head, by: str, keys: dict[str, None]) -> int:
-        rebuilt = (rebuild(self._store, head.catalog, key, head.revision) for key in keys)
+        rebuilt = (self._rebuilt(head, key) for key in keys)
         documents = (each for each in rebuilt if each is not None)
         count = 0
         for page in _pages(documents, lambda document: document.size_bytes):
             self._copies.put_documents(head.catalog, by, page)
             count += len(page)
         return count
+
+    def _rebuilt(self, head: Head, key: str) -> DocumentRecord | None:
+        try:
+            return rebuild(self._store, head.catalog, key, head.revision)
+        except (HistoryIncomplete, WrongBase, Unreadable) as error:
+            why = str(error) or "a part of it is gone"
+            raise BackupRefused(f"the file's log gives no document {key!r}: {why}") from error
+
+
+class _Chain:
+    """Whether the commits of a log, oldest first, are all those that lead to a head."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._next = max(head.floor, 1)
+        self._last = ""
+
+    def follow(self, link: Link) -> None:
+        """Raises BackupRefused."""
+        if link.revision < self._next:
+            return  # below the floor: what compaction has left
+        if link.revision != self._next:
+            raise self._broken(f"there is no commit {self._next}")
+        if self._last and link.parent not in ("", self._last):
+            raise self._broken(f"commit {link.revision} doesn't follow the one before it")
+        self._next, self._last = link.revision + 1, link.id
+
+    def end(self) -> None:
+        """Raises BackupRefused."""
+        if self._next <= self._head.revision:
+            raise self._broken(f"there is no commit {self._next}")
+        if self._head.last not in ("", self._last):
+            raise self._broken(f"commit {self._head.revision} isn't the head's")
+
+    def _broken(self, how: str) -> BackupRefused:
+        name = self._head.catalog
+        return BackupRefused(f"the log of {name!r} isn't whole: {how}; see gateway verify")
 
 
 def _pages(

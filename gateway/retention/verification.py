@@ -316,7 +316,7 @@ class _Verifying:
             return
         for commits in self._pages(self._head.floor, through, key):
             for commit in commits:
-                change = commit.change_of(key)
+                change = self._change_of(commit, key)
                 differing = _recorded_wrongly(state, commit, change)
                 if differing:
                     yield key, f"at {commit.revision}: {differing}"
@@ -333,6 +333,13 @@ class _Verifying:
                         yield key, f"at {commit.revision}: {differing}"
         if document.revision <= self._head.revision:
             yield from self._compare(document, state)
+
+    def _change_of(self, commit: CommitRecord, key: str) -> ChangeRecord:
+        for change in commit.changes:
+            if change.key == key:
+                return change
+        detail = f"commit {commit.revision} has no change of the document, which is among its keys"
+        raise Unreadable(self._catalog, key, detail)
 
     def _compare(self, document: DocumentRecord, state: DocumentRecord | None) -> _Found:
         key = document.key

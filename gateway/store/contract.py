@@ -463,6 +463,15 @@ class StoredCommit(NamedTuple):
     keys: Sequence[str]
 
 
+class Link(NamedTuple):
+    """What ties a commit to the one before it, which ``parent`` names; "" where an earlier gateway
+    has made it."""
+
+    revision: int
+    id: str
+    parent: str
+
+
 class CatalogCopy(Protocol):
     """A file that a catalog's log is being copied to. ``commits``: how many it has."""
 
@@ -480,6 +489,9 @@ class CopyStore(Protocol):
     def commits(self, catalog: str, through: int) -> Iterator[Sequence[bytes]]:
         """The stored commits up to ``through``, oldest first, page by page; those below the floor
         as far as compaction has left them."""
+
+    def link(self, commit: bytes) -> Link:
+        """Of a stored commit. Raises Unreadable."""
 
     def begin_restore(self, catalog: str, by: str) -> None:
         """Keep the catalog's name for ``by``: from then on nobody reads or writes it. What is left

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -436,3 +437,68 @@ def test_of_two_backups_at_once_to_one_file_one_is_whole_and_the_other_refused(
     assert (refused.exit_code, "there is a file" in refused.output) == (2, True), refused.output
     assert [each.name for each in tmp_path.iterdir()] == ["twice.backup"]
     assert command(uri, target, "restore", path).exit_code == 0
+
+
+def test_a_backup_whose_pin_was_dropped_is_none_where_history_was_compacted(
+    source: tuple[str, str, RunningGateway], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an admin, or by time, where the process stood still: what it then reads isn't the log."""
+    uri, database, running = source
+    commits = MongoCopies.commits
+    with Gateway(running.url) as gateway:
+        catalog = filled(gateway, "dropped")
+
+        def beside(*given: Any) -> Iterator[Any]:
+            (pin,) = catalog.pins()
+            url = f"{running.url}/v1/catalogs/dropped/pins/{pin.id}"
+            urlopen(Request(url, method="DELETE")).close()
+            catalog.compact(catalog.read().revision)
+            yield from commits(*given)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MongoCopies, "commits", beside)
+            refused = command(uri, database, "backup", "dropped", tmp_path / "dropped")
+        assert (refused.exit_code, list(tmp_path.iterdir())) == (1, [])
+        assert "was compacted meanwhile" in refused.output or "isn't whole" in refused.output
+        again = command(uri, database, "backup", "dropped", tmp_path / "dropped")
+        assert again.exit_code == 0, again.output
+    assert command(uri, database, "restore", tmp_path / "dropped", "--as", "x").exit_code == 0
+
+
+@pytest.mark.parametrize("which", [1, 40, -2])
+def test_a_log_that_isnt_whole_is_not_saved(
+    source: tuple[str, str, RunningGateway], tmp_path: Path, which: int
+) -> None:
+    """It would be noticed when the backup is needed."""
+    uri, database, running = source
+    name = f"hole-{uuid.uuid4().hex[:8]}"
+    with Gateway(running.url) as gateway, MongoClient[dict[str, Any]](uri) as client:
+        head = filled(gateway, name).read().revision
+        revision = which if which > 0 else head + which
+        gone = client[database]["commits"].delete_one({"catalog": name, "revision": revision})
+        assert gone.deleted_count == 1
+    refused = command(uri, database, "backup", name, tmp_path / "hole")
+    assert (refused.exit_code, list(tmp_path.iterdir())) == (1, []), refused.output
+    assert f"there is no commit {revision}; see gateway verify" in refused.output
+
+
+def test_a_file_whose_log_gives_no_document_restores_nothing(
+    source: tuple[str, str, RunningGateway], target: str, tmp_path: Path
+) -> None:
+    """What is missing below the floor isn't looked for when it is saved."""
+    uri, database, running = source
+    with Gateway(running.url) as gateway, MongoClient[dict[str, Any]](uri) as client:
+        catalog = filled(gateway, "below")
+        catalog.compact(catalog.read().revision - 20)
+        catalog.patch("b", [{"op": "add", "path": "/more", "value": 1}])
+        client[database]["commits"].delete_many(
+            {"catalog": "below", "keys": "b", "revision": {"$lt": catalog.read().floor}}
+        )
+    assert command(uri, database, "backup", "below", tmp_path / "below").exit_code == 0
+    refused = command(uri, target, "restore", tmp_path / "below")
+    assert isinstance(refused.exception, SystemExit)
+    assert (refused.exit_code, "the file's log gives no document 'b'" in refused.output) == (
+        1,
+        True,
+    )
+    assert "catalogs: 0" in command(uri, target, "verify", "--all").output

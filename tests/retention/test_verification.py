@@ -294,6 +294,10 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
         *("commits", {"revision": 2}, {"$unset": {"changes": 1}}),
         "commit 2 can't be read: it has no 'changes'",
     ),
+    "changes of another key": (
+        *("commits", {"keys": "a", "revision": 12}, {"$set": {"changes": "[]"}}),
+        "commit 12 has no change of the document",
+    ),
     "a commit without an id": (
         *("commits", {"revision": 2}, {"$unset": {"id": 1}}),
         "commit 2 can't be read: it has no 'id'",

@@ -57,7 +57,7 @@ from gateway.model import (
     Skipped,
     Verdict,
 )
-from gateway.store.contract import Unreadable
+from gateway.store.contract import Link, Unreadable
 from patching import ABSENT, Json, digest
 from patching.owners import OwnersChange, OwnerTree
 from patching.part_digests import owned_digests
@@ -196,6 +196,15 @@ def commit_from(record: Mapping[str, Any]) -> CommitRecord:
         return commit_of(record["catalog"], record)
     except _FOREIGN as error:
         raise _unreadable(record, _as_commit, error) from error
+
+
+def link_from(record: Mapping[str, Any]) -> Link:
+    """Of a stored commit that can be read as a whole."""
+    with as_unreadable(record):
+        commit = commit_of(record["catalog"], record)
+        if {*record["keys"]} - {change.key for change in commit.changes}:
+            raise ValueError("it has no change of one of its keys")
+        return Link(commit.revision, commit.id, commit.parent)
 
 
 def commit_fields(commit: CommitRecord) -> Record:
