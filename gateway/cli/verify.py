@@ -20,7 +20,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.settings import Settings
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler
-from gateway.store.contract import Unreadable
+from gateway.store.contract import ForeignRecord
 from gateway.store.embedded import DataDirectoryInUse, EmbeddedMongod, MongodError
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.backup_copies import MongoCopies
@@ -84,7 +84,7 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
             )
         except CatalogNotFound as error:
             raise click.UsageError(f"{error} in database {settings.database!r}") from error
-        except Unreadable as error:
+        except ForeignRecord as error:
             raise click.ClickException(f"{error}; see gateway verify") from error
         except StoreUnavailable as error:
             why = "" if error.__cause__ is None else f": {error.__cause__}"

@@ -31,10 +31,10 @@ from gateway.state.replay import HistoryIncomplete, WrongBase, rebuild
 from gateway.store.contract import (
     BackupRefused,
     CopyStore,
-    Link,
+    ForeignRecord,
+    LoggedCommit,
     Store,
     StoredCommit,
-    Unreadable,
 )
 from gateway.store.unreachable import as_unavailable
 
@@ -76,7 +76,7 @@ class Backup:
                 for page in self._copies.commits(catalog, revision):
                     hold.renew()
                     for commit in page:
-                        chain.follow(self._copies.link(commit))
+                        chain.follow(self._copies.logged(commit))
                         copy.add(commit)
                 chain.end()
                 if not hold.has_held():
@@ -134,7 +134,7 @@ class Backup:
     def _rebuilt(self, head: Head, key: str) -> DocumentRecord | None:
         try:
             return rebuild(self._store, head.catalog, key, head.revision)
-        except (HistoryIncomplete, WrongBase, Unreadable) as error:
+        except (HistoryIncomplete, WrongBase, ForeignRecord) as error:
             why = str(error) or "a part of it is gone"
             raise BackupRefused(f"the file's log gives no document {key!r}: {why}") from error
 
@@ -147,15 +147,15 @@ class _Chain:
         self._next = max(head.floor, 1)
         self._last = ""
 
-    def follow(self, link: Link) -> None:
+    def follow(self, commit: LoggedCommit) -> None:
         """Raises BackupRefused."""
-        if link.revision < self._next:
+        if commit.revision < self._next:
             return  # below the floor: what compaction has left
-        if link.revision != self._next:
+        if commit.revision != self._next:
             raise self._broken(f"there is no commit {self._next}")
-        if self._last and link.parent not in ("", self._last):
-            raise self._broken(f"commit {link.revision} doesn't follow the one before it")
-        self._next, self._last = link.revision + 1, link.id
+        if self._last and commit.parent not in ("", self._last):
+            raise self._broken(f"commit {commit.revision} doesn't follow the one before it")
+        self._next, self._last = commit.revision + 1, commit.id
 
     def end(self) -> None:
         """Raises BackupRefused."""

@@ -27,7 +27,7 @@ from gateway.retention.verification import Finding, Verification, require_docume
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import Moved, Store, Unreadable
+from gateway.store.contract import ForeignRecord, Moved, Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
@@ -73,7 +73,7 @@ class Repair:
             with as_unavailable():
                 try:
                     yield self._mend(catalog, key, apply=apply)
-                except Unreadable as error:
+                except ForeignRecord as error:
                     yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
@@ -109,7 +109,7 @@ class Repair:
         try:
             expected = self._by_log(head, written, key, through)
             right = self._by_log(head, written, key, head.revision)
-        except (HistoryIncomplete, WrongBase, Unreadable) as error:
+        except (HistoryIncomplete, WrongBase, ForeignRecord) as error:
             if self._has_moved(head):
                 return None
             why = str(error) or "a part of it is gone"

@@ -40,7 +40,7 @@ from gateway.model import (
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import Store, Unreadable
+from gateway.store.contract import ForeignRecord, Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
@@ -124,7 +124,7 @@ class Verification:
                 raise
             yield None, f"it has commits or documents, but no head; {_FROM_ONE_MOMENT}"
             return
-        except Unreadable as error:
+        except ForeignRecord as error:
             yield None, f"{error.detail}; {_FROM_ONE_MOMENT}"
             return
         finally:
@@ -133,7 +133,7 @@ class Verification:
             # After the head was read: so whatever it stands for is written out.
             self._settler.settle(catalog)
             yield from _Verifying(self._store, hold, self.tally, looked, self.second).findings()
-        except Unreadable as error:
+        except ForeignRecord as error:
             yield error.key, f"{error.detail}; what comes behind it wasn't looked at"
         finally:
             hold.end()
@@ -142,12 +142,12 @@ class Verification:
         try:
             commits = self._store.list_commits(catalog, 0, 2**63 - 1, 1, None, 1)
             return bool(commits or self._store.scan_documents(catalog, "", "", 1, 1))
-        except Unreadable:
+        except ForeignRecord:
             return True
 
 
 class HeldHead:
-    """The head as it was, and a pin on its floor. Raises CatalogNotFound and Unreadable."""
+    """The head as it was, and a pin on its floor. Raises CatalogNotFound and ForeignRecord."""
 
     def __init__(self, store: Store, runtime: Runtime, catalog: str) -> None:
         self._store = store
@@ -163,7 +163,7 @@ class HeldHead:
             if self._pin():
                 break
             if head == seen:
-                raise Unreadable(catalog, None, f"the head can't be pinned at {head.floor}")
+                raise ForeignRecord(catalog, None, f"the head can't be pinned at {head.floor}")
             seen = head
 
     def renew(self) -> None:
@@ -191,11 +191,11 @@ def _require_head(head: Head) -> None:
     _require_numbers(head, head.catalog, None, "the head", "revision", "written", "floor")
     if head.floor > head.revision:
         detail = f"the head is at {head.revision}, below its floor {head.floor}"
-        raise Unreadable(head.catalog, None, detail)
+        raise ForeignRecord(head.catalog, None, detail)
 
 
 def require_document(catalog: str, document: DocumentRecord) -> None:
-    """Raises Unreadable where its numbers are none."""
+    """Raises ForeignRecord where its numbers are none."""
     numbers = ("revision", "create_revision", "patches", "size_bytes")
     _require_numbers(document, catalog, document.key, f"document {document.key!r}", *numbers)
 
@@ -211,7 +211,7 @@ def _require_numbers(
     for name in (*names, "time_us"):
         value = getattr(record, name)
         if type(value) is not int:
-            raise Unreadable(catalog, key, f"{what} can't be read: its {name} is {value!r}")
+            raise ForeignRecord(catalog, key, f"{what} can't be read: its {name} is {value!r}")
 
 
 class _Verifying:
@@ -231,7 +231,7 @@ class _Verifying:
     def findings(self) -> _Found:
         try:
             yield from self._log()
-        except Unreadable as error:
+        except ForeignRecord as error:
             yield error.key, error.detail
         yield from self._documents()
 
@@ -294,7 +294,7 @@ class _Verifying:
             for document in documents:
                 try:
                     yield from self._document(document)
-                except Unreadable as error:
+                except ForeignRecord as error:
                     yield document.key, error.detail
             after = documents[-1].key
 
@@ -339,7 +339,7 @@ class _Verifying:
             if change.key == key:
                 return change
         detail = f"commit {commit.revision} has no change of the document, which is among its keys"
-        raise Unreadable(self._catalog, key, detail)
+        raise ForeignRecord(self._catalog, key, detail)
 
     def _compare(self, document: DocumentRecord, state: DocumentRecord | None) -> _Found:
         key = document.key

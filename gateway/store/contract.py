@@ -438,7 +438,7 @@ class Store(Protocol):
         """Raise StoreUnreachable unless the database answers and accepts writes."""
 
 
-class Unreadable(Exception):
+class ForeignRecord(Exception):
     """A stored record isn't as gateways write it: somebody has edited the database by hand.
 
     ``detail`` says which record of the catalog it is, and why it can't be read.
@@ -463,7 +463,7 @@ class StoredCommit(NamedTuple):
     keys: Sequence[str]
 
 
-class Link(NamedTuple):
+class LoggedCommit(NamedTuple):
     """What ties a commit to the one before it, which ``parent`` names; "" where an earlier gateway
     has made it."""
 
@@ -490,8 +490,8 @@ class CopyStore(Protocol):
         """The stored commits up to ``through``, oldest first, page by page; those below the floor
         as far as compaction has left them."""
 
-    def link(self, commit: bytes) -> Link:
-        """Of a stored commit. Raises Unreadable."""
+    def logged(self, commit: bytes) -> LoggedCommit:
+        """Of a stored commit. Raises ForeignRecord."""
 
     def begin_restore(self, catalog: str, by: str) -> None:
         """Keep the catalog's name for ``by``: from then on nobody reads or writes it. What is left

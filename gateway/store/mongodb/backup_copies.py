@@ -20,7 +20,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
 from gateway.model import DocumentRecord, Head
-from gateway.store.contract import BackupRefused, Link, StoredCommit
+from gateway.store.contract import BackupRefused, LoggedCommit, StoredCommit
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import BROKEN_OFF, RESTORED
@@ -141,8 +141,8 @@ class MongoCopies(StorePart):
             yield found
             _, after = records.named_by(last)
 
-    def link(self, commit: bytes) -> Link:
-        return records.link_from(RawBSONDocument(commit, records.RAW))
+    def logged(self, commit: bytes) -> LoggedCommit:
+        return records.logged_from(RawBSONDocument(commit, records.RAW))
 
     def begin_restore(self, catalog: str, by: str) -> None:
         head = {"format": RESTORED, "revision": 0, "last": by, "judged": 0, "verdict": ""}

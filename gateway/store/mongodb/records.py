@@ -57,7 +57,7 @@ from gateway.model import (
     Skipped,
     Verdict,
 )
-from gateway.store.contract import Link, Unreadable
+from gateway.store.contract import ForeignRecord, LoggedCommit
 from patching import ABSENT, Json, digest
 from patching.owners import OwnersChange, OwnerTree
 from patching.part_digests import owned_digests
@@ -135,14 +135,14 @@ def as_unreadable(record: Mapping[str, Any]) -> Iterator[None]:
 
 def _unreadable(
     record: Mapping[str, Any], what: Callable[[str], str], error: Exception
-) -> Unreadable:
+) -> ForeignRecord:
     """``what`` calls the record by what comes behind the catalog in its name."""
     why = (
         f"it has no {error}" if isinstance(error, KeyError) else f"{error or type(error).__name__}"
     )
     catalog, _, rest = str(record.get("_id")).partition("\0")
     key = rest if what is _as_document else None
-    return Unreadable(catalog, key, f"{what(rest)} can't be read: {why}")
+    return ForeignRecord(catalog, key, f"{what(rest)} can't be read: {why}")
 
 
 def _as_commit(rest: str) -> str:
@@ -198,13 +198,13 @@ def commit_from(record: Mapping[str, Any]) -> CommitRecord:
         raise _unreadable(record, _as_commit, error) from error
 
 
-def link_from(record: Mapping[str, Any]) -> Link:
+def logged_from(record: Mapping[str, Any]) -> LoggedCommit:
     """Of a stored commit that can be read as a whole."""
     with as_unreadable(record):
         commit = commit_of(record["catalog"], record)
         if {*record["keys"]} - {change.key for change in commit.changes}:
             raise ValueError("it has no change of one of its keys")
-        return Link(commit.revision, commit.id, commit.parent)
+        return LoggedCommit(commit.revision, commit.id, commit.parent)
 
 
 def commit_fields(commit: CommitRecord) -> Record:
