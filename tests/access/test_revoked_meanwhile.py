@@ -143,6 +143,28 @@ def test_lines_in_bulk_are_refused_from_then_on(ann: Ann) -> None:
     assert ann.head() == 1
 
 
+def test_who_was_refused_is_refused_at_the_next_look_however_soon_it_comes(
+    ann: Ann, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is let in isn't looked at again for a moment; lines in bulk come faster than that."""
+    contexts: list[Any] = []
+    admit = authorization.Authorization.admit
+
+    def kept(*given: Any) -> Any:
+        contexts.append(admit(*given))
+        return contexts[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(authorization.Authorization, "admit", kept)
+        assert ann.client.get(document_path("c")).status_code == 200
+    (context,) = contexts
+    ann.door.is_shut = True
+    for seconds in (0.0, 3600.0):
+        monkeypatch.setattr(authorization, "RECHECK_S", seconds)
+        with pytest.raises(Unauthenticated):
+            context.require_still_let_in()
+
+
 def test_a_long_poll_tells_nothing_that_came_afterwards(ann: Ann) -> None:
     answers: list[Any] = []
     looked = ann.door.looks

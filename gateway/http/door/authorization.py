@@ -167,12 +167,12 @@ class Authorization:
             now = time.monotonic()
             if now - checked_at < RECHECK_S:
                 return
-            checked_at = now
             principal = self._principal(given)
             if principal.name != name:
                 raise Unauthenticated("the token is another principal's now", presented=True)
             if role is not None:
                 require(principal, role, catalog)
+            checked_at = now  # only now: whoever was refused asks again
 
         return recheck
 
