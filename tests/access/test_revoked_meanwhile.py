@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from io import BytesIO
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,13 +155,16 @@ def test_who_was_refused_is_refused_at_the_next_look_however_soon_it_comes(
         contexts.append(admit(*given))
         return contexts[-1]
 
-    with monkeypatch.context() as patched:
-        patched.setattr(authorization.Authorization, "admit", kept)
-        assert ann.client.get(document_path("c")).status_code == 200
+    now_s = 100.0
+    monkeypatch.setattr(authorization, "RECHECK_S", 1.5)
+    monkeypatch.setattr(authorization, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(authorization.Authorization, "admit", kept)
+    assert ann.client.get(document_path("c")).status_code == 200
     (context,) = contexts
     ann.door.is_shut = True
-    for seconds in (0.0, 3600.0):
-        monkeypatch.setattr(authorization, "RECHECK_S", seconds)
+    now_s = 101.0
+    context.require_still_let_in()
+    for now_s in (102.0, 102.1):
         with pytest.raises(Unauthenticated):
             context.require_still_let_in()
 
