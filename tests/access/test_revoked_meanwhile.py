@@ -164,7 +164,8 @@ def test_who_was_refused_is_refused_at_the_next_look_however_soon_it_comes(
     ann.door.is_shut = True
     now_s = 101.0
     context.require_still_let_in()
-    for now_s in (102.0, 102.1):
+    for at_s in (102.0, 102.1):
+        now_s = at_s
         with pytest.raises(Unauthenticated):
             context.require_still_let_in()
 
