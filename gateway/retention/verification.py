@@ -5,7 +5,7 @@ began; what is written meanwhile isn't looked at. Findings, each of which must n
 
 * commits or documents of a catalog that has no head, and a record that isn't as gateways write it;
 * revisions from the floor on to the head that are missing, times that don't increase, a commit
-  that names another one than the one before it;
+  that names another one than the one before it, a commit above the head;
 * a change in the log whose document isn't there, or is at an older revision; a document that is
   newer than the head;
 * a document that the log doesn't lead to: replayed from the state at the floor through each
@@ -52,6 +52,7 @@ _PIN_S = 600
 _PIN_RENEW_S = 60
 
 
+_LAST = 2**63 - 1
 _FROM_ONE_MOMENT = "restore the three collections from one moment"
 
 Looked = Callable[[int], None]
@@ -140,7 +141,7 @@ class Verification:
 
     def _has_records(self, catalog: str) -> bool:
         try:
-            commits = self._store.list_commits(catalog, 0, 2**63 - 1, 1, None, 1)
+            commits = self._store.list_commits(catalog, 0, _LAST, 1, None, 1)
             return bool(commits or self._store.scan_documents(catalog, "", "", 1, 1))
         except ForeignRecord:
             return True
@@ -231,6 +232,7 @@ class _Verifying:
     def findings(self) -> _Found:
         try:
             yield from self._log()
+            yield from self._above()
         except ForeignRecord as error:
             yield error.key, error.detail
         yield from self._documents()
@@ -262,6 +264,15 @@ class _Verifying:
             yield None, f"the head's time isn't that of commit {head}"
         elif self._head.last not in ("", last):
             yield None, f"the head's last commit isn't commit {head} of the log"
+
+    def _above(self) -> _Found:
+        """A commit above the head would be taken for the next one, which is lost then."""
+        head = self._head.revision
+        for commit in self._store.list_commits(self._catalog, head, _LAST, 1, None, 1):
+            now = self._store.heads([self._catalog])[self._catalog]
+            if commit.revision > now.revision:
+                detail = f"the log has commit {commit.revision}, but the head is at {now.revision}"
+                yield None, f"{detail}; {_FROM_ONE_MOMENT}"
 
     def _changed(self, commits: Sequence[CommitRecord]) -> _Found:
         """Whether what the log says was changed is there."""

@@ -33,6 +33,7 @@ from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import compaction_of, findings
 from tests.retention.test_compaction import gateway_on, nothing, write_history
+from tests.store.contract_suite import commit
 from tests.store.verdicts_suite import judging, verdict
 
 
@@ -323,6 +324,13 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
         "document 'a': the content at 12 isn't what the log gives",
     ),
 }
+
+
+def test_a_commit_above_the_head_is_found_though_it_changes_nothing(store: MemoryStore) -> None:
+    """The collections were restored from two moments: the next commit would be taken for it."""
+    store.write_commits([commit(13, changes=())])
+    above = "the log has commit 13, but the head is at 12"
+    assert findings(store, "c") == [f"None: {above}; restore the three collections from one moment"]
 
 
 @pytest.mark.mongod
