@@ -74,7 +74,10 @@ class Repair:
                 try:
                     yield self._mend(catalog, key, apply=apply)
                 except ForeignRecord as error:
-                    yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
+                    how = f"can't be repaired: {error.detail}"
+                    if error.key is not None:
+                        how += "; delete its record from the collection documents, and repair again"
+                    yield Repaired(catalog, key, how)
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
         by = self._runtime.new_id()

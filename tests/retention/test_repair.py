@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from tests.asking import add, applied, content_of, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, settler_of, wait_until_written
-from tests.retention.test_compaction import gateway_on
+from tests.retention.test_compaction import gateway_on, write_history
 from tests.store.contract_suite import OWNERS
 
 
@@ -212,3 +213,22 @@ def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
     assert run("--all")[0] == 0
     assert run()[0] == 2
     store.close()
+
+
+@pytest.mark.mongod
+def test_a_document_that_cant_be_read_is_made_anew_once_its_record_is_deleted(
+    mongodb_uri: str, database_name: str
+) -> None:
+    where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        write_history(gateway_on(store), store)
+    assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        documents = client[database_name]["documents"]
+        documents.update_one({"catalog": "c", "key": "a"}, {"$set": {"state": "x"}})
+        told = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
+        assert (told.exit_code, told.output.count("delete its record")) == (1, 1), told.output
+        documents.delete_one({"catalog": "c", "key": "a"})
+    mended = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
+    assert mended.exit_code == 0, mended.output
+    assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
