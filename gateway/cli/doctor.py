@@ -226,6 +226,9 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
             yield warn("write concern", waited, help)
         else:
             yield ok("write concern", waited)
+    if diagnosis.unknown_format is not None:
+        said, _, help = diagnosis.unknown_format.partition(": ")
+        yield fail("format", said, help)
     yield _indexes(diagnosis.foreign)
     if diagnosis.backups is not None:
         yield check_backups(diagnosis.backups, datetime.now(UTC))

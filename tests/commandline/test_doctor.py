@@ -292,3 +292,20 @@ def test_a_token_in_clear_is_warned_of() -> None:
         "doctor", "-q", "--timeout=0.1", environment=environment, code=1
     )
     assert "warn  url: http://gateway.invalid: the token is sent in clear" in ran.stdout
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("number", [5, "four", None])
+def test_a_database_of_an_unknown_format_is_named(
+    mongodb_uri: str, database_name: str, number: object
+) -> None:
+    """No gateway of this version gets ready on it, whatever else is well."""
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        formats = client[database_name]["format"]
+        formats.insert_one({"_id": "format", "number": number})
+        diagnosis = diagnose(mongodb_uri, database_name, 10_000)
+        (found,) = [each for each in host_checks.diagnosed(diagnosis) if each.check == "format"]
+        assert (found.state, f"has format {number}" in found.detail) == ("FAIL", True)
+        for known in (3, 4):
+            formats.update_one({"_id": "format"}, {"$set": {"number": known}})
+            assert diagnose(mongodb_uri, database_name, 10_000).unknown_format is None

@@ -18,7 +18,7 @@ from pymongo.read_preferences import ReadPreference
 
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.connection import Connection
-from gateway.store.mongodb.format import BROKEN_OFF
+from gateway.store.mongodb.format import BROKEN_OFF, UnknownFormat, known_format
 from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
 
@@ -33,7 +33,8 @@ class Diagnosis:
     after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that can
     refuse its writes or delete its data. ``open_to_all``: it asks nobody who they are.
     ``backups``: those of `gateway backup`, None where none was made. ``broken_restores``: the
-    catalogs that nobody can use because a `gateway restore` of them broke off.
+    catalogs that nobody can use because a `gateway restore` of them broke off. ``unknown_format``
+    says why no gateway of this version can use the database.
     """
 
     version: str
@@ -45,6 +46,7 @@ class Diagnosis:
     open_to_all: bool = False
     backups: BackupAges | None = None
     broken_restores: tuple[str, ...] = ()
+    unknown_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         refused = _refusal(connection)
         waited_ms = (time.monotonic() - begun) * 1000
         with connection.as_unreachable():
+            unknown_format = _unknown_format(connection.database)
             foreign = tuple(_foreign(connection.database))
             backups = _backups(connection.database)
             broken = _broken_restores(connection.database)
@@ -85,8 +88,25 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
     # What was asked of it takes rights, where it gives any.
     open_to_all = not users and refused is None
     return Diagnosis(
-        version, topology, replicated, waited_ms, refused, foreign, open_to_all, backups, broken
+        version=version,
+        topology=topology,
+        replicated=replicated,
+        acknowledged_ms=waited_ms,
+        refused=refused,
+        foreign=foreign,
+        open_to_all=open_to_all,
+        backups=backups,
+        broken_restores=broken,
+        unknown_format=unknown_format,
     )
+
+
+def _unknown_format(database: Database[Record]) -> str | None:
+    try:
+        known_format(database)
+    except UnknownFormat as error:
+        return str(error)
+    return None
 
 
 def _backups(database: Database[Record]) -> BackupAges | None:

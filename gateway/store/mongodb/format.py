@@ -86,16 +86,28 @@ def take_over(database: Database[Record]) -> None:
 
     Raises UnknownFormat, and the driver's errors.
     """
-    found = database["format"].find_one(_NAME)
-    if found is None:
+    number = known_format(database)
+    if number is None:
         take_over_heads(database["catalogs"], {})
         database["format"].update_one(_NAME, {"$set": {"number": FORMAT}}, upsert=True)
-    elif found.get("number") in _OLDER:
+    elif number in _OLDER:
         take_over_heads(database["catalogs"], {})
         older = {**_NAME, "number": {"$in": _OLDER}}
         database["format"].update_one(older, {"$set": {"number": FORMAT}})
-    elif found.get("number") != FORMAT:
-        raise UnknownFormat(found.get("number"))
+
+
+def known_format(database: Database[Record]) -> int | None:
+    """The format that the database has; None where it is new, or of format 1.
+
+    Raises UnknownFormat, and the driver's errors.
+    """
+    found = database["format"].find_one(_NAME)
+    if found is None:
+        return None
+    number = found.get("number")
+    if number != FORMAT and number not in _OLDER:
+        raise UnknownFormat(number)
+    return int(number)
 
 
 def take_over_heads(catalogs: Collection[Record], which: Any) -> None:
