@@ -28,19 +28,36 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 def fetched_keys(url: str, seconds: float) -> Mapping[str, jwt.PyJWK]:
     """The keys for signatures at ``url``, by their ids. It follows no redirect.
 
+    What can't be used as one is passed over: the issuer may publish keys of kinds that are unknown
+    here. One that is symmetric takes no other's id away, since no token may be signed with it.
+
     Raises OSError, TimeoutError after ``seconds`` among them, ValueError, RecursionError, and the
     library's PyJWTError.
     """
     keys = _decode(body_of(url, seconds)).get("keys")
     if not isinstance(keys, list) or len(keys) > KEYS_MAX:
         raise ValueError(f"a key set has a list of at most {KEYS_MAX} keys")
-    found = jwt.PyJWKSet.from_dict({"keys": keys}).keys
-    signing = {e.key_id: e for e in found if e.key_id and e.public_key_use in ("sig", None)}
-    if not signing:
+    found = [key for each in keys if (key := _signing_key(each)) is not None]
+    if not found:
         raise ValueError("the key set has no key for signatures with an id")
-    return signing
+    return {key.key_id: key for key in found if key.key_id}
 
 
+def _signing_key(entry: Any) -> jwt.PyJWK | None:
+    """The key that an entry of a key set is; None where it is none for signatures with an id."""
+    if not isinstance(entry, dict) or entry.get("kty") == "oct":
+        return None
+    key_id = entry.get("kid")
+    if not isinstance(key_id, str) or not key_id or entry.get("use") not in ("sig", None):
+        return None
+    try:
+        return jwt.PyJWK(entry)
+    except _UNUSABLE:
+        return None
+
+
+# The library's errors for what is no key that it knows.
+_UNUSABLE: Final = (jwt.PyJWTError, ValueError, TypeError, AttributeError, OverflowError)
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
 # Allowed difference between the clocks of two machines.
 _LEEWAY_S: Final = 30

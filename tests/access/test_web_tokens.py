@@ -43,6 +43,8 @@ KEY = KEYS["ES256"]
 STRANGER = Key(KEY.id)
 TRUST = Trust(ISSUER, AUDIENCE, ("RS256", "ES256", "EdDSA"), "grants", "")
 
+JWK = KEY.as_jwk()
+
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
@@ -445,6 +447,29 @@ class TestKeys:
         go_on.set()
         for each in asking:
             each.join(WAIT_S)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(5, None, [], "key", {}, {"kid": JWK["kid"]}),
+        {"kty": "oct", "k": "c2VjcmV0", "kid": JWK["kid"]},
+        {"kty": "new kind", "kid": JWK["kid"]},
+        *({**JWK, "kid": each} for each in ({"a": 1}, [1], 5, "", None)),
+        *({**JWK, "use": each} for each in ("enc", {"a": 1}, 5)),
+        {"kty": "RSA", "kid": JWK["kid"], "n": "!!", "e": 5},
+        {"kty": "RSA", "kid": JWK["kid"], "n": "AQ", "e": "AA"},
+        {"kty": "EC", "kid": JWK["kid"], "crv": ["P-256"], "x": 1, "y": 2},
+        {"kty": "OKP", "kid": JWK["kid"], "crv": "Ed25519", "x": {}},
+        {"kty": ["RSA"], "kid": JWK["kid"]},
+    ],
+)
+def test_what_is_no_key_is_passed_over_beside_one(issuer: Issuer, other: Any) -> None:
+    for entries in ([JWK, other], [other, JWK]):
+        issuer.body = json.dumps({"keys": entries}).encode()
+        verifier = WebTokens(KeySet(fetch_from(issuer.url)), TRUST)
+        assert verifier.principal(token(KEY)).name == "ann"
+    issuer.show(*KEYS.values())
 
 
 def _unavailable(keys: KeySet) -> None:
