@@ -69,7 +69,9 @@ class Lowering:
         declared: Lists = NO_LISTS,
         commit: CommitStamp | None = None,
     ) -> None:
+        self.document = document
         self.commit = commit
+        self.stamps: bool | None = None  # whether they take effect: decided by the first of them
         self.application = PatchRun(document, limits, document_bytes)
         self.locator = Locator(keyed, limits, declared)
         self.keyed = keyed
@@ -409,7 +411,9 @@ def _create_missing(
 
 
 def _stamp(lowering: Lowering, stamp: StampCommit) -> None:
-    if not lowering.effective:
+    if lowering.stamps is None:
+        lowering.stamps = not equal(lowering.document, lowering.root)
+    if not lowering.stamps:
         return
     if lowering.commit is None:
         raise PatchConflict("only a commit can stamp, and this patch is not part of one")
@@ -552,8 +556,8 @@ def apply_extended(
     fail; `create_parents` makes the root; `if_exists` finds nothing to remove; the rest is
     DocumentAbsent.
 
-    `commit` is what a `stamp` puts in the document where something else changed; PatchConflict
-    where there is none.
+    `commit` is what a `stamp` puts in the document where the rest of the patch leaves it different;
+    PatchConflict where there is none.
 
     TestFailed where a predicate is false: `expected` is the value of a `test`, of others the
     predicate as JSON without its path; `actual` is what is at its path. PathMissing; PatchConflict

@@ -1,5 +1,7 @@
 """The operations beyond RFC 6902 change what they say, record it plainly, and refuse the rest."""
 
+from typing import Any
+
 import pytest
 from extended_calls import content, effective, extended, refused, run
 
@@ -263,6 +265,20 @@ def test_a_stamp_is_of_the_commit_that_changes_something() -> None:
         "by": {"time": "2025-11-25T10:00:00.000000Z", "revision": 7, "author": "ada"},
     }
     assert run(after, op("set", "/n", value=2), *stamps).content is after
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [op("remove", "/n", if_exists=True), op("set", "/n", value=1)],
+        [op("pull", "/tags", value="a"), op("add_to_set", "/tags", value="a")],
+        [op("add", "/spare", value=1), op("remove", "/spare")],
+    ],
+)
+def test_what_a_patch_does_and_takes_back_is_no_change_to_stamp(operations: list[Any]) -> None:
+    before = {"n": 1, "tags": ["a"]}
+    stamps = [op("stamp", "/at", value="time"), op("stamp", "/in", value="revision")]
+    assert equal(content(before, *operations, *stamps), before)
 
 
 def test_a_patch_that_is_part_of_no_commit_cannot_stamp() -> None:
