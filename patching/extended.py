@@ -259,6 +259,22 @@ def is_conditional(patch: Patch | ExtendedPatch) -> bool:
     return any(isinstance(each, Test | Predicate) for each in patch.operations)
 
 
+def says_what_was_read(patch: ExtendedPatch) -> bool:
+    """Whether `patch` says what is in the document, by a `test`, or that there is nothing where it
+    writes, by an `undefined`. Other predicates can be true of a document that nobody read."""
+    written = [each.tokens for each in patch if not isinstance(each, Predicate)]
+
+    def says(predicate: Predicate) -> bool:
+        if predicate.op == "and":
+            return any(map(says, predicate.apply))
+        if predicate.op == "undefined":
+            at = predicate.tokens
+            return any(tokens[: len(at)] == at for tokens in written)
+        return predicate.op == "test"
+
+    return any(isinstance(each, Predicate) and says(each) for each in patch)
+
+
 def is_extended(patch: object) -> bool:
     """Whether `patch`, decoded JSON, takes `parse_extended`: a list in which an operation, or the
     option `create_parents` or `if_exists` of one, isn't RFC 6902's. What isn't well-formed counts

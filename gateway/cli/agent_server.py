@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from importlib.metadata import version
@@ -17,8 +19,20 @@ import anyio.to_thread
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.tools.base import Tool
+from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
-from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    CallToolResult,
+    ErrorData,
+    JSONRPCError,
+    TextContent,
+    ToolAnnotations,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused
 from patching import join_pointer
@@ -56,7 +70,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
                 each.stop()
             tasks.cancel_scope.cancel()
 
-    server: MCPServer[Any] = MCPServer(
+    server = AgentServer(
         "metadata-gateway",
         title="Metadata gateway",
         version=version("metadata-gateway"),
@@ -75,6 +89,57 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
             raise ResourceError(str(refused)) from refused
 
     return server
+
+
+class AgentServer(MCPServer[Any]):
+    """A server that answers every request that it reads on stdin, also one that is malformed, for
+    its client waits."""
+
+    async def run_stdio_async(self) -> None:
+        lines = _Lines()
+        async with stdio_server(lines) as (messages, answers):  # type: ignore[arg-type]
+            lines.answer = answers.send
+            lowlevel = self._lowlevel_server
+            await lowlevel.run(messages, answers, lowlevel.create_initialization_options())
+
+
+class _Lines:
+    """The lines of stdin that hold messages; the others are answered."""
+
+    answer: Callable[[SessionMessage], Awaitable[None]]
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        stdin = os.dup(sys.stdin.fileno())
+        file = os.fdopen(stdin, encoding="utf-8", errors="replace", closefd=False)
+        async for line in anyio.wrap_file(file):
+            try:
+                jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValidationError as error:
+                for answer in _malformed(line, error):
+                    await self.answer(SessionMessage(answer))
+            else:
+                yield line
+
+
+def _malformed(line: str, error: ValidationError) -> list[JSONRPCError]:
+    """The answer to a line that holds no message; none where nobody waits for one."""
+    if not line.strip():
+        return []
+    first = error.errors(include_url=False)[0]
+    code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
+    named = None
+    try:
+        request = json.loads(line)  # which takes lone surrogates, and more levels
+    except (ValueError, RecursionError):
+        request = None
+    if isinstance(request, dict):
+        named = request.get("id")
+        if named is None or "method" not in request:  # a notification, or an answer
+            return []
+    if type(named) not in (int, str):
+        named = None
+    said = ErrorData(code=code, message=first["msg"])
+    return [JSONRPCError(jsonrpc="2.0", id=named, error=said)]
 
 
 def _tools(tools: AgentTools) -> list[Tool]:

@@ -29,7 +29,7 @@ from patching.client import ClientError, Commit, Conflict, Document, Gateway, No
 from patching.client.errors import NotAuthorized, PreconditionFailed, Problem
 from patching.client.results import Written
 from patching.client.terms import WriteTerms
-from patching.extended import is_conditional
+from patching.extended import says_what_was_read
 from patching.pointers import find as found_at
 from patching.values import encoded_bytes
 
@@ -188,13 +188,17 @@ class AgentTools:
         call_id: str = "",
     ) -> Result:
         """Apply ``operations`` of the extended patch. ``token`` of what was read, or a `test` among
-        them, is required. Paths name the items of lists by key where the catalog declares them, or
-        ``list_keys`` does: {"/columns": ["name"]} makes "/columns/id/type" a path. Sent again with
-        the same ``call_id``, it is done once."""
+        them (an `undefined`, where nothing is yet), is required. Paths name the items of lists by
+        key where the catalog declares them, or ``list_keys`` does: {"/columns": ["name"]} makes
+        "/columns/id/type" a path. Sent again with the same ``call_id``, it is done once."""
         dry_run = self.scope.dry_run_only
         self._require_writable(key)
-        if not token and not is_conditional(self._parsed(catalog, key, operations, list_keys)):
-            detail = "send the token of what you read, or a 'test' operation of what you saw"
+        patch = self._parsed(catalog, key, operations, list_keys)
+        if not token and not says_what_was_read(patch):
+            detail = (
+                "send the token of what you read, or a 'test' operation of what you saw"
+                " ('undefined' of what you add, if nothing is there)"
+            )
             refused: Result = {"code": "precondition_required", "detail": detail, "applied": "no"}
             raise ToolRefused(self._beside(refused, catalog, key))
         written = self._patched(

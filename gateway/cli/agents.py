@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import click
 
+from gateway.cli import exit_codes
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG
 
@@ -66,6 +70,8 @@ def mcp(
     tools = AgentTools(session.gateway, acting, Scope(prefix, read_only, dry_run_only))
     server = mcp_server(tools, session.gateway, watched)
     if address is None:
+        # At once: a thread is reading stdin, and would be waited for.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(exit_codes.INTERRUPTED))
         server.run("stdio")
         return
     host, _, port = address.rpartition(":")

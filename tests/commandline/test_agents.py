@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -132,6 +133,44 @@ def test_nothing_that_was_not_seen_is_overwritten(gateway: Gateway, catalog: Any
     acting(gateway, catalog.name, act)
 
 
+@pytest.mark.parametrize(
+    ("predicate", "is_enough"),
+    [
+        ({"op": "test", "path": "/rows", "value": 1}, True),
+        ({"op": "and", "apply": [{"op": "test", "path": "/rows", "value": 1}]}, True),
+        ({"op": "undefined", "path": "/new"}, True),
+        ({"op": "undefined", "path": "/other"}, False),
+        ({"op": "defined", "path": ""}, False),
+        ({"op": "type", "path": "", "value": "object"}, False),
+        ({"op": "not", "apply": [{"op": "test", "path": "/x", "value": 1}]}, False),
+        (
+            {
+                "op": "or",
+                "apply": [
+                    {"op": "test", "path": "/rows", "value": 2},
+                    {"op": "defined", "path": ""},
+                ],
+            },
+            False,
+        ),
+    ],
+    ids=str,
+)
+def test_a_predicate_that_needs_no_look_at_the_document_is_no_precondition(
+    gateway: Gateway, catalog: Any, predicate: dict[str, Any], is_enough: bool
+) -> None:
+    async def act(agent: Agent) -> None:
+        operations = [
+            predicate,
+            {"op": "set", "path": "/new/a", "value": 5, "create_parents": True},
+        ]
+        answer = await agent("change", key="tables/orders", operations=operations)
+        assert answer.refused is not is_enough
+        assert is_enough or answer["code"] == "precondition_required"
+
+    acting(gateway, catalog.name, act)
+
+
 def test_every_refusal_of_a_change_carries_the_document_as_it_is(
     gateway: Gateway, catalog: Any
 ) -> None:
@@ -203,7 +242,7 @@ def test_items_of_lists_are_named_by_key(gateway: Gateway, catalog: Any) -> None
 def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
         operations = [
-            {"op": "defined", "path": "/rows"},
+            {"op": "test", "path": "/rows", "value": 1},
             {"op": "increment", "path": "/rows"},
         ]
         call = {"key": "tables/orders", "operations": operations, "call_id": "call 1"}
@@ -401,6 +440,44 @@ def test_bad_calls_change_nothing_and_say_what_is_wrong(
     revision = catalog.settings.get().revision
     acting(gateway, catalog.name, act)
     assert catalog.settings.get().revision == revision
+
+
+def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningGateway) -> None:
+    """Its client would wait for ever."""
+    deep = "[" * 300 + "]" * 300
+    lines = [
+        ("garbage", None, -32700),
+        ("[]", None, -32600),
+        ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}', 1, -32600),
+        ('{"jsonrpc":"2.0","id":"s","method":"ping","params":{"a":"\\ud800"}}', "s", -32700),
+        (f'{{"jsonrpc":"2.0","id":2,"method":"ping","params":{{"a":{deep}}}}}', 2, -32700),
+        ('{"jsonrpc":"1.0","id":3,"method":"ping"}', 3, -32600),
+    ]
+    unanswered = ["", '{"jsonrpc":"2.0","method":"ping","params":[]}', '{"id":4,"result":1}']
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "c", "version": "1"},
+    }
+    first = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})
+    arguments = [sys.executable, "-m", "gateway.cli", "mcp", "--url", running.url]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        try:
+            asked = [first, *unanswered, *(line for line, _, _ in lines)]
+            server.stdin.write("".join(f"{line}\n" for line in asked).encode())
+            server.stdin.flush()
+            assert json.loads(server.stdout.readline())["id"] == 0
+            answers = [json.loads(server.stdout.readline()) for _ in lines]
+            told = [(each["id"], each["error"]["code"]) for each in answers]
+            assert told == [(named, code) for _, named, code in lines]
+            server.send_signal(signal.SIGINT)
+            assert server.wait(WAIT_S) == 130
+        finally:
+            server.kill()
 
 
 def test_agents_that_race_lose_nothing(running: RunningGateway, catalog: Any) -> None:
