@@ -3,9 +3,11 @@ how far they are. Needs click, unlike all else here."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
+from traceback import walk_tb
 from typing import Any, Final, TypeVar
 
 import click
@@ -33,6 +35,7 @@ class OneLineGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
+        _open_closed_streams()
         try:
             code = super().main(*args, **kwargs)
         except click.exceptions.NoArgsIsHelpError as help_asked:
@@ -47,7 +50,43 @@ class OneLineGroup(click.Group):
             sys.exit(error.exit_code)
         except click.Abort:
             sys.exit(130)
+        except OSError as error:
+            if not _is_of_echo(error):
+                raise
+            drop_output()
+            click.echo(f"{self.name}: can't write to standard output: {error.strerror}", err=True)
+            sys.exit(1)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """Give the process the standard streams that it was started without, for a file or socket that
+    it opens would take their place. Reading or writing one is an error; messages go nowhere."""
+    if sys.stdin is None:
+        sys.stdin = _opened(os.O_WRONLY, "r")
+    if sys.stdout is None:
+        sys.stdout = _opened(os.O_RDONLY, "w")
+    if sys.stderr is None:
+        sys.stderr = _opened(os.O_WRONLY, "w")
+
+
+def _is_of_echo(error: OSError) -> bool:
+    """Whether it was a text that couldn't be written."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return frames[-1].f_code is click.echo.__code__
+
+
+def drop_output() -> None:
+    """What standard output has kept goes nowhere: the interpreter flushes it when it ends, and
+    would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _opened(flags: int, mode: str) -> Any:
+    """The lowest descriptor that is free, by the flags of which it can't do what ``mode`` wants."""
+    return os.fdopen(os.open(os.devnull, flags), mode, closefd=False)
 
 
 _CLEAR: Final = "\r\x1b[K"

@@ -13,7 +13,9 @@ opens again with both, between lines of markers as git writes them::
 from __future__ import annotations
 
 import tempfile
+from codecs import BOM_UTF8
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import click
@@ -95,7 +97,7 @@ class _Editing:
         self._lists = lists
         self._given = given
         # What was written in the editor, until it is sent.
-        self._typed: str | None = None
+        self._typed: bytes | None = None
 
     def run(self, *, create: bool) -> Written | None:
         """None: nothing was changed. Raises RequestError, Missing, ClickException; whatever ends
@@ -111,7 +113,7 @@ class _Editing:
         base = self._read()
         if base is None and not create:
             raise Missing(f"there is no document {self._key!r}; --create begins one")
-        text = _text({} if base is None else base.value)
+        text = _text({} if base is None else base.value).encode()
         while True:
             edited = self._edited(text)
             if edited is None:
@@ -119,26 +121,43 @@ class _Editing:
             both = self._sent(base, edited)
             if not isinstance(both, _Both):
                 return both
-            self._typed = text = both.text
+            self._typed = text = both.text.encode()
             base = both.now
             error_line("others changed the same places: decide, and remove the markers")
 
-    def _edited(self, text: str) -> _Value | None:
+    def _edited(self, text: bytes) -> _Value | None:
         """What the editor leaves; opened again as long as that is no JSON. None: it was left as it
         is."""
         while True:
-            after = click.edit(text, extension=".json", require_save=True)
-            if after is None or after == text:
+            after = self._opened(text)
+            if after == text:
                 if self._typed is None:
                     return None
-                what = "nothing was decided" if _MINE in text else "it still isn't JSON"
+                what = "nothing was decided" if _MINE.encode() in text else "it still isn't JSON"
                 raise click.ClickException(f"{what}, and nothing is sent")
-            self._typed = after
             try:
-                return _Value(JSON.decode(after.encode(), "the text", None, None))
+                return _Value(JSON.decode(after, "the text", None, None))
             except click.UsageError as error:
                 error_line(f"{error.format_message()}; it is opened again")
                 text = after
+
+    def _opened(self, text: bytes) -> bytes:
+        """What an editor leaves of ``text``, which is kept even if the editor then fails."""
+        with tempfile.TemporaryDirectory(prefix="gateway-edit-") as folder:
+            path = Path(folder, "document.json")
+            path.write_bytes(text)
+            try:
+                click.edit(filename=str(path))
+            except ValueError as error:  # of its quotes
+                raise click.ClickException(f"$VISUAL or $EDITOR: {error}") from error
+            finally:
+                try:
+                    after = path.read_bytes().removeprefix(BOM_UTF8)
+                except OSError:
+                    after = text
+                if after != text:
+                    self._typed = after
+        return after
 
     def _sent(self, base: Read | None, edited: _Value) -> Written | _Both | None:
         """None: there is nothing to change."""
@@ -180,10 +199,8 @@ class _Editing:
             )
 
 
-def _keep(text: str) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="gateway-edit-", suffix=".json", delete=False
-    ) as file:
+def _keep(text: bytes) -> None:
+    with tempfile.NamedTemporaryFile(prefix="gateway-edit-", suffix=".json", delete=False) as file:
         file.write(text)
     error_line(f"your text is in {file.name}")
 

@@ -66,7 +66,10 @@ def read_source(
 ) -> tuple[str, bytes]:
     """The text that ``value`` stands for, and the name of its source."""
     if value == "-":
-        return "the standard input", sys.stdin.buffer.read()
+        try:
+            return "the standard input", sys.stdin.buffer.read()
+        except OSError as error:
+            kind.fail(f"can't read the standard input: {error.strerror}", param, ctx)
     if value.startswith("@"):
         path = value[1:]
         try:

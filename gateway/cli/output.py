@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 import click
 import msgspec
 
-from patching.command_line import StatusLine
+from patching.command_line import StatusLine, drop_output
 
 _INDENT: Final = 2
 # Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
@@ -30,6 +30,10 @@ _SHOWN_EVERY_S: Final = 0.1
 
 class ReaderGone(Exception):
     """The reader of standard output has closed it, as ``head`` does."""
+
+
+class Unwritable(click.ClickException):
+    """Standard output takes nothing: its disk is full, or it is closed."""
 
 
 class Output:
@@ -54,8 +58,12 @@ class Output:
 
     def answer(self, value: Any) -> None:
         """Print the answer to a write."""
-        if not self.quiet:
+        if self.quiet:
+            return
+        try:
             self.value(value)
+        except Unwritable as error:
+            raise Unwritable(f"the write is done, but {error.message}") from error
 
     def record(self, value: Any, shown: str) -> None:
         """One of many: a line of JSON, or for people what is ``shown``."""
@@ -75,8 +83,11 @@ class Output:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            _close_quietly()
+            drop_output()
             raise ReaderGone from None
+        except OSError as error:
+            drop_output()
+            raise Unwritable(f"can't write to standard output: {error.strerror}") from error
 
     @contextmanager
     def ended_from_outside(self, end: Callable[[], None]) -> Iterator[None]:
@@ -136,13 +147,6 @@ def safe_json(text: str) -> str:
     return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _close_quietly() -> None:
-    """The interpreter flushes the standard output when it ends, and would complain."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
-
-
 class Progress:
     """``of`` so many, where that is known; call it with how many more are done."""
 
@@ -185,27 +189,43 @@ Write = Callable[[bytes], object]
 def whole_file(path: Path, *, is_new: bool = False) -> Iterator[BinaryIO]:
     """A file of a name of its own, which takes its place at ``path`` at the end of the block.
 
-    ``is_new``: it takes no other file's place; UsageError where there is one by then.
+    ``is_new``: it takes no other file's place; UsageError where there is one by then. Otherwise,
+    what a link leads to is written, and a device or a pipe is written as it is.
     """
+    if not is_new and path.exists() and not path.is_file():
+        with _written(path), path.open("wb") as file:
+            yield file
+        return
+    if not is_new:
+        path = path.resolve()
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:
         raise click.ClickException(f"can't write beside {str(path)!r}: {error.strerror}") from error
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        (_take_free_name if is_new else os.replace)(name, path)
-        _keep_names(path.parent)
+        with _written(path):
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o666 & ~_umask())
+            (_take_free_name if is_new else os.replace)(name, path)
+            _keep_names(path.parent)
     except FileExistsError as error:
         raise click.UsageError(f"there is a file {str(path)!r}") from error
-    except OSError as error:
-        raise click.ClickException(f"can't write {str(path)!r}: {error.strerror}") from error
     finally:
         with suppress(FileNotFoundError):  # it has taken its place
             os.unlink(name)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise click.ClickException(f"can't write {str(path)!r}: {error.strerror}") from error
 
 
 def _take_free_name(name: str, path: Path) -> None:

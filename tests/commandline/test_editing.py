@@ -165,6 +165,41 @@ def test_a_text_that_is_no_json_is_kept_where_it_is_given_up(
         path.unlink()
 
 
+@pytest.mark.parametrize(
+    ("step", "is_kept"),
+    [
+        ("path.write_bytes(b'\\xe9'); sys.exit(0)", True),  # an editor that writes Latin-1
+        ("path.write_text('2'); sys.exit(1)", True),
+        ("path.unlink(); sys.exit(1)", False),
+        ("path.unlink(); path.mkdir(); sys.exit(1)", False),
+    ],
+)
+def test_what_an_editor_has_written_is_kept_however_it_ends(
+    run: Commands, catalog: str, editor: Editor, step: str, is_kept: bool
+) -> None:
+    run("put", catalog, "k", "1")
+    told = run("edit", catalog, "k", environment=editor.environment(step), code=1)
+    assert ("your text is in" in told.stderr) is is_kept
+    assert run("get", catalog, "k").json() == 1
+    if is_kept:
+        kept(told.stderr).unlink()
+
+
+@pytest.mark.parametrize("step", ["path.unlink(); sys.exit(0)", "sys.exit(0)"])
+def test_an_editor_that_leaves_nothing_new_changes_nothing(
+    run: Commands, catalog: str, editor: Editor, step: str
+) -> None:
+    run("put", catalog, "k", "1")
+    told = run("edit", catalog, "k", environment=editor.environment(step))
+    assert told.error() == "gateway: nothing was changed"
+
+
+def test_an_editor_of_unbalanced_quotes_is_named(run: Commands, catalog: str) -> None:
+    run("put", catalog, "k", "1")
+    told = run("edit", catalog, "k", environment={"EDITOR": "vi '", "VISUAL": ""}, code=1)
+    assert "$EDITOR" in told.error()
+
+
 def test_an_interrupted_edit_keeps_the_text(
     run: Commands, catalog: str, editor: Editor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

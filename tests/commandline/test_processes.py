@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,6 +123,66 @@ def test_what_is_piped_into_head_ends_without_a_word(
             listing.stdout.close()
             assert listing.wait(WAIT_S) == 0
             assert listing.stderr.read() == ""
+
+
+@pytest.mark.parametrize("arguments", ["get", "log", "export", "settings", "completion bash"])
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_an_error_of_one_line(
+    run: Commands, catalog: str, environment: dict[str, str], arguments: str, where: str
+) -> None:
+    run("put", "-q", catalog, "k", "1")
+    command, *rest = arguments.split()
+    named = [] if command in ("settings", "completion") else [catalog]
+    done = shell(environment, f"{shlex.join([*GATEWAY, command, *rest, *named])} {where}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("gateway: can't write to standard output: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_write_whose_answer_cannot_be_written_says_that_it_is_done(
+    run: Commands, catalog: str, environment: dict[str, str]
+) -> None:
+    written = shell(environment, f"{shlex.join([*GATEWAY, 'put', catalog, 'k', '1'])} >/dev/full")
+    assert (written.returncode, run("get", catalog, "k").json()) == (1, 1)
+    assert "the write is done" in written.stderr
+
+
+def test_standard_streams_may_be_closed(catalog: str, environment: dict[str, str]) -> None:
+    put = shlex.join([*GATEWAY, "put", catalog, "k"])
+    read = shell(environment, f"{put} - <&-")
+    assert read.returncode == 2
+    assert "can't read the standard input" in read.stderr
+    assert shell(environment, f"{put} 1 -q <&- 2>&-").returncode == 0
+    export = shell(environment, f"{shlex.join([*GATEWAY, 'export', catalog])} 2>&-")
+    assert json.loads(export.stdout)["metadata"] == {"k": 1}
+
+
+def test_an_export_to_what_is_no_file_replaces_nothing(
+    run: Commands, catalog: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    run("put", "-q", catalog, "k", "1")
+    link, target, pipe = (tmp_path / name for name in ("link", "target", "pipe"))
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    export = shlex.join([*GATEWAY, "export", "-q", catalog])
+    piped = shell(environment, f"cat {pipe} & {export} -o {pipe} && wait")
+    for text in (piped.stdout, shell(environment, f"{export} -o /dev/stdout").stdout):
+        assert json.loads(text)["metadata"] == {"k": 1}
+    assert shell(environment, f"{export} -o {link}").returncode == 0
+    assert (link.is_symlink(), pipe.is_fifo()) == (True, True)
+    assert json.loads(target.read_text())["metadata"] == {"k": 1}
+
+
+def shell(environment: dict[str, str], line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", "-c", line],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
 
 
 def test_output_is_pretty_on_a_terminal_alone(
