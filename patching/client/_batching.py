@@ -24,6 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from patching.client._blocking import Alone, run
+from patching.client._forks import PerProcess
 from patching.client.bulk_writer import exchange
 from patching.client.errors import RequestError, Unreachable, problem_of
 from patching.client.results import expecting
@@ -51,7 +52,7 @@ class _Batch:
     is_closed: bool = False
 
 
-class Batcher:
+class Batcher(PerProcess):
     """Thread-safe; ``transport`` stays the caller's to close.
 
     ``wait_s``: for how long a write waits for others, if there are any under way; up to ten times
@@ -61,11 +62,14 @@ class Batcher:
         self._transport = transport
         self._wait_s = wait_s
         self._lines_max = lines_max
+        self._is_closed = False
+        super().__init__()
+
+    def _begin(self) -> None:
         self._changed = threading.Condition()
         self._under_way = 0
         self._batches_sent = 0  # that aren't answered yet
         self._collecting: dict[str, _Batch] = {}
-        self._is_closed = False
 
     def send(
         self, text: bytes, prefer: str, timeout_s: float, alone: Callable[[float], HttpAnswer]

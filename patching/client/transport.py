@@ -17,6 +17,7 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from patching.client._forks import PerProcess
 from patching.client._steps import Query
 from patching.client._wire import (
     READ_TIMEOUT_S,
@@ -188,19 +189,26 @@ def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
     return unreachable(method, url, in_words(error), unsent=isinstance(error, _UNSENT))
 
 
-class ConnectionPools:
+class ConnectionPools(PerProcess):
     """A urllib3 pool, and the connections that it has open, those in use among them.
 
     urllib3 itself can only forget about a connection in use: a long poll would sit on, with its
-    thread here and its slot at the gateway, until the gateway answers.
+    thread here and its slot at the gateway, until the gateway answers. And two processes that
+    share a connection get each other's answers.
     """
 
     def __init__(self, terms: ConnectionSettings, hosts: int) -> None:
+        self._terms = terms
+        self._hosts = hosts
+        self._closed = False
+        super().__init__()
+
+    def _begin(self) -> None:
+        terms = self._terms
         self._open: weakref.WeakSet[HTTPConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._closed = False
         self.pool = urllib3.PoolManager(
-            num_pools=hosts + 1,
+            num_pools=self._hosts + 1,
             maxsize=terms.pool_size,
             block=False,
             retries=False,

@@ -47,6 +47,7 @@ class Server:
     def __init__(self) -> None:
         self.answer: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.peers: list[tuple[str, int]] = []
         self.hold = threading.Event()
         self.hold.set()
         server = self
@@ -56,6 +57,7 @@ class Server:
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.peers.append(self.client_address)
                 server.asked.append((self.command, self.path, dict(self.headers), body))
                 server.hold.wait(WAIT_S)
                 status, headers, content = server.answer

@@ -1,0 +1,90 @@
+"""A process that was forked shares no connection, and waits for no thread, of the one it came from.
+
+Two processes on one connection get each other's answers: a change is lost, or made twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from patching.client._batching import Batcher
+from patching.client.transport import HttpAnswer, Transport
+from tests.client.test_transport import Server, server, transport  # noqa: F401 - fixtures
+from tests.patience import WAIT_S
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+
+
+def in_fork(run: Callable[[], object]) -> int:
+    """The exit code of a forked process: 0 where ``run`` returns, 1 where it raises."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(int(WAIT_S))
+            run()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextmanager
+def under_way(call: Callable[[], object], begun: Callable[[], bool]) -> Iterator[list[object]]:
+    """``call`` in another thread, and in the end its result."""
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(call()))
+    thread.start()
+    while not begun():
+        pass
+    yield results
+    thread.join(WAIT_S)
+
+
+def test_connections_are_its_own(server: Server, transport: Transport) -> None:  # noqa: F811
+    transport.request("GET", "/parent")
+    assert in_fork(lambda: transport.request("GET", "/child")) == 0
+    transport.request("GET", "/parent")
+    first, forked, again = server.peers
+    assert (first == again, first == forked) == (True, False)
+
+
+def test_closing_it_breaks_off_nothing_elsewhere(
+    server: Server,  # noqa: F811
+    transport: Transport,  # noqa: F811
+) -> None:
+    server.hold.clear()
+    with under_way(lambda: transport.request("GET", "/"), lambda: bool(server.asked)) as results:
+        assert in_fork(transport.close) == 0
+        server.hold.set()
+    (answer,) = results
+    assert isinstance(answer, HttpAnswer)
+
+
+def test_no_lock_that_was_held_stays_so(transport: Transport) -> None:  # noqa: F811
+    with transport._connections._lock:
+        assert in_fork(lambda: transport.request("GET", "/")) == 0
+
+
+def test_a_batch_of_other_threads_is_not_its_own(transport: Transport) -> None:  # noqa: F811
+    batcher = Batcher(transport, 0.001)
+    asked, ended = threading.Event(), threading.Event()
+
+    def alone(_: float) -> HttpAnswer:
+        asked.set()
+        ended.wait(WAIT_S)
+        return HttpAnswer(200, {}, b"{}")
+
+    def forked() -> None:
+        batcher.send(b"{}", "", WAIT_S, lambda _: HttpAnswer(200, {}, b"{}"))
+        batcher.close()
+
+    with under_way(lambda: batcher.send(b"{}", "", WAIT_S, alone), asked.is_set):
+        assert in_fork(forked) == 0
+        ended.set()
