@@ -101,9 +101,11 @@ class Transport(Closable):
         if json is not None:
             body = encoded(json)
             sent["Content-Type"] = "application/json"
-        _, response = self._send(
+        url, response = self._send(
             method, path, query, body, sent | dict(headers or {}), read_timeout_s
         )
+        if _ends_in_head(method, response):
+            raise unreachable(method, url, "the head of the answer was cut off", unsent=False)
         answer = HttpAnswer(response.status, response.headers, response.data)
         if is_success(answer.status):
             return answer
@@ -183,6 +185,14 @@ class Transport(Closable):
     def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
         """What is raised for ``answer``; a subclass may tell more."""
         return refusal(method, answer)
+
+
+def _ends_in_head(method: str, response: urllib3.BaseHTTPResponse) -> bool:
+    """Whether the connection was closed within the head of the answer. For http.client the head is
+    whole then, and of a body that lasts until the close: an empty one."""
+    has_body = method != "HEAD" and response.status not in (204, 304)
+    is_framed = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
+    return has_body and not is_framed and not response.data
 
 
 def _unreachable(method: str, url: str, error: Exception) -> Unreachable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -268,3 +269,23 @@ class TestSeveral:
     def test_each_must_be_a_url(self) -> None:
         with pytest.raises(ValueError, match="'ftp://b'"):
             Transport("http://a,ftp://b")
+
+
+@pytest.mark.parametrize(
+    "head", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 409 Conflict\r\nDate: x\r\nCont"]
+)
+def test_an_answer_that_is_cut_off_in_its_head_is_lost(head: str) -> None:
+    """It isn't an answer without content: the request may be sent again under its key."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(head.encode())
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with Transport(url) as transport, pytest.raises(Unreachable, match="cut off") as lost:
+            transport.request("PUT", "/k", json=1)
+    assert lost.value.applied == "unknown"
