@@ -144,10 +144,13 @@ def refusal(method: str, answer: HttpAnswer) -> RequestError:
     )
 
 
-def unreachable(method: str, url: str, why: str, *, unsent: bool) -> Unreachable:
-    """The exception for a request that has no answer. ``unsent``: it never left."""
+def unreachable(
+    method: str, url: str, why: str, *, unsent: bool, is_closed: bool = False
+) -> Unreachable:
+    """The exception for a request that has no answer. ``unsent``: it never left. ``is_closed``: by
+    a client that was closed, so that no other one will have an answer either."""
     applied = "no" if unsent or method in _READING else "unknown"
-    return Unreachable(f"{method} {url}: {why}", applied=applied)
+    return Unreachable(f"{method} {url}: {why}", applied=applied, retryable=not is_closed)
 
 
 def segment(name: str) -> str:

@@ -105,12 +105,17 @@ class AsyncTransport:
                 left_s = seconds_left(deadline, time.monotonic())
                 async with asyncio.timeout(None if step.takes == "stream" else left_s):
                     return await self._sent(step, url, sent, self._timeout(left_s))
-            except (httpx2.RequestError, OSError) as error:
+            except (httpx2.RequestError, OSError, RuntimeError) as error:
+                is_closed = self._http.is_closed
+                if isinstance(error, RuntimeError) and not is_closed:
+                    raise
                 self._outgoing.failed(place)
-                is_unsent = isinstance(error, _UNSENT)
-                if not left or not is_unsent:
-                    why = _in_words(error)
-                    raise unreachable(step.method, url, why, unsent=is_unsent) from None
+                is_unsent = isinstance(error, (*_UNSENT, RuntimeError))
+                if not left or not is_unsent or is_closed:
+                    why = "the client was closed" if is_closed else _in_words(error)
+                    raise unreachable(
+                        step.method, url, why, unsent=is_unsent, is_closed=is_closed
+                    ) from None
 
     async def _sent(
         self, step: SendOnce, url: str, headers: dict[str, str], timeout: httpx2.Timeout

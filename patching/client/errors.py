@@ -77,12 +77,13 @@ class RequestError(ClientError):
 
 
 class Unreachable(RequestError):
-    """No answer came. ``applied`` is ``"unknown"`` where the request may have been received."""
+    """No answer came. ``applied`` is ``"unknown"`` where the request may have been received. Not
+    ``retryable``: the client was closed."""
 
     code = "unreachable"
 
-    def __init__(self, detail: str, *, applied: str) -> None:
-        super().__init__(detail, applied=applied, retryable=True)
+    def __init__(self, detail: str, *, applied: str, retryable: bool = True) -> None:
+        super().__init__(detail, applied=applied, retryable=retryable)
 
 
 class UnexpectedAnswer(RequestError):

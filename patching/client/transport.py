@@ -132,7 +132,7 @@ class Transport(Closable):
             answer = HttpAnswer(response.status, response.headers, response.read())
         except (HTTPError, OSError) as error:
             # Its own traceback is the one to read; urllib3's are its context.
-            raise _unreachable(method, url, error) from None
+            raise self._unreachable(method, url, error) from None
         finally:
             response.close()
         raise self._refusal(method, answer)
@@ -170,7 +170,7 @@ class Transport(Closable):
             except (HTTPError, OSError) as error:
                 self._outgoing.failed(place)
                 if not left or not isinstance(error, _UNSENT):
-                    raise _unreachable(method, url, error) from None
+                    raise self._unreachable(method, url, error) from None
 
     def _timeout(self, deadline: float | None) -> urllib3.Timeout:
         left_s = seconds_left(deadline, time.monotonic())
@@ -181,6 +181,10 @@ class Transport(Closable):
     def close(self) -> None:
         """Requests under way in other threads end with Unreachable, and so do later ones."""
         self._connections.close()
+
+    def _unreachable(self, method: str, url: str, error: Exception) -> Unreachable:
+        is_unsent, is_closed = isinstance(error, _UNSENT), self._connections.is_closed
+        return unreachable(method, url, in_words(error), unsent=is_unsent, is_closed=is_closed)
 
     def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
         """What is raised for ``answer``; a subclass may tell more."""
@@ -195,10 +199,6 @@ def _ends_in_head(method: str, response: urllib3.BaseHTTPResponse) -> bool:
     return has_body and not is_framed and not response.data
 
 
-def _unreachable(method: str, url: str, error: Exception) -> Unreachable:
-    return unreachable(method, url, in_words(error), unsent=isinstance(error, _UNSENT))
-
-
 class ConnectionPools(PerProcess):
     """A urllib3 pool, and the connections that it has open, those in use among them.
 
@@ -210,7 +210,7 @@ class ConnectionPools(PerProcess):
     def __init__(self, terms: ConnectionSettings, hosts: int) -> None:
         self._terms = terms
         self._hosts = hosts
-        self._closed = False
+        self.is_closed = False
         super().__init__()
 
     def _begin(self) -> None:
@@ -232,7 +232,7 @@ class ConnectionPools(PerProcess):
     def close(self) -> None:
         """Break off what is under way. Nothing can be asked over it afterwards."""
         with self._lock:
-            self._closed = True
+            self.is_closed = True
             connections = list(self._open)
         for connection in connections:
             broken = connection.sock
@@ -244,11 +244,11 @@ class ConnectionPools(PerProcess):
 
     def _connected(self, connection: HTTPConnection) -> None:
         with self._lock:
-            if not self._closed:
+            if not self.is_closed:
                 self._open.add(connection)
                 return
         connection.close()
-        raise ConnectionAbortedError("the client was closed")
+        raise NewConnectionError(connection, "the client was closed")
 
     def _pool_classes(self) -> dict[str, Any]:
         connected = self._connected

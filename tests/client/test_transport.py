@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from patching.client import (
     OutcomeUnknown,
     PreconditionFailed,
     Problem,
+    Retry,
     Unreachable,
     aio,
 )
@@ -289,3 +291,41 @@ def test_an_answer_that_is_cut_off_in_its_head_is_lost(head: str) -> None:
         with Transport(url) as transport, pytest.raises(Unreachable, match="cut off") as lost:
             transport.request("PUT", "/k", json=1)
     assert lost.value.applied == "unknown"
+
+
+def test_a_client_that_was_closed_tries_nothing_again(server: Server) -> None:
+    """Whoever waits for its threads would wait for all of their retries."""
+    gateway = Gateway(server.url)
+    gateway.close()
+    with pytest.raises(Unreachable, match="the client was closed") as late:
+        gateway.catalog("c").put("k", 1)
+    assert (late.value.applied, late.value.retryable) == ("no", False)
+
+    async def closed() -> None:
+        gateway = aio.Gateway(server.url)
+        await gateway.close()
+        await gateway.catalog("c").put("k", 1)
+
+    with pytest.raises(Unreachable, match="the client was closed") as late:
+        asyncio.run(closed())
+    assert (late.value.applied, late.value.retryable) == ("no", False)
+
+
+def test_closing_ends_a_call_under_way_for_good(server: Server) -> None:
+    server.hold.clear()
+    errors: list[Unreachable] = []
+
+    def call() -> None:
+        with pytest.raises(Unreachable) as broken:
+            gateway.catalog("c").get("k")
+        errors.append(broken.value)
+
+    retry = Retry(answer_s=None, on_retry=lambda _: pytest.fail("again"))
+    gateway = Gateway(server.url, retry=retry)
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not server.asked:
+        assert thread.is_alive()
+    gateway.close()
+    thread.join(WAIT_S)
+    assert [(each.applied, each.retryable) for each in errors] == [("no", False)]
