@@ -65,7 +65,7 @@ class Gateway(Closable):
         batch_s: float | None = None,
         **connection: Unpack[ConnectionTerms],
     ) -> None:
-        if timeout_s <= 0:
+        if not timeout_s > 0:  # nor is NaN
             raise ValueError("timeout_s is more than 0")
         if batch_s is not None and batch_s < 0:
             raise ValueError("batch_s can't be negative")

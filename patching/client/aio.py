@@ -275,7 +275,7 @@ class Gateway:
         retry: Retry | None = None,
         **connection: Unpack[ConnectionTerms],
     ) -> None:
-        if timeout_s <= 0:
+        if not timeout_s > 0:  # nor is NaN
             raise ValueError("timeout_s is more than 0")
         self.url = url.rstrip("/")
         self._transport = AsyncTransport(url, **connection)

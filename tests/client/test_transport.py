@@ -329,3 +329,10 @@ def test_closing_ends_a_call_under_way_for_good(server: Server) -> None:
     gateway.close()
     thread.join(WAIT_S)
     assert [(each.applied, each.retryable) for each in errors] == [("no", False)]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
+@pytest.mark.parametrize("client", [Gateway, aio.Gateway])
+def test_a_time_that_is_no_time_is_named(client: Any, timeout_s: float) -> None:
+    with pytest.raises(ValueError, match="timeout_s is more than 0"):
+        client("http://127.0.0.1:1", timeout_s=timeout_s)
