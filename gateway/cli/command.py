@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,12 +52,20 @@ class Session:
         return documents.attributes if attributes else documents
 
 
+class _Seconds(click.FloatRange):
+    """click takes NaN to be in any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        seconds = super().convert(value, param, ctx)
+        return self.fail("this is no number", param, ctx) if isnan(seconds) else seconds
+
+
 def _options() -> list[click.Parameter]:
     return [
         *connection_options(),
         click.Option(
             ["--timeout"],
-            type=click.FloatRange(0.001, 86_400),
+            type=_Seconds(0.001, 86_400),
             default=60.0,
             metavar="SECONDS",
             help="Seconds for one request, retries included. Default: 60.",

@@ -285,6 +285,9 @@ def test_an_answer_that_is_cut_off_in_its_head_is_lost(head: str) -> None:
             with connection:
                 connection.recv(65_536)
                 connection.sendall(head.encode())
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65_536):  # what is unread at a close resets the connection
+                    pass
 
         threading.Thread(target=answer, daemon=True).start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -183,3 +183,7 @@ def test_wrong_usage_is_exit_code_2_and_asks_nobody(arguments: tuple[str, ...], 
     ran = Commands("http://127.0.0.1:1")(*arguments, code=2)
     assert ran.stdout == ""
     assert said in ran.error()
+
+
+def test_a_timeout_that_is_no_number_is_wrong_usage(run: Commands) -> None:
+    assert "'--timeout': this is no number" in run("get", "--timeout", "nan", code=2).error()
