@@ -279,6 +279,10 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
         *("catalogs", {"_id": "c"}, {"$set": {"head.revision": 2.0}}),
         "the head can't be read: its revision is 2.0",
     ),
+    "a tail that is null": (
+        *("catalogs", {"_id": "c"}, {"$set": {"tail": None}}),
+        "the head can't be read: its tail is null",
+    ),
     "a floor above the head": (
         *("catalogs", {"_id": "c"}, {"$set": {"floor": 500}}),
         "the head is at 12, below its floor 500",

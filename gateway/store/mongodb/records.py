@@ -585,6 +585,8 @@ def head_from(record: Mapping[str, Any]) -> Head:
 def _head_of(record: Mapping[str, Any]) -> Head:
     catalog = record["_id"]
     tail, at = record.get("tail"), record["head"]
+    if tail is None and "tail" in record:
+        raise ValueError("its tail is null")
     return Head(
         catalog=catalog,
         revision=at["revision"],
