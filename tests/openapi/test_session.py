@@ -79,6 +79,12 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "patch_attributes": PATCHES[:3],
     "run_transaction": TRANSACTIONS,
 }
+LINKS = {
+    name
+    for operation in OPERATIONS.values()
+    for response in operation.content["responses"].values()
+    for name in resolve(DOCUMENT, response).get("links", {})
+}
 
 _READ, _WRITTEN = ("If-Match", "If-None-Match"), ("If-Match",)
 TAGGED = {
@@ -211,8 +217,7 @@ class Session:
             for name, statuses in REACHED.items()
             if statuses - self.answered[name]
         ]
-        links = set().union(*map(_all_links, OPERATIONS.values()))
-        return [*statuses, *sorted(links - self.followed)]
+        return [*statuses, *sorted(LINKS - self.followed)]
 
 
 def _links(operation: Operation, answer: Response) -> Object:
@@ -243,11 +248,3 @@ def test_a_session_is_answered_as_the_file_says(service: RunningGateway, seed: i
             break
         session.step()
     assert not session.missing()
-
-
-def _all_links(operation: Operation) -> set[str]:
-    return {
-        name
-        for response in operation.content["responses"].values()
-        for name in resolve(DOCUMENT, response).get("links", {})
-    }
