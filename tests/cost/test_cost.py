@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -24,11 +25,23 @@ from benchmarks.cost.search import (
     summary,
 )
 from benchmarks.cost.worker import Worker, one_worker
+from benchmarks.cost.world import Request
 
 # For machines that are slower than the one that the budget is for.
 _SLOWER = 4
 _PROGRAMS = 8
 _LARGEST = [2**32 - 2**20] * 40
+
+
+# These begin with the same documents, which take longer to write than they are attacked; the
+# attacks change nothing.
+_SAME_DOCUMENTS = {"transactions_of_nested": "reverts_of_nested"}
+
+
+@pytest.fixture(scope="module")
+def written() -> list[list[Request]]:
+    """The setup whose documents others begin with."""
+    return []
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +52,15 @@ def worker(mongodb_uri: str) -> Iterator[Worker]:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_once_stopped_or_filled_a_worker_stays_within_the_bounds(
-    worker: Worker, name: str
+    worker: Worker, name: str, written: list[list[Request]]
 ) -> None:
-    made = KNOWN[name](Choices(_LARGEST), f"known-{name}")
-    _assert_within(Found([], name, made, measured(worker, made), name))
+    catalog = f"known-{_SAME_DOCUMENTS.get(name, name)}"
+    made = KNOWN[name](Choices(_LARGEST), catalog)
+    setup = [] if made.setup in written else made.setup
+    cost = measured(worker, replace(made, setup=setup))
+    if name in _SAME_DOCUMENTS.values():
+        written[:] = [made.setup]
+    _assert_within(Found([], name, made, cost, name))
 
 
 def test_a_search_finds_nothing_above_the_bounds(mongodb_uri: str) -> None:
