@@ -471,8 +471,9 @@ def test_what_others_wrote_is_text_and_nothing_else(browser: Browser, writer: Wr
     writer.put(attack, {attack: attack, "__proto__": {"x": 1}}, message=attack)
     writer.set_attributes(attack, {attack: attack})
     writer.put(attack, {attack: [attack]}, message=attack)
-    for tab in (None, "text", "attributes", "history", "edit"):
-        browser.open(writer.catalog, attack, tab)
+    browser.open(writer.catalog, attack)
+    for tab in ("text", "attributes", "history", None, "edit"):
+        browser.go(writer.catalog, attack, tab)
         browser.wait_text("main", "<img src=x", "<script>")
     browser.edit(('": [', '": [1,'))
     writer.put(attack, {"other": attack}, message=attack)
