@@ -121,8 +121,9 @@ def test_what_contains_a_text_stands_under_its_folders(browser: Browser, table: 
 
 def test_what_one_touches_is_large_enough(browser: Browser, table: Writer) -> None:
     places = [(None, None), (None, "home"), (None, "settings"), (T, None)]
+    browser.open(table.catalog, T, "history")
     for key, tab in [*places, (T, "edit"), (T, "history"), (T, "attributes")]:
-        browser.open(table.catalog, key, tab)
+        browser.go(table.catalog, key, tab)
         browser.wait_text("main", "anonymous")
         browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
         small = browser.run(SMALL)
