@@ -94,6 +94,29 @@ def test_a_lease_taken_while_the_databases_clock_was_ahead_ends(
     store.close()
 
 
+@pytest.mark.parametrize(
+    "broken", [{"$set": {"head": {"revision": 1}}}, {"$unset": {"out": 1}}], ids=["head", "out"]
+)
+def test_a_head_that_cannot_be_read_hides_no_other(
+    mongodb_uri: str, database_name: str, broken: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor keeps those that go over all catalogs from them."""
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    names = [f"c{number}" for number in range(5)]
+    store.move_heads([move(commit(1, catalog=name)) for name in names])
+    with MongoClient[Any](mongodb_uri) as client:
+        heads = client[database_name]["catalogs"]
+        for name in ("c0", "c2", "c3"):
+            heads.update_one({"_id": name}, broken)
+    there = ["c1", "c4"]
+    assert [head.catalog for head in store.list_heads("", "", 9)] == there
+    assert [head.catalog for head in store.list_heads("", "", 2)] == there
+    assert [head.catalog for head in store.list_heads("", "", 1)] == there[:1]
+    assert {head.catalog for head in store.open_tails(1 << 60, 9)} == set(there)
+    assert "catalog 'c2': the head can't be read" in caplog.text
+    store.close()
+
+
 def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str) -> None:
     """Content is native BSON, not an opaque blob."""
     store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)

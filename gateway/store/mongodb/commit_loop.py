@@ -97,16 +97,16 @@ class LoopPart(StorePart):
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
                 found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
-            if not self._took_over(found):
+            if not self._took_over([each for each in found if not isinstance(each["head"], dict)]):
                 break
-        return [records.head_from(record) for record in found]
+        return records.readable_heads(found)
 
     def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
         query = {"uncommitted": {"$lt": before_us}}
         with self._on.reading() as session:
             cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
             found = list(cursor.hint(UNCOMMITTED).sort("uncommitted", ASCENDING).limit(limit))
-        return [records.head_from(record) for record in found]
+        return records.readable_heads(found)
 
     def drop_uncommitted(self, heads: Sequence[Head]) -> None:
         deletions = [

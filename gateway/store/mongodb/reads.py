@@ -194,10 +194,17 @@ class ListingsPart(StorePart):
     """See ``gateway.store.contract.Store``."""
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        query = {"_id": names_after(after, prefix), records.REVISION: {"$gt": 0}}
-        with self._on.reading() as session:
-            cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
-            return [records.head_from(record) for record in cursor.sort("_id").limit(limit)]
+        heads: list[Head] = []
+        while (lacking := limit - len(heads)) > 0:
+            query = {"_id": names_after(after, prefix), records.REVISION: {"$gt": 0}}
+            with self._on.reading() as session:
+                cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
+                found = list(cursor.sort("_id").limit(lacking))
+            heads += records.readable_heads(found)
+            if len(found) < lacking:
+                break
+            after = found[-1]["_id"]
+        return heads
 
     def catalog_names(self, after: str, limit: int) -> Sequence[str]:
         query = {"_id": names_after(after, ""), records.REVISION: {"$ne": 0}}

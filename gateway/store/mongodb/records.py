@@ -25,6 +25,7 @@ A field that most commits would hold the same value of is there only where it sa
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ from patching import ABSENT, Json, digest
 from patching.owners import OwnersChange, OwnerTree
 from patching.part_digests import owned_digests
 from patching.values import decoded
+
+_log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
@@ -580,6 +583,18 @@ def head_from(record: Mapping[str, Any]) -> Head:
         return _head_of(record)
     except _FOREIGN as error:
         raise _unreadable(record, _as_head, error) from error
+
+
+def readable_heads(found: Iterable[Mapping[str, Any]]) -> list[Head]:
+    """The heads of whatever catalogs: one that can't be read is left out, and told in the log."""
+    heads = []
+    for record in found:
+        try:
+            heads.append(head_from(record))
+        except ForeignRecord as error:
+            about = {"catalog": error.catalog}
+            _log.error("%s; it is left out: see `gateway verify`", error, extra=about)
+    return heads
 
 
 def _head_of(record: Mapping[str, Any]) -> Head:
