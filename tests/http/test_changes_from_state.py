@@ -160,7 +160,8 @@ class TestStream:
         catalog = service.catalog
         with stream(catalog.client, catalog.path) as told:
             (synced,) = until(told, "synced")
-            assert (synced.id, synced.data) == ("0", {"revision": 0, "time": None})
+            assert synced.id == "0"
+            assert synced.data == {"revision": 0, "time": None, "commit_id": None}
             catalog.put(1)
             assert until(told, "commit")[-1].id == "1"
 

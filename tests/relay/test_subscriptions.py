@@ -281,7 +281,11 @@ class TestWorkers:
         assert receiver.revisions == [1]
 
     def test_of_two_that_had_one_name_the_later_is_worked_for(
-        self, begin: Begin, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+        self,
+        begin: Begin,
+        receiver: Receiver,
+        monkeypatch: pytest.MonkeyPatch,
+        eventually: Eventually,
     ) -> None:
         """Though whoever worked for the first hasn't seen yet that it is gone."""
         worker, other = begin(claim_s=20 * WAIT_S), begin(worker_max=0)
@@ -298,7 +302,7 @@ class TestWorkers:
             receiver.wait_for_commits(2)
             assert first.revisions == [1]
         assert all(is_signed(post, OTHER) for post in receiver.posts)
-        assert other.shown()["revision"] == 2
+        eventually(lambda: other.shown()["revision"] == 2)
 
     def test_whoever_means_the_former_of_that_name_changes_nothing(
         self, begin: Begin, receiver: Receiver

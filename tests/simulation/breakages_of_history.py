@@ -191,7 +191,7 @@ def covers_all(self: watch_channel.Channel, position: int) -> bool:  # noqa: ARG
 
 def move_all_on(self: watch_channel.Channel, told: object, bookmark_commits: int) -> list[Any]:  # noqa: ARG001
     for watcher in self.waiting:
-        watcher.position = max(watcher.position, self.position)
+        watcher.position, watcher.last = self.position, self.last
     return []
 
 
@@ -199,14 +199,15 @@ def page_of_what_is_left(
     self: watch_log.WatchLog,
     catalog: str,
     after: int,
+    last: str,  # noqa: ARG001
     through: int,
     limit: int,
     selection: watch_values.Selection,
-) -> tuple[list[watch_values.Told], int]:
+) -> tuple[list[watch_values.Told], int, str]:
     listed = self._store.list_commits(catalog, after, through, limit, None, 1 << 20)
     told = [watch_values.encoded_commit(commit, self._encode) for commit in listed]
     reached = listed[-1].revision if listed else through
-    return [each for each in told if selection.wants(each)], reached
+    return [each for each in told if selection.wants(each)], reached, ""
 
 
 _begin = feed_from_state.FeedsFromState.begin
