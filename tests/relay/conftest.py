@@ -61,6 +61,12 @@ class Gateway:
     def post(self, rest: str, body: Any = None) -> TestResponse:
         return self.catalog.client.post(f"{self.path}/{rest}", json=body)
 
+    def has_met(self, name: str = "s") -> bool:
+        """Whether its relay has heard of the last change: a delivery may be under way before."""
+        record = self.store.subscriptions().subscription("shop", name)
+        runner = self.relay._runners.get(("shop", name))
+        return bool(record and runner and runner.record.number == record.number)
+
     def die(self) -> None:
         self.relay._is_stopping = True
         for runner in self.relay._runners.values():

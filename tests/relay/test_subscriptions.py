@@ -368,7 +368,7 @@ class TestHistory:
         assert gateway.post("s/pause").status_code == 200
         for number in range(1, 5):
             gateway.catalog.put(number)
-        eventually(lambda: all(r.record.paused for r in gateway.relay._runners.values()))
+        eventually(gateway.has_met)
         (pin,) = gateway.service.retention.pins("shop")
         gateway.store.drop_pin("shop", pin.id)  # nobody has renewed it
         gateway.service.retention.compact("shop", 4)
@@ -433,6 +433,7 @@ class TestChanges:
     ) -> None:
         gateway.subscribe(receiver)
         assert gateway.subscribe(receiver, secret=OTHER)["secrets"] == 2
+        eventually(gateway.has_met)
         gateway.catalog.put(1)
         receiver.wait_for_commits(1)
         assert is_signed(receiver.posts[-1], SECRET)
@@ -440,6 +441,7 @@ class TestChanges:
         eventually(lambda: gateway.shown()["revision"] == 1)
         again = gateway.subscribe(receiver, secret=SECRET, secret_overlap_s=0)
         assert (again["secrets"], again["revision"]) == (1, 1)
+        eventually(gateway.has_met)
         gateway.catalog.put(2)
         receiver.wait_for_commits(2)
         assert is_signed(receiver.posts[-1], SECRET)
@@ -464,6 +466,7 @@ class TestChanges:
             gateway.catalog.put(1)
             eventually(lambda: gateway.shown()["revision"] == 1)
             assert gateway.subscribe(another)["revision"] == 1
+            eventually(gateway.has_met)
             gateway.catalog.put(2)
             another.wait_for_commits(2)
             assert (receiver.revisions, another.revisions) == ([1], [2])
