@@ -344,6 +344,12 @@ class Head(msgspec.Struct, frozen=True):
         return HeadPosition(self.revision, self.last, self.judged, self.last_verdict)
 
 
+def follows(last: str, parent: str) -> bool:
+    """Whether a commit that names ``parent`` can come right behind the one with the id ``last``;
+    "": that isn't known."""
+    return not (last and parent) or last == parent
+
+
 class HeadPosition(NamedTuple):
     """Where a head is: at a revision and a verdict, each with its id. See ``Head``.
 

@@ -19,7 +19,7 @@ from typing import Protocol
 from gateway import memory
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
-from gateway.model import CommitRecord, Head
+from gateway.model import CommitRecord, Head, follows
 from gateway.read.history import map_records
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
@@ -150,11 +150,6 @@ class Told:
     made_by: frozenset[tuple[str, str]] = frozenset()
     commit_id: str = ""
     parent: str = ""
-
-
-def follows(last: str, parent: str) -> bool:
-    """Whether a commit can be the next one to that with the id ``last``, as far as is known."""
-    return not (last and parent) or last == parent
 
 
 def not_in_history(revision: int, head_revision: int) -> RevisionNotFound:

@@ -29,11 +29,10 @@ from gateway.feed.channel import (
     WatchEnded,
     Watching,
     WatchLog,
-    follows,
 )
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import Head
+from gateway.model import Head, follows
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.sharing import Suspects

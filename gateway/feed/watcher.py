@@ -19,12 +19,12 @@ from gateway.feed.channel import (
     Taken,
     Told,
     WatchEnded,
-    follows,
     not_in_history,
 )
 from gateway.feed.hub import Hub
 from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters
+from gateway.model import follows
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.store.contract import Store

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from gateway.limits import MIB
 from gateway.model import DocumentRecord, Head
-from gateway.retention.verification import HeldHead
+from gateway.retention.verification import HeldHead, LogChain
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, rebuild
@@ -32,7 +32,6 @@ from gateway.store.contract import (
     BackupRefused,
     CopyStore,
     ForeignRecord,
-    LoggedCommit,
     Store,
     StoredCommit,
 )
@@ -72,13 +71,13 @@ class Backup:
                 # After the head was read: so whatever it stands for is written out.
                 self._settler.settle(catalog)
                 revision, copy = hold.head.revision, self._copies.copy_to(file, hold.head)
-                chain = _Chain(hold.head)
+                chain = LogChain(hold.head)
                 for page in self._copies.commits(catalog, revision):
                     hold.renew()
                     for commit in page:
-                        chain.follow(self._copies.logged(commit))
+                        _require_whole(catalog, chain.fault_before(self._copies.logged(commit)))
                         copy.add(commit)
-                chain.end()
+                _require_whole(catalog, chain.fault_at_end())
                 if not hold.has_held():
                     raise BackupRefused(
                         f"the history of {catalog!r} was compacted meanwhile: its pin ended, or"
@@ -139,34 +138,10 @@ class Backup:
             raise BackupRefused(f"the file's log gives no document {key!r}: {why}") from error
 
 
-class _Chain:
-    """Whether the commits of a log, oldest first, are all those that lead to a head."""
-
-    def __init__(self, head: Head) -> None:
-        self._head = head
-        self._next = max(head.floor, 1)
-        self._last = ""
-
-    def follow(self, commit: LoggedCommit) -> None:
-        """Raises BackupRefused."""
-        if commit.revision < self._next:
-            return  # below the floor: what compaction has left
-        if commit.revision != self._next:
-            raise self._broken(f"there is no commit {self._next}")
-        if self._last and commit.parent not in ("", self._last):
-            raise self._broken(f"commit {commit.revision} doesn't follow the one before it")
-        self._next, self._last = commit.revision + 1, commit.id
-
-    def end(self) -> None:
-        """Raises BackupRefused."""
-        if self._next <= self._head.revision:
-            raise self._broken(f"there is no commit {self._next}")
-        if self._head.last not in ("", self._last):
-            raise self._broken(f"commit {self._head.revision} isn't the head's")
-
-    def _broken(self, how: str) -> BackupRefused:
-        name = self._head.catalog
-        return BackupRefused(f"the log of {name!r} isn't whole: {how}; see gateway verify")
+def _require_whole(catalog: str, fault: str | None) -> None:
+    """Raises BackupRefused."""
+    if fault is not None:
+        raise BackupRefused(f"the history of {catalog!r} isn't whole: {fault}; see gateway verify")
 
 
 def _pages(

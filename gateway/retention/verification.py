@@ -36,11 +36,12 @@ from gateway.model import (
     DocumentRecord,
     Head,
     PinRecord,
+    follows,
 )
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import ForeignRecord, Store
+from gateway.store.contract import ForeignRecord, LoggedCommit, Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
@@ -188,6 +189,37 @@ class HeldHead:
         return self._store.set_pin(self.head.catalog, pin)
 
 
+class LogChain:
+    """Whether a log has all the commits that lead to a head, from its floor on, each naming the one
+    before it. It is shown them oldest first, those below the floor among them."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._next = max(head.floor, 1)
+        self._last = ""
+
+    def fault_before(self, commit: CommitRecord | LoggedCommit) -> str | None:
+        """What is wrong between this one and the one that was shown before."""
+        expected, last = self._next, self._last
+        if commit.revision < max(self._head.floor, 1):
+            return None  # what compaction has left
+        self._next, self._last = commit.revision + 1, commit.id
+        if commit.revision != expected:
+            return f"the log has no commit {_span(expected, commit.revision - 1)}"
+        if not follows(last, commit.parent):
+            return f"commit {commit.revision} doesn't follow the one before it"
+        return None
+
+    def fault_at_end(self) -> str | None:
+        """What is wrong between the one that was shown last and the head."""
+        head = self._head
+        if self._next <= head.revision:
+            return f"the log has no commit {_span(self._next, head.revision)}"
+        if not follows(self._last, head.last):
+            return f"the head's last commit isn't commit {head.revision} of the log"
+        return None
+
+
 def _require_head(head: Head) -> None:
     _require_numbers(head, head.catalog, None, "the head", "revision", "written", "floor")
     if head.floor > head.revision:
@@ -238,32 +270,24 @@ class _Verifying:
         yield from self._documents()
 
     def _log(self) -> _Found:
-        floor, head = self._head.floor, self._head.revision
-        expected, time_us, last = max(floor, 1), 0, ""
+        chain, time_us = LogChain(self._head), 0
         commits: Sequence[CommitRecord] = ()
-        for commits in self._pages(0, head, None):
+        for commits in self._pages(0, self._head.revision, None):
             for commit in commits:
                 self._tally.commits += 1
                 self._looked(1)
                 what = f"commit {commit.revision}"
                 _require_numbers(commit, self._catalog, None, what, "revision")
-                if commit.revision >= max(floor, 1):
-                    if commit.revision != expected:
-                        missing = _span(expected, commit.revision - 1)
-                        yield None, f"the log has no commit {missing}"
-                    elif last and commit.parent not in ("", last):
-                        yield None, f"commit {commit.revision} doesn't follow the one before it"
-                    expected, last = commit.revision + 1, commit.id
+                if (fault := chain.fault_before(commit)) is not None:
+                    yield None, fault
                 if commit.time_us <= time_us:
                     yield None, f"commit {commit.revision} isn't later than the one before it"
                 time_us = commit.time_us
             yield from self._changed(commits)
-        if expected <= head:
-            yield None, f"the log has no commit {_span(expected, head)}"
+        if (fault := chain.fault_at_end()) is not None:
+            yield None, fault
         elif time_us != self._head.time_us:
-            yield None, f"the head's time isn't that of commit {head}"
-        elif self._head.last not in ("", last):
-            yield None, f"the head's last commit isn't commit {head} of the log"
+            yield None, f"the head's time isn't that of commit {self._head.revision}"
 
     def _above(self) -> _Found:
         """A commit above the head would be taken for the next one, which is lost then."""

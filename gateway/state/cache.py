@@ -35,6 +35,7 @@ from gateway.model import (
     HeadPosition,
     Reply,
     Verdict,
+    follows,
 )
 from gateway.runtime import Runtime
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, tell_wrong_base
@@ -569,7 +570,7 @@ def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:
         return False
     if commit.revision == entry.revision:
         return commit.id != entry.last
-    return commit.revision == entry.revision + 1 and commit.parent not in ("", entry.last)
+    return commit.revision == entry.revision + 1 and not follows(entry.last, commit.parent)
 
 
 class Guesses:

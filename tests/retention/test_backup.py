@@ -479,7 +479,7 @@ def test_a_log_that_isnt_whole_is_not_saved(
         assert gone.deleted_count == 1
     refused = command(uri, database, "backup", name, tmp_path / "hole")
     assert (refused.exit_code, list(tmp_path.iterdir())) == (1, []), refused.output
-    assert f"there is no commit {revision}; see gateway verify" in refused.output
+    assert f"the log has no commit {revision}; see gateway verify" in refused.output
 
 
 def test_a_file_whose_log_gives_no_document_restores_nothing(
