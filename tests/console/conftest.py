@@ -43,7 +43,7 @@ def service(mongodb_uri: str) -> Iterator[RunningGateway]:
     from pymongo import MongoClient
 
     database = f"test_{uuid.uuid4().hex}"
-    with RunningGateway(mongodb_uri, database) as running:
+    with RunningGateway(mongodb_uri, database, workers=1) as running:
         yield running
     with MongoClient[dict[str, Any]](mongodb_uri) as client:
         client.drop_database(database)
