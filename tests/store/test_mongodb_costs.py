@@ -164,6 +164,15 @@ def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: 
     assert sum(entry["responseLength"] for entry in answers) < 10_000
 
 
+def test_who_waits_for_signals_asks_once_a_second(store: MongoStore, profiled: Profiled) -> None:
+    """A process whose watchers hear nothing costs next to nothing."""
+    signals = store.commit_signals()
+    with profiled() as noted:
+        assert signals.next(2.0) == {}
+    signals.close()
+    assert len([entry for entry in noted if entry["op"] == "getmore"]) <= 3
+
+
 def test_keys_are_scanned_without_a_look_at_documents(
     store: MongoStore, profiled: Profiled
 ) -> None:

@@ -19,9 +19,9 @@ from gateway.store.contract import CommitSignals, StoreUnreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart, explained
 
-# Time that the server holds an empty answer back. The driver fixes it for the life of a cursor, so
-# ``next`` may be late by as much.
-_HELD_BACK_MS = 100
+# Time that the server holds an empty answer back: each of them costs both a millisecond. The driver
+# fixes it for the life of a cursor, so ``next`` may be late by as much.
+_HELD_BACK_MS = 1000
 _PIPELINE: list[records.Record] = [
     {"$changeStream": {}},
     {"$match": {"operationType": "insert"}},
@@ -45,8 +45,8 @@ class SignalsPart(StorePart):
 class MongoSignals:
     """See ``gateway.store.contract.CommitSignals``. For one caller at a time.
 
-    ``next`` may take a tenth of a second longer than its time; where the server is out of reach, up
-    to the bound on a call.
+    ``next`` may take a second longer than its time; where the server is out of reach, up to the
+    bound on a call.
     """
 
     def __init__(self, batches: Any, client: MongoClient[Any]) -> None:
