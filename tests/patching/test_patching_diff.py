@@ -13,7 +13,7 @@ from patching import ABSENT, Limits, PatchError, apply, diff, equal, parse
 maybe_absent = documents | st.just(ABSENT)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200)
 @given(maybe_absent, maybe_absent, st.booleans())
 def test_applying_the_diff_gives_the_other_document(a, b, compact):
     patch = diff(a, b, compact=compact)
@@ -22,7 +22,7 @@ def test_applying_the_diff_gives_the_other_document(a, b, compact):
     assert all(each["op"] in ("add", "remove", "replace") for each in patch)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents(), st.booleans())
 def test_applying_the_diff_gives_what_a_patch_gave(case, compact):
     a, patch = case
@@ -36,7 +36,7 @@ def test_applying_the_diff_gives_what_a_patch_gave(case, compact):
 letters = st.lists(st.sampled_from("abcd"), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(st.recursive(letters, lambda inner: st.lists(inner, max_size=5)), st.data())
 def test_nested_arrays_are_followed(a, data):
     b = json.loads(json.dumps(a))
@@ -52,7 +52,7 @@ def test_nested_arrays_are_followed(a, data):
         assert equal(apply(a, diff(a, b, compact=compact)), b)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(letters, letters)
 def test_arrays_keep_a_longest_common_subsequence(a, b):
     wide = [["padding", "padding", letter] for letter in a]
@@ -124,7 +124,7 @@ def test_compact_takes_the_shorter_of_changing_and_replacing():
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents())
 def test_without_compact_no_object_is_replaced_by_an_object(case):
     a, patch = case

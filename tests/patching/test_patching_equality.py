@@ -67,7 +67,7 @@ def test_no_value_is_too_deep_to_be_compared():
     assert not equal(deep(1), deep(True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(documents, documents)
 def test_equal_is_equality_of_normalised_json(a, b):
     assert equal(a, b) == (normalised(a) == normalised(b))

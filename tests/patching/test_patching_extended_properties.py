@@ -4,7 +4,7 @@ from random import Random
 from typing import get_args
 
 from extended_calls import COMMIT, extended, run, size
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from patch_strategies import (
     at,
@@ -159,7 +159,6 @@ def cases(draw):
     return document, draw(extended_patches(document))
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_the_effective_patch_makes_exactly_the_content(case):
     document, patch = case
@@ -169,7 +168,6 @@ def test_the_effective_patch_makes_exactly_the_content(case):
         assert result.operation is not None
 
 
-@settings(max_examples=150, deadline=None)
 @given(patched_documents())
 def test_a_plain_patch_does_the_same_as_an_extended_one(case):
     document, patch = case
@@ -181,7 +179,6 @@ def test_a_plain_patch_does_the_same_as_an_extended_one(case):
         assert equal(result, expected)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(documents, max_size=5), documents)
 def test_set_operations_are_idempotent(array, value):
     added = run(array, {"op": "add_to_set", "path": "", "value": value}).content
@@ -208,7 +205,6 @@ OF_ANY_ORDER = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from([{}, {"high": 0, "box": {"low": 0.5}, "tags": [0], "k": [{"id": "a"}]}]),
     st.lists(OF_ANY_ORDER, max_size=8),
@@ -227,7 +223,6 @@ def test_watermarks_and_additions_to_sets_mean_the_same_in_any_order_however_oft
     assert all(any(equal(each, tag) for tag in other_tags) for each in tags)
 
 
-@settings(max_examples=150, deadline=None)
 @given(keyed_documents, st.data())
 def test_what_may_be_sent_twice_changes_nothing_the_second_time(document, data):
     for random in data.draw(st.lists(randoms, min_size=1, max_size=6)):
@@ -250,7 +245,6 @@ def shuffled(value, seed):
     return {**value, "k": Random(seed).sample(value["k"], len(value["k"]))}
 
 
-@settings(max_examples=150, deadline=None)
 @given(keyed_documents, st.data(), st.integers(0, 99))
 def test_addresses_mean_the_same_whatever_the_order(document, data, seed):
     patch = data.draw(extended_patches(document))
@@ -266,7 +260,6 @@ def test_addresses_mean_the_same_whatever_the_order(document, data, seed):
     assert sorted(map(canonical, ordered["k"])) == sorted(map(canonical, other["k"]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases(), st.booleans())
 def test_a_patch_changes_nothing_outside_its_writes(case, informed):
     document, patch = case
@@ -281,7 +274,6 @@ def test_a_patch_changes_nothing_outside_its_writes(case, informed):
             assert at(after, tokens) is at(document, tokens)
 
 
-@settings(max_examples=150, deadline=None)
 @given(keyed_documents, st.data(), st.booleans())
 def test_patches_that_do_not_overlap_commute(document, data, informed):
     one, two = (data.draw(extended_patches(document, max_size=2)) for _ in range(2))

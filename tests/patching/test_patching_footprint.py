@@ -84,7 +84,7 @@ def test_footprints_add_up():
     assert fp(["/a"], ["/b"]) | fp(["/c"], ["/b", "/d"]) == fp(["/a", "/c"], ["/b", "/d"])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents(), st.booleans())
 def test_a_patch_changes_nothing_outside_its_writes(case, informed):
     document, patch = case
@@ -104,7 +104,7 @@ def rival_patches(draw):
     return document, draw(patches(document, max_size=2)), draw(patches(document, max_size=2))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(rival_patches(), st.booleans())
 def test_patches_that_do_not_overlap_commute(case, informed):
     document, first, second = case

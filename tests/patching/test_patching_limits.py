@@ -153,7 +153,7 @@ def test_a_value_that_is_removed_again_does_not_count():
     assert apply({"a": 1}, patch, limits=Limits(result_bytes_max=20)) == {"a": 1}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents())
 def test_the_bound_that_apply_within_returns_is_never_too_low(case):
     document, patch = case

@@ -60,7 +60,7 @@ def reference(target, patch):
     return target
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(objects | containers, objects | documents)
 def test_merge_is_the_reference_without_touching_its_arguments(document, patch):
     before = repr((document, patch))
@@ -88,7 +88,7 @@ def test_a_merge_that_changes_nothing_returns_the_document_itself():
     assert merge(document, {"a": {"x": [1, 1]}}) is not document
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(document=documents, patch=documents, maximum=integers(2, 60))
 def test_the_bound_that_merge_within_returns_is_never_too_low(document, patch, maximum):
     limits = Limits(result_bytes_max=maximum)

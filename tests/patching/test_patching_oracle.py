@@ -18,7 +18,7 @@ REFUSALS = (jsonpatch.JsonPatchException, JsonPointerException)
 canonical = msgspec.json.Encoder(order="sorted").encode
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents())
 def test_apply_agrees_with_jsonpatch_in_results_and_refusals(case):
     document, patch = case
@@ -50,7 +50,7 @@ crowding = st.fixed_dictionaries(
 ).map(lambda operation: {**operation, "value": {}})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(crowding, max_size=12))
 def test_places_that_share_a_copy_stay_apart(patch):
     # few places and many copies, so that what was copied is changed again, on either side

@@ -89,7 +89,7 @@ def test_replacing_the_root_shares_the_value_and_never_modifies_it():
     assert value == {"a": 1}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents())
 def test_neither_document_nor_patch_is_modified_whatever_comes_of_it(case):
     document, patch = case
@@ -101,7 +101,7 @@ def test_neither_document_nor_patch_is_modified_whatever_comes_of_it(case):
         assert repr((document, patch)) == repr(before)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200)
 @given(patched_documents())
 def test_what_the_footprint_leaves_out_is_the_same_object(case):
     document, patch = case

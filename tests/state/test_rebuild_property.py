@@ -155,7 +155,6 @@ def run_compaction(catalog: str, share: float, kill_at: int) -> None:
         assert (after.floor, after.swept) == (revision, revision)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(_steps, min_size=1, max_size=30))
 def test_every_retained_revision_reads_as_it_was(steps: list[Any]) -> None:
     catalog = next(_names)
@@ -181,7 +180,7 @@ def test_every_retained_revision_reads_as_it_was(steps: list[Any]) -> None:
         check_history(_store, catalog, states, KEYS)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(_requests, min_size=2, max_size=25), st.data())
 def test_what_no_retained_revision_needs_is_gone(requests: list[Any], data: st.DataObject) -> None:
     """At the floor, each live key has its chain and nothing else; deletions leave nothing."""
