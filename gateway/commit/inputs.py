@@ -51,6 +51,7 @@ from gateway.state.replay import (
     laid_over,
     read_large,
     rebuild,
+    stored_documents,
 )
 from gateway.store.contract import Scanned, Store
 
@@ -189,11 +190,11 @@ def _read_documents(
     count = sum(map(len, absent.values()))
     tokens_alone = any(r.token_keys for catalog in absent for r in batches[catalog])
     if not whole:
-        stored = dict(store.documents(absent, content_bytes_max=0))
+        stored = dict(stored_documents(store, absent, content_bytes_max=0))
     elif count <= _FEW and not tokens_alone:
-        stored = dict(store.documents(absent))
+        stored = dict(stored_documents(store, absent))
     else:
-        stored = dict(store.documents(absent, content_bytes_max=_SMALL_BYTES // count))
+        stored = dict(stored_documents(store, absent, content_bytes_max=_SMALL_BYTES // count))
         large: dict[str, set[str]] = {}
         left_bytes = DOCUMENTS_BYTES_MAX
         for catalog in absent:

@@ -9,7 +9,7 @@ from gateway.model import DocumentRecord
 from gateway.runtime import Runtime, elapsed_s, moment
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader, Settler, Standing
-from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over
+from gateway.state.replay import HistoryIncomplete, WrongBase, laid_over, stored_documents
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 
@@ -66,7 +66,7 @@ class CurrentDocuments:
     def _stored(self, catalog: str, key: str, standing: Standing) -> DocumentReading:
         account = memory.account()
         account.take(memory.DOCUMENT_BYTES)
-        stored = self._store.documents({catalog: [key]}).get((catalog, key))
+        stored = stored_documents(self._store, {catalog: [key]}).get((catalog, key))
         account.give_back(memory.DOCUMENT_BYTES)
         meters = self._cache.meters
         document = laid_over(self._store, meters, catalog, {key: stored}, standing.tail)[key]

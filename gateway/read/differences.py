@@ -18,7 +18,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
-from gateway.state.replay import HistoryIncomplete, rebuild, rebuild_both
+from gateway.state.replay import HistoryIncomplete, rebuild, rebuild_both, stored_documents
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, equal
@@ -165,7 +165,7 @@ class DifferenceReads:
         if not keys:
             return {}
         few_bytes = self._page_bytes_max // len(keys)
-        stored = self._store.documents({span.catalog: keys}, content_bytes_max=few_bytes)
+        stored = stored_documents(self._store, {span.catalog: keys}, content_bytes_max=few_bytes)
         return {
             each.key: each
             for each in stored.values()

@@ -21,6 +21,7 @@ from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
+from gateway.state.replay import stored_documents
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 from patching import Json, digest
@@ -155,8 +156,9 @@ class DigestListing:
 
     def _lists(self, catalog: str, at: int) -> ListDeclarations:
         with as_unavailable():
-            found = self._store.documents({catalog: [SETTINGS_KEY]}).get((catalog, SETTINGS_KEY))
-            document = self._listing.as_of(catalog, SETTINGS_KEY, found, at)
+            found = stored_documents(self._store, {catalog: [SETTINGS_KEY]})
+            settings = found.get((catalog, SETTINGS_KEY))
+            document = self._listing.as_of(catalog, SETTINGS_KEY, settings, at)
         if document is None or not isinstance(document.content, dict):
             return NO_DECLARATIONS
         return parse_declarations(document.content.get("arrays", []))
@@ -250,7 +252,7 @@ class DigestListing:
         catalog, at = scan.catalog, scan.at
         unknown = [each for each in records if not scan.is_known(each)]
         keys = [each.key for each in unknown if each.revision <= at]
-        stored = self._store.documents({catalog: keys}) if keys else {}
+        stored = stored_documents(self._store, {catalog: keys}) if keys else {}
         found = {
             document.key: self._listing.as_of(catalog, document.key, document, at)
             for document in stored.values()

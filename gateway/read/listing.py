@@ -32,7 +32,7 @@ from gateway.read.history import map_records
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.state.replay import HistoryIncomplete, rebuild
+from gateway.state.replay import HistoryIncomplete, rebuild, stored_documents
 from gateway.store.contract import Store, StoreUnreachable
 from gateway.store.unreachable import as_unavailable
 
@@ -196,7 +196,7 @@ class Listing:
         few_bytes = _SMALL_BYTES // max(len(keys), 1)
         reply_bytes = min(memory.REPLY_BYTES, _SMALL_BYTES + _BESIDE_BYTES * len(keys))
         account.take(reply_bytes)
-        stored = self._store.documents({catalog: keys}, content_bytes_max=few_bytes)
+        stored = stored_documents(self._store, {catalog: keys}, content_bytes_max=few_bytes)
         account.give_back(reply_bytes)
         found_bytes = [each.size_bytes for each in stored.values()]
         _refuse_heavy(found_bytes)
@@ -219,7 +219,7 @@ class Listing:
         """The record with its content, where that was left out and is that of ``at``."""
         if record.content is not WITHHELD or record.revision > at:
             return record
-        return self._store.documents({catalog: [record.key]}).get((catalog, record.key))
+        return stored_documents(self._store, {catalog: [record.key]}).get((catalog, record.key))
 
     def export(
         self,

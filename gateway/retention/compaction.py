@@ -36,6 +36,7 @@ from gateway.model import SETTINGS_KEY, DocumentRecord, Head, PinRecord
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.history_sweep import Sweeper
+from gateway.state.replay import stored_documents
 from gateway.store.contract import Store, StoreUnreachable
 from gateway.store.unreachable import as_unknown
 
@@ -255,7 +256,7 @@ class Compactor:
             after = ""
             while heads := self._store.list_heads(after, "", _HEADS_AT_ONCE):
                 names = [head.catalog for head in heads]
-                settings = self._store.documents(dict.fromkeys(names, (SETTINGS_KEY,)))
+                settings = stored_documents(self._store, dict.fromkeys(names, (SETTINGS_KEY,)))
                 for head in heads:
                     self._compact_one(head, settings)
                 after = names[-1]
@@ -307,7 +308,7 @@ class Compactor:
         catalog = head.catalog
 
         def wanted(standing: Standing) -> int:
-            found = self._store.documents({catalog: (SETTINGS_KEY,)})
+            found = stored_documents(self._store, {catalog: (SETTINGS_KEY,)})
             own = self._settings_of(found.get((catalog, SETTINGS_KEY)))
             return self._wanted_floor(catalog, standing.revision, standing.floor, own)
 

@@ -23,7 +23,7 @@ from msgspec import structs
 import patching
 from gateway.limits import MIB
 from gateway.model import ChangeRecord, Claim, CommitRecord, DocumentRecord, Head, HeadMove
-from gateway.retention.verification import Finding, Verification, require_document
+from gateway.retention.verification import Finding, Verification, digest_fault
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
@@ -101,8 +101,6 @@ class Repair:
         catalog = head.catalog
         written = max(written, head.written)
         stored = self._store.documents({catalog: [key]}).get((catalog, key))
-        if stored is not None:
-            require_document(catalog, stored)
         through = max(written, 0 if stored is None else stored.revision)
         if through > head.revision:
             if self._has_moved(head):
@@ -117,7 +115,9 @@ class Repair:
                 return None
             why = str(error) or "a part of it is gone"
             return Repaired(catalog, key, f"can't be repaired: the log gives no state: {why}")
-        if _is_same(stored, expected):
+        if _is_same(stored, expected) and (
+            stored is None or digest_fault(self._store, catalog, stored) is None
+        ):
             return Repaired(catalog, key, "is as the log has it now", mended=True)
         if not apply:
             return Repaired(catalog, key, f"would be {_to(right)}")

@@ -11,6 +11,7 @@ began; what is written meanwhile isn't looked at. Findings, each of which must n
 * a document that the log doesn't lead to: replayed from the state at the floor through each
   change, something differs (content, attributes, revision, create_revision, commit_id, time), or a
   value that a change records isn't what its patch makes of the state before;
+* a digest, of a content or of what a manager owns of it, that isn't what that gives;
 * where a second implementation of JSON Patch is given: a patch of which it makes something else.
 
 A pin keeps compaction away meanwhile; a compaction that is under way is waited for by nobody, and
@@ -43,7 +44,8 @@ from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
 from gateway.store.contract import ForeignRecord, LoggedCommit, Store
 from gateway.store.unreachable import as_unavailable
-from patching import ABSENT, Json
+from patching import ABSENT, Json, digest
+from patching.part_digests import owned_digests
 from patching.values import Absent
 
 _COMMITS_AT_ONCE = 1_000
@@ -221,30 +223,41 @@ class LogChain:
 
 
 def _require_head(head: Head) -> None:
-    _require_numbers(head, head.catalog, None, "the head", "revision", "written", "floor")
+    _require_numbers(head, "the head", "revision", "written", "floor")
     if head.floor > head.revision:
         detail = f"the head is at {head.revision}, below its floor {head.floor}"
         raise ForeignRecord(head.catalog, None, detail)
 
 
-def require_document(catalog: str, document: DocumentRecord) -> None:
-    """Raises ForeignRecord where its numbers are none."""
-    numbers = ("revision", "create_revision", "patches", "size_bytes")
-    _require_numbers(document, catalog, document.key, f"document {document.key!r}", *numbers)
+def digest_fault(store: Store, catalog: str, document: DocumentRecord) -> str | None:
+    """What is wrong with the digests that are stored with a document, by which `sync` passes over
+    what is as it should be. None, too, where it was written anew meanwhile. Raises
+    StoreUnreachable."""
+    content, owners = document.content, document.owners
+    if content is ABSENT:
+        return None
+    try:
+        found = store.digests_of(catalog, [document.key], parts=True)
+    except (LookupError, TypeError, ValueError) as error:
+        return f"its digests can't be read: {error}"
+    for each in found:
+        if each.commit_id != document.commit_id:
+            continue
+        if each.digest is not None and each.digest != digest(content):
+            return "its digest isn't that of its content"
+        parts = {} if owners is None else owned_digests(content, owners)
+        if each.parts is not None and each.parts != parts:
+            return "the digests of what managers own aren't those of its content"
+    return None
 
 
-def _require_numbers(
-    record: Head | CommitRecord | DocumentRecord,
-    catalog: str,
-    key: str | None,
-    what: str,
-    *names: str,
-) -> None:
+def _require_numbers(record: Head | CommitRecord, what: str, *names: str) -> None:
     """A number that was written by hand may be a text, or have a fraction."""
     for name in (*names, "time_us"):
         value = getattr(record, name)
         if type(value) is not int:
-            raise ForeignRecord(catalog, key, f"{what} can't be read: its {name} is {value!r}")
+            detail = f"{what} can't be read: its {name} is {value!r}"
+            raise ForeignRecord(record.catalog, None, detail)
 
 
 class _Verifying:
@@ -276,8 +289,7 @@ class _Verifying:
             for commit in commits:
                 self._tally.commits += 1
                 self._looked(1)
-                what = f"commit {commit.revision}"
-                _require_numbers(commit, self._catalog, None, what, "revision")
+                _require_numbers(commit, f"commit {commit.revision}", "revision")
                 if (fault := chain.fault_before(commit)) is not None:
                     yield None, fault
                 if commit.time_us <= time_us:
@@ -314,7 +326,6 @@ class _Verifying:
             if document is None:
                 yield key, f"changed at {revision}, but there is no document"
                 continue
-            require_document(self._catalog, document)
             if document.revision < revision:
                 yield key, f"changed at {revision}, but the document is at {document.revision}"
 
@@ -326,18 +337,19 @@ class _Verifying:
         while documents := self._store.scan_documents(
             self._catalog, after, "", _DOCUMENTS_AT_ONCE, _PAGE_BYTES_MAX
         ):
-            for document in documents:
+            for at in range(len(documents)):
                 try:
+                    document = documents[at]
+                    after = document.key
                     yield from self._document(document)
                 except ForeignRecord as error:
-                    yield document.key, error.detail
-            after = documents[-1].key
+                    after = error.key or after
+                    yield after, error.detail
 
     def _document(self, document: DocumentRecord) -> _Found:
         self._tally.documents += 1
         self._looked(1)
         self._hold.renew()
-        require_document(self._catalog, document)
         key = document.key
         through = min(document.revision, self._head.revision)
         if document.revision > self._head.revision:
@@ -392,6 +404,8 @@ class _Verifying:
                 yield key, f"{member} is {stored!r}, by the log {replayed!r}"
         if not _same(document.content, state.content):
             yield key, f"the content at {document.revision} isn't what the log gives"
+        elif (fault := digest_fault(self._store, self._catalog, document)) is not None:
+            yield key, fault
         if not _same(document.attributes or {}, state.attributes or {}):
             yield key, f"the attributes at {document.revision} aren't what the log gives"
         if document.owners != state.owners:

@@ -15,7 +15,7 @@ as it is, where its content was left out at first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 import patching
@@ -34,11 +34,12 @@ from gateway.model import (
     DocumentRecord,
     bare,
 )
-from gateway.store.contract import Store, Undecoded
+from gateway.store.contract import ForeignRecord, Store, Undecoded
 from patching.owners import OwnerTree
 
 _log = logging.getLogger(__name__)
 
+_LAST = 2**63 - 1
 # What is read at once of documents that are large.
 _PIECE_BYTES = 4 * MIB
 # Replayed changes were within the limits when they were decided; settings may have shrunk since.
@@ -115,6 +116,37 @@ def _require_base(document: DocumentRecord, commit: CommitRecord, change: Change
         raise WrongBase(change.key, commit, found)
 
 
+def stored_documents(
+    store: Store, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
+) -> Mapping[tuple[str, str], DocumentRecord]:
+    """``Store.documents``, where the log gives those that can't be read, which is told.
+
+    So what somebody made of a record by hand is nobody else's trouble. Raises StoreUnreachable, and
+    ForeignRecord where the log doesn't give it either.
+    """
+    try:
+        return store.documents(keys, content_bytes_max)
+    except ForeignRecord:
+        found: dict[tuple[str, str], DocumentRecord] = {}
+        for catalog, key in ((catalog, key) for catalog, wanted in keys.items() for key in wanted):
+            try:
+                found |= store.documents({catalog: [key]}, content_bytes_max)
+            except ForeignRecord as error:
+                document = _by_log(store, catalog, key, error)
+                if document is not None:
+                    found[catalog, key] = document
+        return found
+
+
+def _by_log(store: Store, catalog: str, key: str, why: ForeignRecord) -> DocumentRecord | None:
+    about = {"catalog": catalog}
+    _log.error("%s; the log is followed instead: see `gateway verify`", why, extra=about)
+    try:
+        return rebuild(store, catalog, key, _LAST)
+    except (HistoryIncomplete, WrongBase):
+        raise why from None
+
+
 def laid_over(
     store: Store,
     meters: Meters,
@@ -124,14 +156,14 @@ def laid_over(
 ) -> dict[str, DocumentRecord | None]:
     """By key, the states that ``tail`` leaves, of which those ``stored`` have a part, or more.
 
-    Where ``tail`` wasn't made from what is stored, it is rebuilt from the log, which is told.
-    Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase where the log
-    doesn't fit together itself, and StoreUnreachable.
+    Where ``tail`` wasn't made from what is stored, or that is missing, it is rebuilt from the log,
+    which is told. Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase
+    where the log doesn't fit together itself, and StoreUnreachable.
     """
     states = dict(stored)
     for key, error in _advance_each(states, tail).items():
-        tell_wrong_base(meters, catalog, error)
         states[key] = rebuild(store, catalog, key, tail[-1].revision, tail)
+        tell_wrong_base(meters, catalog, error)
     return states
 
 
@@ -149,6 +181,8 @@ def _advance_each(
                     states[key] = advance(states[key], commit, change)
                 except WrongBase as error:
                     wrong[key] = error
+                except HistoryIncomplete:
+                    wrong[key] = WrongBase(key, commit, "nothing, which is what is there")
     return wrong
 
 
@@ -355,10 +389,10 @@ def read_large(
     piece_bytes = 0
     for catalog, document in withheld:
         if piece and piece_bytes + document.size_bytes > _PIECE_BYTES:
-            found |= store.documents(piece)
+            found |= stored_documents(store, piece)
             piece, piece_bytes = {}, 0
         piece.setdefault(catalog, []).append(document.key)
         piece_bytes += document.size_bytes
     if piece:
-        found |= store.documents(piece)
+        found |= stored_documents(store, piece)
     return found

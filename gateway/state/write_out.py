@@ -44,7 +44,7 @@ from gateway.meters import NO_METERS, Meters
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
 from gateway.runtime import Event, Moment, Runtime, elapsed_s, moment
 from gateway.state.cache import Cache
-from gateway.state.replay import laid_over
+from gateway.state.replay import laid_over, stored_documents
 from gateway.state.sharing import Suspects
 from gateway.store.contract import Store, StoreUnreachable, Unsent
 
@@ -230,7 +230,7 @@ def read_stored(
         unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
         if not unknown:
             return {}
-        stored = store.documents(unknown)
+        stored = stored_documents(store, unknown)
         if not refresh(store, runtime, tails, late_s):
             return stored
 

@@ -153,6 +153,34 @@ def test_the_doctor_learns_of_a_backup_and_of_what_changed_since(
         assert (oldest[0], datetime.now(UTC) - oldest[1] < timedelta(hours=1)) == ("told", True)
 
 
+@pytest.mark.parametrize(
+    ("collection", "record"),
+    [
+        ("backups", {"_id": "unsaved"}),
+        ("backups", {"_id": "unsaved", "revision": 1, "time_us": 2**62}),
+        ("backups", {"_id": "unsaved", "revision": "1", "time_us": "noon"}),
+        ("backups", {"_id": 7, "revision": 1, "time_us": 1}),
+        ("catalogs", {"_id": 7, "deleted": False, "head": {"revision": 1}}),
+        ("catalogs", {"_id": "foreign", "deleted": False, "head": "x"}),
+    ],
+)
+def test_a_record_that_no_gateway_has_written_is_no_backup_and_no_catalog(
+    mongodb_uri: str, database_name: str, collection: str, record: dict[str, Any]
+) -> None:
+    """`gateway doctor` finds what it finds without it."""
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        database = client[database_name]
+        database["catalogs"].insert_many(
+            {"_id": name, "deleted": False, "head": {"revision": 2}} for name in ("a", "unsaved")
+        )
+        database["backups"].insert_one({"_id": "a", "revision": 1, "time_us": 10**15})
+        expected = diagnose(mongodb_uri, database_name, 10_000).backups
+        database[collection].insert_one(record)
+        assert diagnose(mongodb_uri, database_name, 10_000).backups == expected
+        assert expected is not None
+        assert (expected.catalogs, expected.without) == (2, ("unsaved",))
+
+
 def test_a_backup_that_the_database_is_not_told_of_is_whole(
     source: tuple[str, str, RunningGateway], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

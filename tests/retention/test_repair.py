@@ -216,6 +216,27 @@ def test_beside_a_live_writer(mongodb_uri: str, database_name: str) -> None:
 
 
 @pytest.mark.mongod
+def test_a_digest_that_isnt_that_of_the_content_is_written_anew(
+    mongodb_uri: str, database_name: str
+) -> None:
+    """By it `sync` would pass over a document that isn't as it should be."""
+    where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
+    with (
+        closing(connect(mongodb_uri, database_name, WAIT_MS)) as store,
+        MongoClient[dict[str, Any]](mongodb_uri) as client,
+    ):
+        write_history(gateway_on(store), store)
+        (right,) = store.digests_of("c", ["a"])
+        client[database_name]["documents"].update_one(
+            {"catalog": "c", "key": "a"}, {"$set": {"state.digest": "0" * 64}}
+        )
+        mended = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
+        assert (mended.exit_code, "was written anew" in mended.output) == (0, True), mended.output
+        assert [each.digest for each in store.digests_of("c", ["a"])] == [right.digest]
+    assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
+
+
+@pytest.mark.mongod
 def test_a_document_that_cant_be_read_is_made_anew_once_its_record_is_deleted(
     mongodb_uri: str, database_name: str
 ) -> None:

@@ -323,6 +323,22 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
         *("documents", {"key": "a"}, {"$set": {"state.revision": "3"}}),
         "document 'a' can't be read: its revision is '3'",
     ),
+    "a document under the name of another one": (
+        *("documents", {"key": "d"}, {"$set": {"key": "a"}}),
+        "document 'd' can't be read: its name isn't that of its key 'a'",
+    ),
+    "a digest of another content": (
+        *("documents", {"key": "a"}, {"$set": {"state.digest": "0" * 64}}),
+        "document 'a': its digest isn't that of its content",
+    ),
+    "digests of what nobody owns": (
+        *("documents", {"key": "a"}, {"$set": {"state.parts": '{"ann":"0"}'}}),
+        "document 'a': the digests of what managers own aren't those of its content",
+    ),
+    "digests of what managers own that are cut off": (
+        *("documents", {"key": "a"}, {"$set": {"state.parts": '{"ann'}}),
+        "document 'a': its digests can't be read",
+    ),
     "a content that JSON has no word for": (
         *("documents", {"key": "a"}, {"$set": {"state.content": {"n": ObjectId()}}}),
         "document 'a': the content at 12 isn't what the log gives",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from gateway.service import GatewayService
 from gateway.state import replay, write_out
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, bare_after
 from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.mongodb import connect
+from gateway.store.mongodb.records import document_id
 from patching import ABSENT
 from tests.asking import WatchedStore, add, applied, content_of, once, put, wait_until
 from tests.memory_store import MemoryStore
-from tests.patience import WAIT_S
+from tests.patience import WAIT_MS, WAIT_S
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.state.sleeping import LATE_S, Noted, World, gateway_on
 
@@ -141,6 +144,67 @@ def gateway_that_never_writes_out(store: Store, meters: Noted) -> GatewayService
     return GatewayService(
         watched, ThreadRuntime(), ServiceLimits(deadline_ms=60_000), meters=meters
     )
+
+
+def test_so_is_one_whose_record_somebody_deleted(store: Store) -> None:
+    """Else the whole catalog couldn't be written out any more."""
+    gateway = gateway_on(store)
+    applied(gateway.write("c", "k", put({"n": 0})).outcome)
+    wait_until_written(gateway)
+    store.end_tails({"c": (1, 0)})
+    ours = gateway_that_never_writes_out(store, Noted())
+    applied(ours.write("c", "k", add("/m", 1)).outcome)
+    delete_record(store, "k")
+    meters = Noted()
+    assert content_of(gateway_that_never_writes_out(store, meters)) == {"n": 0, "m": 1}
+    assert meters.refused == 1
+    settler_of(store, ThreadRuntime()).settle("c")
+    assert findings(store, "c") == []
+
+
+def delete_record(store: Any, key: str) -> None:
+    if isinstance(store, MemoryStore):
+        del store._documents["c", key]
+    else:
+        store._on.documents.delete_one({"_id": document_id("c", key)})
+
+
+# What somebody may make of the record of a document.
+UNREADABLE: Any = {
+    "text": {"$set": {"state": "x"}},
+    "without a size": {"$unset": {"state.size_bytes": 1}},
+    "a revision that is text": {"$set": {"state.revision": "3"}},
+    "another one's key": {"$set": {"key": "other"}},
+}
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("how", UNREADABLE)
+def test_of_a_stored_document_that_cant_be_read_the_log_gives_the_state(
+    mongodb_uri: str, database_name: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told, and keeps nobody from the catalog: neither those who write other documents of it,
+    nor what is to be written out."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        for key in ("k", "other"):
+            applied(gateway.write("c", key, put({"n": 0})).outcome)
+        wait_until_written(gateway)
+        store.end_tails({"c": (2, 0)})
+        ours = gateway_that_never_writes_out(store, Noted())
+        applied(ours.write("c", "k", add("/a", 1)).outcome)
+        store._on.documents.update_one({"_id": document_id("c", "k")}, UNREADABLE[how])
+        fresh = gateway_on(store)
+        with caplog.at_level(logging.ERROR, logger="gateway"):
+            assert content_of(fresh) == {"n": 0, "a": 1}
+        assert "document 'k' can't be read" in caplog.text
+        before: Any = {"k": {"a": 1}, "other": {}}
+        for key in before:
+            written = applied(gateway_on(store).write("c", key, add("/b", 1)).outcome)
+            assert written.documents[key].content == {"n": 0, "b": 1, **before[key]}
+        settler_of(store, ThreadRuntime()).settle("c")
+        assert store.last_written({"c": [5]}) == {"c": 5}
+        assert content_of(gateway_on(store)) == {"n": 0, "a": 1, "b": 1}
 
 
 def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(

@@ -23,6 +23,11 @@ from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
 
 _LOOKED_AT: Final = 10_000
+# Filters on what gateways write: by hand, anything may be there.
+_NAME: Final[Record] = {"$type": "string"}
+_NUMBER: Final[Record] = {"$type": ["int", "long"]}
+_TIME: Final[Record] = {**_NUMBER, "$gte": 0, "$lt": 200_000_000_000_000_000}  # the year 8307
+_NOTE: Final[Record] = {"_id": _NAME, "revision": _NUMBER, "time_us": _TIME}
 _OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression")
 
 
@@ -111,11 +116,12 @@ def _unknown_format(database: Database[Record]) -> str | None:
 
 def _backups(database: Database[Record]) -> BackupAges | None:
     """None where none was made: MongoDB may be backed up as a whole."""
-    noted = {each["_id"]: each for each in database["backups"].find().limit(_LOOKED_AT)}
+    noted = {each["_id"]: each for each in database["backups"].find(_NOTE).limit(_LOOKED_AT)}
     if not noted:
         return None
     shown = {"head.revision": 1}
-    heads = list(database["catalogs"].find({"deleted": False}, shown).limit(_LOOKED_AT))
+    there = {"_id": _NAME, "deleted": False, "head.revision": _NUMBER}
+    heads = list(database["catalogs"].find(there, shown).limit(_LOOKED_AT))
     without = tuple(sorted(each["_id"] for each in heads if each["_id"] not in noted))
     aged = [
         (noted[each["_id"]]["time_us"], each["_id"])
@@ -130,7 +136,7 @@ def _backups(database: Database[Record]) -> BackupAges | None:
 
 
 def _broken_restores(database: Database[Record]) -> tuple[str, ...]:
-    found = database["catalogs"].find(BROKEN_OFF, {"_id": 1}).limit(_LOOKED_AT)
+    found = database["catalogs"].find({"_id": _NAME, **BROKEN_OFF}, {"_id": 1}).limit(_LOOKED_AT)
     return tuple(sorted(each["_id"] for each in found))
 
 

@@ -93,6 +93,9 @@ _DIGESTED_MANAGERS_MAX: Final = 16
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 
+# The numbers of a document.
+_NUMBERS: Final = ("revision", "create_revision", "time_us", "patches", "size_bytes")
+
 # To encode more than this may take long enough that others should have their turn before it.
 _APART_BYTES: Final = 64 * 1024
 
@@ -400,7 +403,7 @@ def unweighed_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
     try:
         record = _decoded(raw)
         state = record["state"]
-        return record["catalog"], DocumentRecord(
+        document = DocumentRecord(
             key=record["key"],
             content=ABSENT if state["deleted"] else state.get("content", WITHHELD),
             revision=state["revision"],
@@ -412,8 +415,20 @@ def unweighed_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
             attributes=state.get("attributes"),
             owners=_owners_from(state["owners"]) if "owners" in state else None,
         )
+        _require_right(record, document)
+        return record["catalog"], document
     except _FOREIGN as error:
         raise _unreadable(raw, _as_document, error) from error
+
+
+def _require_right(record: Mapping[str, Any], document: DocumentRecord) -> None:
+    """Raises ValueError where a number is none, by hand, or the name is that of another document:
+    pages go by names, and on from keys."""
+    if record["_id"] != document_id(record["catalog"], document.key):
+        raise ValueError(f"its name isn't that of its key {document.key!r}")
+    for name in _NUMBERS:
+        if type(value := getattr(document, name)) is not int:
+            raise ValueError(f"its {name} is {value!r}")
 
 
 def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
