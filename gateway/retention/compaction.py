@@ -112,8 +112,7 @@ class CatalogCompaction:
             revision = wanted(standing)
             if revision <= standing.floor:
                 return None
-            now_us = self._runtime.now_us()
-            if self._store.raise_floor(catalog, revision, now_us, standing.revision):
+            if self._store.raise_floor(catalog, revision, self.pinned_us(), standing.revision):
                 self._sweeper.step("raise_floor")
                 swept += self.finish(catalog, rest)
                 return CompactionResult(
@@ -167,6 +166,11 @@ class CatalogCompaction:
                 self._sweeper.step("raise_floor")
                 return
         raise StoreUnavailable("others compact the catalog at the same time")
+
+    def pinned_us(self) -> int:
+        """A pin that ended by then holds nothing in the background. Not until now: the clock of the
+        gateway that made it may be behind this one."""
+        return self._runtime.now_us() - self._limits.sweep_grace_s * 1_000_000
 
     def _replies_since_us(self) -> int:
         return self._runtime.now_us() - self._limits.idempotency_s * 1_000_000
@@ -345,7 +349,7 @@ class Compactor:
         if wanted <= floor:
             return floor
         bounds = self._store.retention(catalog)
-        held = None if bounds is None else lowest_pin(bounds.pins, self._runtime.now_us())
+        held = None if bounds is None else lowest_pin(bounds.pins, self._compaction.pinned_us())
         return wanted if held is None else min(wanted, held)
 
     def _rest(self) -> None:

@@ -174,8 +174,9 @@ class HistoryRetention:
         """Refuse one more pin than there may be; those that ended long ago are cleared away."""
         over_us = self._runtime.now_us() - _EXPIRED_KEPT_US
         kept = [pin for pin in bounds.pins if pin.expires_us > over_us]
+        cleared_us = min(over_us, self._compaction.pinned_us())
         for pin in bounds.pins:
-            if pin.expires_us <= over_us:
+            if pin.expires_us <= cleared_us:
                 self._store.drop_pin(catalog, pin.id)
         owned = sum(pin.owner == owner for pin in kept)
         limits = self._limits

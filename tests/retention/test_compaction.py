@@ -464,9 +464,23 @@ class TestInTheBackground:
         compactor = compactor_of(store, clock, commits=2)
         compactor.run_round()
         assert floor(store) == 6
-        clock.passed_s += 101
+        clock.passed_s += 100 + RetentionLimits().sweep_grace_s + 1
         compactor.run_round()
         assert floor(store) == 10
+
+    def test_a_pin_holds_by_the_clock_of_the_gateway_that_made_it(self, store: Store) -> None:
+        """The clock of the one that compacts may be ahead by ``sweep_grace_s``."""
+        behind, ahead = SetClock(), SetClock()
+        write_history(gateway_on(store, behind), store)
+        ahead.passed_s = RetentionLimits().sweep_grace_s
+        pin = gateway_on(store, behind).retention.pin("c", 6, 100, "ann")
+        theirs = gateway_on(store, ahead).retention
+        theirs.pin("c", 7, 100, "ann")
+        behind.passed_s += 99
+        ahead.passed_s += 99
+        compactor_of(store, ahead, commits=2).run_round()
+        assert floor(store) == 6
+        assert gateway_on(store, behind).retention.read_pin("c", pin.id) == pin
 
     def test_one_catalogs_error_is_no_others(
         self, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
