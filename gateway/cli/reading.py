@@ -134,7 +134,11 @@ def log(
     commits: Iterable[Commit] = islice(_commits(session, of, after, key), limit)
     if last is not None:
         commits = deque(commits, maxlen=last)
-    if not _tell(session, commits) and key is not None:
+    if _tell(session, commits):
+        return
+    if not _head(of):
+        raise Missing(f"there never was a catalog {catalog!r}")
+    if key is not None:
         _require_ever(of, key)
 
 

@@ -22,7 +22,9 @@ def test_the_log_is_that_of_a_catalog_or_a_document(run: Commands, catalog: str)
     assert revisions(run("log", catalog, "--after", "4")) == [5, 6]
     assert revisions(run("log", catalog, "a", "--after", "1", "--limit", "1")) == [3]
     assert revisions(run("log", catalog, "--last", "2")) == [5, 6]
-    assert revisions(run("log", catalog + "none")) == []
+    assert revisions(run("log", catalog, "--after", "6")) == []
+    none = run("log", catalog + "none", code=3)
+    assert f"there never was a catalog '{catalog}none'" in none.error()
     first = run("log", catalog, "--limit", "1").lines()[0]
     (change,) = first["changes"]
     assert change.keys().isdisjoint({"before", "value", "withheld"}), "nobody asked for these"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pymongo.errors import ServerSelectionTimeoutError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from gateway.store.mongodb.connection import explained
 
@@ -54,3 +54,11 @@ def test_a_socket_is_named_without_a_port() -> None:
     away = ServerSelectionTimeoutError("configured with internal hostnames or IPs?")
     told = explained(cast(Any, SimpleNamespace(topology_description=found)), away)
     assert told == "none of /d/mongod.sock can be reached"
+
+
+def test_what_a_server_refuses_is_told_without_its_whole_answer() -> None:
+    """That has cluster times and signatures, of no use to anybody."""
+    answer = {"ok": 0.0, "errmsg": "not primary", "code": 10107, "$clusterTime": {}}
+    refused = OperationFailure("not primary", 10107, answer)
+    assert "$clusterTime" in str(refused)
+    assert explained(client(), refused) == "not primary"

@@ -388,7 +388,7 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
     if "RSGhost" in kinds:
         return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
     if not isinstance(error, ServerSelectionTimeoutError):
-        return str(error)
+        return str(error).partition(", full error: ")[0]
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
         members = ", ".join(sorted(map(_named, servers)))
         return f"there is no primary among {members}: is a majority of the members up?"
