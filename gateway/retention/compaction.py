@@ -170,7 +170,7 @@ class CatalogCompaction:
     def pinned_us(self) -> int:
         """A pin that ended by then holds nothing in the background. Not until now: the clock of the
         gateway that made it may be behind this one."""
-        return self._runtime.now_us() - self._limits.sweep_grace_s * 1_000_000
+        return self._runtime.now_us() - int(self._limits.sweep_grace_s * 1_000_000)
 
     def _replies_since_us(self) -> int:
         return self._runtime.now_us() - self._limits.idempotency_s * 1_000_000
