@@ -19,7 +19,7 @@ from patching import PatchError
 from patching.client._local_copy import History, LocalCopy, Snapshot, VersionedCopy
 from patching.client._retry import Retry, warn_renamed
 from patching.client._subscription import Listener, OnReload, Subscription
-from patching.client.errors import Gone, NotFound, RequestError
+from patching.client.errors import Gone, NotFound, RequestError, is_closed
 from patching.client.routes import CatalogRoutes, FeedPage
 from patching.client.transport import Transport
 
@@ -252,6 +252,10 @@ class Follower:
 
     def _pause(self, error: Exception) -> None:
         if self._stopping.is_set():
+            return
+        if isinstance(error, RequestError) and is_closed(error):
+            self._stopping.set()
+            self._copy.end(error)
             return
         self._failures += 1
         self._copy.heard(error)

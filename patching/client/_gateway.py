@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Unpack
@@ -70,10 +71,20 @@ class Gateway(Closable):
         if batch_s is not None and batch_s < 0:
             raise ValueError("batch_s can't be negative")
         self.url = url.rstrip("/")
-        self._connect = partial(Transport, url, **connection)
+        self._open = partial(Transport, url, **connection)
+        # Its own, and those of its feeds and followers.
+        self._connections: weakref.WeakSet[Transport] = weakref.WeakSet()
+        self._is_closed = False
         self._transport = self._connect()
         self._batcher = None if batch_s is None else Batcher(self._transport, batch_s)
         self._calls = CallSender(self._transport, retry or Retry(), timeout_s, self._batcher)
+
+    def _connect(self) -> Transport:
+        transport = self._open()
+        self._connections.add(transport)
+        if self._is_closed:
+            transport.close()
+        return transport
 
     def catalog(self, name: str) -> Catalog:
         """The catalog of that name, which needn't exist: its first write makes it."""
@@ -128,11 +139,14 @@ class Gateway(Closable):
         return True
 
     def close(self) -> None:
-        """Calls under way in other threads end with Unreachable, and so do later ones. With
-        ``batch_s``, the writes under way are sent and answered before."""
+        """Calls under way in other threads end with Unreachable, and so do later ones, those of its
+        feeds among them; followers are stopped, and pins left to expire. With ``batch_s``, the
+        writes under way are sent and answered before."""
         if self._batcher is not None:
             self._batcher.close()
-        self._transport.close()
+        self._is_closed = True
+        for transport in list(self._connections):
+            transport.close()
 
     def __repr__(self) -> str:
         return f"<Gateway {self.url}>"

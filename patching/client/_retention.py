@@ -13,7 +13,7 @@ from patching.client._blocking import run
 from patching.client._calls import Call, CallPolicy
 from patching.client._steps import Pause, SendOnce, Steps, called, plan_of
 from patching.client._wire import segment
-from patching.client.errors import NotAuthorized, NotFound, PinLost, RequestError
+from patching.client.errors import NotAuthorized, NotFound, PinLost, RequestError, is_closed
 from patching.client.results import PinState, expecting, value_of
 from patching.client.terms import encoded
 
@@ -163,7 +163,7 @@ class Pin:
             except RequestError as error:
                 self._error = error
                 _log.warning("the pin of revision %s was not renewed: %s", self.revision, error)
-                if isinstance(error, NotFound):
+                if isinstance(error, NotFound) or is_closed(error):
                     return
 
     def _renew(self, timeout_s: float | None = None) -> Steps[None]:

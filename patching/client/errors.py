@@ -86,6 +86,11 @@ class Unreachable(RequestError):
         super().__init__(detail, applied=applied, retryable=retryable)
 
 
+def is_closed(error: RequestError) -> bool:
+    """Whether the client was closed, so that no other request will have an answer either."""
+    return isinstance(error, Unreachable) and not error.retryable
+
+
 class UnexpectedAnswer(RequestError):
     """The answer breaks the contract: a proxy's page, say, or another service's."""
 

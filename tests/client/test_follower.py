@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from patching import ABSENT
-from patching.client import Follower, History, Unreachable
+from patching.client import Follower, Gateway, History, Unreachable
 from patching.client.errors import FollowerStopped, RevisionTooOld, RevisionUnknown, WaitTimedOut
 from tests.client.conftest import QUICK, Followed
 from tests.client.fake_gateway import EPOCH, FakeGateway, Refused
+from tests.commandline.canned import Asked, Canned, Reply
 from tests.patience import WAIT_S
 
 Eventually = Callable[..., Any]
@@ -296,3 +297,47 @@ def test_start_says_that_there_is_no_gateway_and_can_be_tried_again(gateway: Fak
     gateway.start()
     with follower:
         assert follower.current().documents == {"a": 1}
+
+
+def test_a_gateway_that_is_closed_ends_its_feeds_and_stops_its_followers(gateway: Followed) -> None:
+    gateway.put(a=1)
+    client = Gateway(gateway.url, retry=QUICK)
+    feed, follower = client.catalog("c").changes(after=1), client.follower("c")
+    ended: list[Unreachable] = []
+
+    def follow() -> None:
+        with pytest.raises(Unreachable) as closed:
+            next(feed)
+        ended.append(closed.value)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    with follower:
+        gateway.eventually(lambda: sum("changes" in each for each in gateway.requests) >= 3)
+        client.close()
+        thread.join(WAIT_S)
+        assert [each.retryable for each in ended] == [False]
+        with pytest.raises(FollowerStopped):
+            follower.wait_for(9, WAIT_S)
+        assert follower.current().documents == {"a": 1}
+    with pytest.raises(Unreachable, match="the client was closed"):
+        next(client.catalog("c").changes(after=1))
+
+
+def test_and_leaves_its_pins_to_expire() -> None:
+    def reply(_: Asked) -> Reply:
+        return 200, {
+            "pin": "p",
+            "revision": 1,
+            "expires": "2026-11-21T10:00:00Z",
+            "owner": "ann",
+            "note": "",
+        }
+
+    with Canned(reply) as answering:
+        client = Gateway(answering.url, retry=QUICK)
+        with client.catalog("c").pin(1, 1):
+            (renewing,) = [each for each in threading.enumerate() if each.name == "pin"]
+            client.close()
+            renewing.join(WAIT_S)
+            assert not renewing.is_alive()
