@@ -46,7 +46,11 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
             f"catalog {saved.catalog!r} at revision {saved.revision}: {saved.commits} commits,"
             f" {saved.documents} documents and tombstones"
         )
-        findings = [each.detail for each in verification.verify(saved.catalog)]
+        try:
+            findings = [each.detail for each in verification.verify(saved.catalog)]
+        except StoreUnavailable as error:
+            why = f"{error.__cause__ or error}; see gateway verify"
+            raise click.ClickException(f"it is restored, but wasn't verified: {why}") from error
         for each in findings:
             click.echo(each)
         click.echo(f"verified: {len(findings)} findings")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from gateway.cli import exit_codes
 from gateway.cli.output import Output, progress
 from gateway.errors import CatalogNotFound, StoreUnavailable
 from gateway.limits import limits_of
@@ -58,6 +59,12 @@ def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
         return 1 if left else 0
 
 
+class OutOfReach(click.ClickException):
+    """MongoDB doesn't answer, which is no finding."""
+
+    exit_code = exit_codes.OUT_OF_REACH
+
+
 Parts = tuple[MongoStore, MongoCopies, Settler, ThreadRuntime]
 
 
@@ -88,7 +95,7 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
             raise click.ClickException(f"{error}; see gateway verify") from error
         except StoreUnavailable as error:
             why = "" if error.__cause__ is None else f": {error.__cause__}"
-            raise click.ClickException(f"{error}{why}") from error
+            raise OutOfReach(f"{error}{why}") from error
         finally:
             store.close()
 

@@ -17,6 +17,8 @@ from pymongo import MongoClient
 
 from gateway.cli.doctor import diagnosed
 from gateway.cli.main import main
+from gateway.errors import StoreUnavailable
+from gateway.retention.verification import Verification
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.backup_copies import MongoCopies
 from gateway.store.mongodb.diagnosis import BackupAges, diagnose
@@ -196,6 +198,29 @@ def test_a_backup_that_the_database_is_not_told_of_is_whole(
     assert saved.exit_code == 0
     assert "doctor doesn't know of this backup: read-only" in saved.stderr
     assert (tmp_path / "untold").exists()
+
+
+def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
+    source: tuple[str, str, RunningGateway],
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another primary was elected meanwhile. Who takes that for no restore restores in vain."""
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        gateway.catalog("unverified").put("k", 1)
+    assert command(uri, database, "backup", "unverified", tmp_path / "file").exit_code == 0
+
+    def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Verification, "verify", away)
+        restored = command(uri, target, "restore", tmp_path / "file")
+    assert restored.exit_code == 1
+    assert "it is restored, but wasn't verified: away; see gateway verify" in restored.output
+    verify(uri, target)
 
 
 def test_a_damaged_file_is_refused_before_anything_is_written(
