@@ -16,7 +16,7 @@ state anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -32,7 +32,13 @@ from gateway.model import DocumentRecord
 from gateway.relay.managing import PIN_S, held_revision, pin_of
 from gateway.relay.posting import RETRY_AFTER_S_MAX, Deliverer, Outrun, Undelivered, signed
 from gateway.runtime import Runtime
-from gateway.store.contract import Store, StoreUnreachable, SubscriptionRecord
+from gateway.store.contract import (
+    BeingRestored,
+    ForeignRecord,
+    Store,
+    StoreUnreachable,
+    SubscriptionRecord,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -172,11 +178,12 @@ class Relay:
 
     def _hold_history(self, now: float) -> None:
         records = [runner.record for runner in self._runners.values()]
-        heads = self._parts.store.heads({each.catalog for each in records}) if records else {}
-        self._heads = {catalog: head.revision for catalog, head in heads.items()}
-        if now - self._pinned_at < PIN_S / 5:
-            return
-        self._pinned_at = now
+        if now - self._pinned_at >= PIN_S / 5:
+            self._pinned_at = now
+            self._pin(records)
+        self._heads = self._revisions({each.catalog for each in records})
+
+    def _pin(self, records: Sequence[SubscriptionRecord]) -> None:
         now_us = self._parts.runtime.now_us()
         for record in records:
             pin = pin_of(record, now_us)
@@ -184,6 +191,19 @@ class Relay:
             is_over = bool(record.failing_since_us) and failing_s > self._parts.limits.hold_s
             if pin is not None and not is_over:
                 self._parts.store.set_pin(record.catalog, pin)
+
+    def _revisions(self, catalogs: Collection[str]) -> dict[str, int]:
+        """Where they are; without those of which the head can't be read, or that are restored."""
+        if not catalogs:
+            return {}
+        try:
+            heads = self._parts.store.heads(catalogs)
+        except (ForeignRecord, BeingRestored):
+            found: dict[str, int] = {}
+            for each in catalogs if len(catalogs) > 1 else ():
+                found |= self._revisions([each])
+            return found
+        return {catalog: head.revision for catalog, head in heads.items()}
 
 
 class Runner:

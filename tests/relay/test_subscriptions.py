@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.errors import PinHolds
-from gateway.store.contract import SubscriptionRecord
+from gateway.model import Head, PinRecord
+from gateway.store.contract import BeingRestored, SubscriptionRecord
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 from tests.relay.conftest import SECRET, Begin, Gateway
@@ -577,3 +578,32 @@ class TestRefusals:
     @pytest.mark.parametrize("name", ["a.b", "a%20b", "x" * 65, "%00"])
     def test_a_name_is_one(self, gateway: Gateway, receiver: Receiver, name: str) -> None:
         assert gateway.put(receiver, name).status_code in (400, 404)
+
+
+def test_a_catalog_whose_head_cant_be_told_keeps_nobody_from_holding_the_others_history(
+    gateway: Gateway, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is restored, or edited by hand. Compaction would pass what isn't delivered."""
+    gateway.catalog.put({"n": 0})
+    gateway.subscribe(receiver)
+    sick = f"{gateway.path}/s".replace("shop", "sick")
+    assert gateway.catalog.client.put(sick, json={"to": receiver.url}).status_code == 201
+    store, heads = gateway.store, gateway.store.heads
+
+    def of_others(catalogs: Collection[str]) -> Mapping[str, Head]:
+        if "sick" in catalogs:
+            raise BeingRestored("sick")
+        return heads(catalogs)
+
+    def pins() -> Sequence[PinRecord]:
+        bounds = store.retention("shop")
+        assert bounds is not None
+        return bounds.pins
+
+    monkeypatch.setattr(store, "heads", of_others)
+    eventually(lambda: len(gateway.relay._runners) == 2)
+    for pin in pins():
+        store.drop_pin("shop", pin.id)
+    gateway.relay._pinned_at = 0.0  # long ago
+    eventually(pins)
+    eventually(lambda: gateway.relay._heads == {"shop": 1})

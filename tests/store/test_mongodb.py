@@ -304,3 +304,18 @@ def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(
         of_old = {"_id": "c\0old"}
         client[database_name]["documents"].update_one(of_old, {"$unset": {"state.digest": 1}})
     assert [each.digest is None for each in store.scan_digests("c", "", "", 9)] == [True, False]
+
+
+@pytest.mark.parametrize("foreign", [{"_id": "c\0a"}, {"_id": 7}, {"_id": "c\0a", "catalog": "c"}])
+def test_a_subscription_that_no_gateway_has_written_keeps_nobody_from_the_others(
+    store: MongoStore, foreign: dict[str, Any]
+) -> None:
+    subscriptions = store.subscriptions()
+    assert subscriptions.create_subscription(subscription())
+    store._on.database["subscriptions"].insert_one(foreign)
+    _, free = subscriptions.claimable("me", 9)
+    assert ("c", "s") in free
+    claimed = [subscriptions.claim_subscription(*named, "me", 60) for named in free]
+    assert [each for each in claimed if each is not None] == [subscription()]
+    assert subscriptions.claimable("me", 9) == ([subscription()], [])
+    assert subscriptions.subscriptions_of("c") == [subscription()]

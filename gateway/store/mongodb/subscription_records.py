@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +20,8 @@ from gateway.store.contract import PROGRESS, SubscriptionRecord
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
 from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
+
+_log = logging.getLogger(__name__)
 
 
 class MongoSubscriptions(StorePart):
@@ -36,7 +39,7 @@ class MongoSubscriptions(StorePart):
     def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
         with self._on.reading() as session:
             found = self._records.find({"_id": of_catalog(catalog)}, session=session)
-            return [_from(record) for record in found.sort("_id")]
+            return _readable(found.sort("_id"))
 
     def create_subscription(self, record: SubscriptionRecord) -> bool:
         fields = {"_id": _id(record.catalog, record.name), **_fields(record)}
@@ -66,11 +69,11 @@ class MongoSubscriptions(StorePart):
     ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
         with self._on.reading() as session:
             mine = self._records.find({"holder": holder, "$expr": LEASE_RUNS}, session=session)
-            held = [_from(record) for record in mine]
-            free = self._records.find(
-                {"$expr": LEASE_IS_OVER}, {"catalog": 1, "name": 1}, session=session
-            ).limit(limit)
-            return held, [(record["catalog"], record["name"]) for record in free]
+            held = _readable(mine)
+            over = {"_id": {"$type": "string"}, "$expr": LEASE_IS_OVER}
+            free = self._records.find(over, {"_id": 1}, session=session).limit(limit)
+            named = [record["_id"].partition("\0") for record in free]
+            return held, [(catalog, name) for catalog, _, name in named]
 
     def claim_subscription(
         self, catalog: str, name: str, holder: str, duration_s: float
@@ -81,7 +84,7 @@ class MongoSubscriptions(StorePart):
             record = self._records.find_one_and_update(
                 named, [{"$set": taken}], return_document=ReturnDocument.AFTER, session=session
             )
-        return None if record is None else _from(record)
+        return None if record is None else next(iter(_readable([record])), None)
 
     def renew_claims(self, holder: str, duration_s: float) -> None:
         held = {"holder": holder, "$expr": LEASE_RUNS}
@@ -115,6 +118,18 @@ def _id(catalog: str, name: str) -> str:
 
 def _fields(record: SubscriptionRecord) -> dict[str, Any]:
     return asdict(record) | {"secrets": [list(each) for each in record.secrets]}
+
+
+def _readable(found: Iterable[Record]) -> list[SubscriptionRecord]:
+    """Those that a gateway has written: one that somebody wrote by hand is told in the log, and
+    keeps nobody from the others."""
+    records = []
+    for record in found:
+        try:
+            records.append(_from(record))
+        except (LookupError, TypeError) as error:
+            _log.error("the subscription %r can't be read: %r", record["_id"], error)
+    return records
 
 
 def _from(record: Record) -> SubscriptionRecord:
