@@ -16,6 +16,7 @@ import click
 
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
+from gateway.cli import exit_codes
 from gateway.cli.setting_flags import database_flags
 from gateway.settings import SettingError, Settings, resolve
 
@@ -83,7 +84,7 @@ def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags
         checked_name(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--name") from error
-    with _tokens(flags) as tokens:
+    with _tokens(flags) as tokens, _told_if_unknown():
         issued = tokens.issue(name, grants, lifetime_s)
     click.echo(issued.text)
     expires = issued.stored.expires_us
@@ -121,7 +122,7 @@ def show(**flags: Any) -> None:
 @database_flags
 def revoke(token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID, which list shows; it stops working within five seconds."""
-    with _tokens(flags) as tokens:
+    with _tokens(flags) as tokens, _told_if_unknown():
         revoked = tokens.revoke(token_id)
     if revoked is None:
         # The argument may be a token by mistake, and is not repeated.
@@ -133,7 +134,7 @@ def revoke(token_id: str, **flags: Any) -> None:
 def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """The tokens in the database of the settings. Raises click's errors."""
     # The driver of the database takes long to import.
-    from gateway.cli.verify import mongodb_of
+    from gateway.cli.verify import OutOfReach, mongodb_of
     from gateway.store.contract import StoreUnreachable
     from gateway.store.mongodb import connect
     from gateway.tokens.issued import Tokens
@@ -147,9 +148,29 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
         try:
             yield Tokens(store.tokens())
         except StoreUnreachable as error:
-            raise click.ClickException(f"the database can't be reached: {error}") from error
+            raise OutOfReach(f"the database can't be reached: {error}") from error
         finally:
             store.close()
+
+
+@contextmanager
+def _told_if_unknown() -> Iterator[None]:
+    """Around a change, whose answer may get lost."""
+    from gateway.store.contract import StoreUnreachable
+
+    try:
+        yield
+    except StoreUnreachable as error:
+        if error.nothing_done:
+            raise
+        told = "it is unknown whether that was done, see gateway token list"
+        raise _Unknown(f"{told}: {error}") from error
+
+
+class _Unknown(click.ClickException):
+    """The answer to a change got lost."""
+
+    exit_code = exit_codes.UNKNOWN
 
 
 def _settings(flags: dict[str, Any]) -> Settings:

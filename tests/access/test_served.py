@@ -19,6 +19,8 @@ from gateway.cli.main import main
 from gateway.server import ServerError, run
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
+from gateway.store.contract import StoreUnreachable, Unsent
+from gateway.store.mongodb.tokens import MongoTokens
 from gateway.tokens.issued import REMEMBERED_S
 from tests.access.certificates import Authority, Signed
 from tests.access.issuer import AUDIENCE, ISSUER, Issuer, Key, claims, token
@@ -237,18 +239,40 @@ def test_what_the_command_cannot_do_it_says_in_a_line(
 
 
 def test_without_a_database_the_command_says_so() -> None:
-    for arguments, message in (
-        (["list"], "no MongoDB chosen"),
+    for arguments, code, message in (
+        (["list"], 2, "no MongoDB chosen"),
         (
             ["list", "--mongodb-uri", f"mongodb://u:{PASSWORD}@127.0.0.1:9/?replicaSet=x"],
+            6,
             "can't be reached",
         ),
     ):
         flags = [] if len(arguments) == 1 else ["--store-timeout-ms=200"]
         result = CliRunner().invoke(main, ["token", *arguments, *flags])
-        assert result.exit_code in (1, 2)
+        assert result.exit_code == code
         assert message in result.stderr
         assert PASSWORD not in result.output
+
+
+@pytest.mark.parametrize("how", ["create_token", "revoke_token"])
+@pytest.mark.parametrize(("error", "code"), [(StoreUnreachable("lost"), 7), (Unsent("away"), 6)])
+def test_a_change_whose_answer_is_lost_is_told_as_that(
+    how: str, error: StoreUnreachable, code: int, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = served.command("create", "--name", "e", "--grant", "read:*")
+    token_id = made.stdout.split("_")[1]
+    arguments = {
+        "create_token": ["create", "--name", "e", "--grant", "read:*"],
+        "revoke_token": ["revoke", token_id],
+    }
+
+    def lost(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(MongoTokens, how, lost)
+    result = served.command(*arguments[how])
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert ("it is unknown whether that was done" in result.stderr) is (code == 7)
 
 
 def livez(connection: http.client.HTTPConnection) -> bytes:
