@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -74,6 +76,14 @@ class Fork:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+
+def functions() -> ForkServerContext:
+    """For functions of tests in processes of their own: forks of one, too, which has imported what
+    most of these functions' modules import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.test_stopped_neighbour"])
+    return context
 
 
 def start(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Fork:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
+from tests import forking
 
 
 def serve(path: Path, calls: Connection) -> None:
@@ -31,7 +31,7 @@ class Worker:
     """Another process's turns."""
 
     def __init__(self, path: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = forking.functions()
         self._calls, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(path, theirs), daemon=True)
         self.process.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -18,6 +17,7 @@ import pytest
 
 from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours
+from tests import forking
 from tests.asking import wait_until
 from tests.patience import WAIT_S
 
@@ -58,7 +58,7 @@ def serve(group: str, secret: bytes, user: int | None, calls: Connection) -> Non
 
 class Other:
     def __init__(self, group: str, user: int | None = None, secret: bytes = SECRET) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = forking.functions()
         self.calls, theirs = context.Pipe()
         self.process = context.Process(
             target=serve, args=(group, secret, user, theirs), daemon=True

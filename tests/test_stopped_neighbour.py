@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from gateway.server import neighbours
 from gateway.server.neighbours import Neighbours
 from gateway.server.turns import MachineTurns
 from gateway.service import GatewayService
+from tests import forking
 from tests.asking import add, applied, put, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
@@ -55,7 +55,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    context = multiprocessing.get_context("spawn")
+    context = forking.functions()
     calls, theirs = context.Pipe()
     group, path = uuid4().hex, tmp_path / "turns"
     process = context.Process(target=serve, args=(path, group, theirs), daemon=True)
