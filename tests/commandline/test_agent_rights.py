@@ -118,13 +118,12 @@ def test_an_agent_without_rights_in_a_catalog_learns_nothing_of_it(guarded: Guar
     """Neither whether it is there, nor whether a document is."""
     told: dict[tuple[str, str], list[str]] = {}
 
-    async def run() -> None:
-        parameters = command(guarded.url, token=guarded.token("eve", "write:elsewhere"))
-        async with asyncio.timeout(WAIT_S), Client(stdio_client(parameters)) as client:
-            for catalog, key in ((SHOP, KEY), (SHOP, NOT_THERE), (NOT_THERE, KEY)):
-                told[catalog, key] = await answers(client, catalog, key)
+    async def act(agent: Agent) -> None:
+        for catalog, key in ((SHOP, KEY), (SHOP, NOT_THERE), (NOT_THERE, KEY)):
+            told[catalog, key] = await answers(agent.client, catalog, key)
 
-    asyncio.run(run())
+    with guarded.as_("eve", "write:elsewhere") as gateway:
+        acting(gateway, SHOP, act)
     for said in told.values():
         assert said == told[SHOP, KEY]
         for (tool, arguments), each in zip(CALLS, said, strict=False):
@@ -140,13 +139,12 @@ def test_an_agent_without_rights_in_a_catalog_learns_nothing_of_it(guarded: Guar
 def test_a_token_that_is_no_token_learns_no_more(guarded: Guarded) -> None:
     told = []
 
-    async def run() -> None:
-        parameters = command(guarded.url, token="gwt_0000_0000")
-        async with asyncio.timeout(WAIT_S), Client(stdio_client(parameters)) as client:
-            told.append(await answers(client, SHOP, KEY))
-            told.append(await answers(client, NOT_THERE, NOT_THERE))
+    async def act(agent: Agent) -> None:
+        told.append(await answers(agent.client, SHOP, KEY))
+        told.append(await answers(agent.client, NOT_THERE, NOT_THERE))
 
-    asyncio.run(run())
+    with Gateway(guarded.url, token="gwt_0000_0000") as gateway:
+        acting(gateway, SHOP, act)
     assert told[0] == told[1]
     assert "unauthenticated" in told[0][0]
 
