@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from uuid import uuid4
 
 import pytest
 
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb import MongoStore, connect
+from tests import forking
 from tests.failure.clients import DOCUMENT, send
 from tests.failure.replica_set import ReplicaSet
 from tests.patience import UNHURRIED, WAIT_S
@@ -36,24 +35,26 @@ def uninitiated(tmp_path: Path) -> Iterator[ReplicaSet]:
 
 
 @contextmanager
-def serving(*flags: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        (sys.executable, "-m", "gateway.cli", "serve", "--bind=127.0.0.1:0", "--no-access", *flags),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
+def serving(*flags: str) -> Iterator[tuple[TextIO, TextIO]]:
+    """What it writes to stdout and to stderr."""
+    told, its = os.pipe()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")}
+    with os.fdopen(told) as stderr:
         try:
-            process.communicate(timeout=WAIT_S)
+            arguments = ("serve", "--bind=127.0.0.1:0", "--no-access", *flags)
+            process = forking.start(arguments, its, environment)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            os.close(its)
+        with process.stdout:
+            try:
+                yield process.stdout, stderr
+            finally:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(WAIT_S)
+                finally:
+                    if process.poll() is None:
+                        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_it_says_what_it_waits_for_refuses_in_time_and_goes_on_by_itself(
@@ -68,20 +69,18 @@ def test_it_says_what_it_waits_for_refuses_in_time_and_goes_on_by_itself(
         f"--database={database}",
         "--deadline-ms=2500",
         f"--store-timeout-ms={UNHURRIED['store_timeout_ms']}",
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    ) as (stdout, stderr):
         expected = re.compile(
             rf"waiting for {place}: the replica set of {address} is not initiated: run"
             r" rs\.initiate\(\) there; until then (http://127.0.0.1:(\d+)) answers 503"
         )
-        waiting = next(filter(None, map(expected.search, process.stderr)))
+        waiting = next(filter(None, map(expected.search, stderr)))
         url, port = waiting[1], int(waiting[2])
         for path in (DOCUMENT, f"{DOCUMENT}2"):
             status, problem = send(port, "PUT", path, 1, Content_Type="application/json")
             assert (status, problem["code"], problem["applied"]) == (503, "store_unavailable", "no")
         uninitiated.initiate()
-        assert process.stdout.readline() == (
+        assert stdout.readline() == (
             f"gateway: ready at {url} (console {url}/console/, docs {url}/docs, data in {place})\n"
         )
         assert send(port, "PUT", DOCUMENT, 1, Content_Type="application/json")[0] == 201

@@ -77,7 +77,7 @@ class Mishaps:
 
 def test_killed_workers_and_a_restarted_mongod_lose_nothing(tmp_path: Path) -> None:
     """Two workers, 32 clients, one document: SIGKILL after SIGKILL, and mongod too."""
-    patches = 30
+    patches = 10
     luck = random.Random(7)
     limits = {"deadline_ms": 10_000, "store_timeout_ms": 5_000}
     with (
@@ -97,7 +97,7 @@ def test_killed_workers_and_a_restarted_mongod_lose_nothing(tmp_path: Path) -> N
                     os.kill(victim, signal.SIGKILL)
                     killed.append(victim)
 
-        mishaps = Mishaps(80, happen)
+        mishaps = Mishaps(CLIENTS, happen)
         tally = Tally(mishaps.progress)
         with mishaps:
             run_clients(service.port, tally, clients=CLIENTS, turns=range(patches))

@@ -40,6 +40,8 @@ REFUSED = f"the database has format {FORMAT}, this gateway knows up to 3"
 CATALOGS = ("one", "two")
 # What is lost to the format isn't tried for minutes.
 DEADLINE_MS = 2_000
+# Between two appends: while a gateway starts, hundreds of them would tell no more than some do.
+PAUSE_S = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +148,7 @@ def appending(gateway: RunningGateway, client: Client) -> Iterator[None]:
 
     def go_on() -> None:
         for catalog in itertools.cycle(CATALOGS):
-            if over.is_set() or not client.append(gateway, catalog):
+            if over.wait(PAUSE_S) or not client.append(gateway, catalog):
                 return
 
     thread = threading.Thread(target=go_on, daemon=True)

@@ -14,26 +14,31 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from schemathesis import Case
+from schemathesis import Case, HookContext
 from schemathesis.config import SchemathesisConfig
+from schemathesis.generation.meta import CoveragePhaseData
 from schemathesis.pytest.lazy import get_all_tests
 from werkzeug.http import http_date
 
 from tests.openapi.cases import Given, adjust, prepare
 from tests.openapi.checks import DOCUMENT, call_and_validate
+from tests.openapi.choices import chance
 from tests.openapi.document import operations
 from tests.service import RunningGateway
 
 Answered = dict[str, set[int]]
 
-# Of a transaction's members there are too many for each to be tried at each of its bounds, writes
-# of attributes take what writes of documents take, and this file takes long to be parsed.
+# Of a transaction's members there are too many for each to be tried at each of its bounds, those of
+# a revert take half as long to be generated as all others together (tests/http/test_reverts.py has
+# their bounds), writes of attributes take what writes of documents take, and this file takes long to
+# be parsed.
 CONFIG = SchemathesisConfig.from_dict(
     {
         "operations": [
             {"include-operation-id": name, "phases": {"coverage": {"enabled": False}}}
             for name in (
                 "run_transaction",
+                "revert",
                 "put_attributes",
                 "patch_attributes",
                 "delete_attributes",
@@ -59,6 +64,7 @@ def tests() -> dict[str, Callable[..., None]]:
     """
     schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
     schema = schema.exclude(operation_id=_EXCLUDED)
+    schema.hook(_each_fault_once())
     checks = schema.config.checks
     checks.positive_data_acceptance.expected_statuses += [
         "412",  # whether a condition holds is a matter of the document, not of the request
@@ -84,6 +90,28 @@ def tests() -> dict[str, Callable[..., None]]:
     )
     each_made = (each.ok() for each in made)  # raises what is wrong with an operation
     return {of.definition.raw["operationId"]: test for of, test in each_made}
+
+
+def _each_fault_once() -> Callable[[HookContext, Case[Any]], bool]:
+    """Of what breaks one word of the file at one place of an operation, one request, and a few of
+    the others: a number is told in ten ways that it is none, alone and beside each other parameter,
+    and each is refused where the first one is. Which others, is another choice at each operation.
+    """
+    met: set[object] = set()
+
+    def filter_case(_: HookContext, case: Case[Any]) -> bool:
+        assert case.meta is not None
+        how = case.meta.phase.data
+        if not case.meta.generation.mode.is_negative or not isinstance(how, CoveragePhaseData):
+            return True
+        fault = (case.operation.label, how.parameter_location, how.parameter, how.scenario)
+        at_its_place = (*fault, how.location) if how.location is not None else fault
+        is_first = at_its_place not in met
+        met.update((fault, at_its_place))
+        sent = (case.operation.label, case.query, case.headers, case.body)
+        return is_first or chance(sent, of=8) == 0
+
+    return filter_case
 
 
 @pytest.fixture(scope="module")
