@@ -17,10 +17,10 @@ from patching.client import Catalog, Gateway
 
 @pytest.mark.mongod
 def test_the_demo_runs_on_a_mongodb_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_demo(Settings(), patches=300, clients=8) == 0
+    assert run_demo(Settings(), patches=100, clients=8) == 0
     shown = capfd.readouterr().out
     assert "Verified" in shown
-    assert "300" in shown
+    assert "100" in shown
 
 
 @pytest.mark.mongod

@@ -74,10 +74,11 @@ class Search:
                 for _ in range(_PROGRAMS_PER_WORKER):
                     if time.monotonic() > until or (programs and self.tried >= programs):
                         break
-                    if self._try(worker).cost.lost:
+                    if self.try_next(worker).cost.lost:
                         break  # it may hang, and is ended
 
-    def _try(self, worker: Worker) -> Found:
+    def try_next(self, worker: Worker) -> Found:
+        """One program, drawn or changed."""
         self.tried += 1
         seed = f"{self.seed}.{self.tried}"
         luck = random.Random(seed)

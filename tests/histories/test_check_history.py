@@ -280,11 +280,11 @@ def _is_right(order: Iterable[Call]) -> bool:
 
 def test_the_search_finds_what_trying_everything_finds() -> None:
     verdicts = []
-    for seed in range(1200):
+    for seed in range(400):
         calls = drawn(random.Random(seed))
         verdicts.append(not check(calls))
         assert verdicts[-1] == has_an_order(calls), f"seed {seed}"
-    assert min(verdicts.count(True), verdicts.count(False)) > 80, "nothing was tested"
+    assert min(verdicts.count(True), verdicts.count(False)) > 25, "nothing was tested"
 
 
 def test_many_unknown_writes_are_no_trouble() -> None:

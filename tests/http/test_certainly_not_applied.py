@@ -14,10 +14,10 @@ from werkzeug.test import TestResponse
 from gateway.http import create_app
 from gateway.http.wire.problems import remembered
 from gateway.limits import ServiceLimits
-from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, Unsent
 from gateway.tokens.issued import ServedTokens, Tokens
+from tests.asking import SetClock
 from tests.http.keyed_routes import APPLY, JSON_PATCH
 from tests.memory_store import MemoryStore, MemoryTokens
 from tests.openapi import document
@@ -67,16 +67,21 @@ WRITES: Final[Mapping[str, Ask]] = {
     "delete_pin": ("DELETE", f"{C}/pins/{{pin}}"),
     "compact_catalog": ("POST", f"{C}/compactions", {"revision": 2}),
 }
+DEADLINE_S: Final = 60
 # Each of its lines is a write as above.
 OTHERS: Final = {"run_bulk"}
 
 
 class Weather:
     """What becomes of the calls of the database: from number ``at`` on they fail, or that one
-    alone. It itself is ``made``, and its answer gets lost, or it isn't; those behind it aren't."""
+    alone. It itself is ``made``, and its answer gets lost, or it isn't; those behind it aren't.
 
-    def __init__(self) -> None:
+    Where they go on to fail, each takes a third of the time that a write has.
+    """
+
+    def __init__(self, clock: SetClock) -> None:
         self.calls = 0
+        self._clock = clock
         self._at, self._goes_on, self._made = -1, False, False
 
     @contextmanager
@@ -91,6 +96,8 @@ class Weather:
         number, self.calls = self.calls, self.calls + 1
         if self._at < 0 or number < self._at or (number > self._at and not self._goes_on):
             return method(*given, **named)
+        if self._goes_on:
+            self._clock.passed_s += DEADLINE_S / 3
         if number > self._at or not self._made:
             raise Unsent("nobody is there")
         method(*given, **named)
@@ -116,10 +123,11 @@ class World:
     """A gateway with something of all that can be changed."""
 
     def __init__(self) -> None:
-        self.weather = Weather()
+        clock = SetClock()
+        self.weather = Weather(clock)
         store: Any = Stormy(MemoryStore(), self.weather)
-        limits = ServiceLimits(deadline_ms=100)
-        gateway = GatewayService(store, ThreadRuntime(), limits, told=remembered)
+        limits = ServiceLimits(deadline_ms=1000 * DEADLINE_S)
+        gateway = GatewayService(store, clock, limits, told=remembered)
         tokens: Any = Stormy(MemoryTokens(), self.weather)
         issued = ServedTokens(Tokens(tokens))
         self._client = create_app(gateway, tokens=issued).test_client()

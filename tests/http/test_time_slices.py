@@ -78,8 +78,9 @@ class Worker(Server):
         return self.sends("POST", f"/v1/catalogs/{catalog}/transactions", {"then": actions, **more})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def worker(mongodb_uri: str) -> Iterator[Worker]:
+    """Each attack has a catalog of its own."""
     with (
         own_database(mongodb_uri) as database,
         RunningGateway(mongodb_uri, database, workers=1) as running,
@@ -221,19 +222,22 @@ ATTACKS: dict[Callable[[Worker], Answered], tuple[int, ...]] = {
 def test_nobody_waits_for_a_heavy_request(
     worker: Worker, attack: Callable[[Worker], Answered]
 ) -> None:
+    before = worker.metric("gateway_longest_slice_seconds")  # if an attack before it was too long
     answered = attack(worker)
     assert answered.status in ATTACKS[attack], answered.body[:500]
-    assert worker.metric("gateway_longest_slice_seconds") < _SLOWER * LONG_S
+    longest = worker.metric("gateway_longest_slice_seconds")
+    assert longest == before or longest < _SLOWER * LONG_S
 
 
 def test_others_are_answered_while_a_heavy_request_is_computed(worker: Worker) -> None:
-    answered = 0
+    answered, turns = 0, worker.metric("gateway_turns_total")
     heavy = threading.Thread(target=keyed_rules, args=(worker,))
     heavy.start()
-    while heavy.is_alive():
+    while heavy.is_alive() and not answered:
         assert worker.send("GET", "/livez").status == 200
-        if worker.metric("gateway_turns_total") and heavy.is_alive():
+        if worker.metric("gateway_turns_total") > turns and heavy.is_alive():
             answered += 1
+    heavy.join()
     assert answered
 
 

@@ -29,9 +29,9 @@ from tests.service import RunningGateway
 Answered = dict[str, set[int]]
 
 # Of a transaction's members there are too many for each to be tried at each of its bounds, those of
-# a revert take half as long to be generated as all others together (tests/http/test_reverts.py has
-# their bounds), writes of attributes take what writes of documents take, and this file takes long to
-# be parsed.
+# a revert take half as long to be generated as all others (tests/http/test_reverts.py has their
+# bounds), writes of attributes take what writes of documents take, and this file takes long to be
+# parsed.
 CONFIG = SchemathesisConfig.from_dict(
     {
         "operations": [

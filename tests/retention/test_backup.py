@@ -59,8 +59,11 @@ def filled(gateway: Gateway, name: str) -> Catalog:
     catalog.put("b", {"again": True})
     catalog.put("gone", 1)
     catalog.delete("gone")
-    for number in range(70):  # past the next whole value
-        catalog.patch("a", [{"op": "add", "path": "/n", "value": number}])
+    patch = {"catalog": name, "key": "a", "op": "patch"}
+    patches = [  # past the next whole value
+        {**patch, "patch": [{"op": "add", "path": "/n", "value": number}]} for number in range(70)
+    ]
+    assert all(each.error is None for each in gateway.bulk(patches))
     return catalog
 
 
