@@ -41,7 +41,7 @@ _AGAIN: Final = ("unknown", "not-applied", "failed")
 _DONE: Final = ("applied", "read", "commits")
 _KINDS: Final = {"write", "transaction", "read", "several", "list", "read-at", "page"}
 # Between two calls of a client: two processors have to carry databases, gateways and clients.
-_PAUSE_S: Final = 0.1
+_PAUSE_S: Final = 0.15
 
 
 class Workload:
