@@ -94,8 +94,11 @@ def tests() -> dict[str, Callable[..., None]]:
 
 def _each_fault_once() -> Callable[[HookContext, Case[Any]], bool]:
     """Of what breaks one word of the file at one place of an operation, one request, and a few of
-    the others: a number is told in ten ways that it is none, alone and beside each other parameter,
-    and each is refused where the first one is. Which others, is another choice at each operation.
+    the others: for one number there are ten values that are none, and each is refused where the
+    first one is. Which others, is another choice at each operation.
+
+    Where it stands alone has no place: it is another fault than among all other parameters, some of
+    which may be refused before it.
     """
     met: set[object] = set()
 
@@ -104,10 +107,9 @@ def _each_fault_once() -> Callable[[HookContext, Case[Any]], bool]:
         how = case.meta.phase.data
         if not case.meta.generation.mode.is_negative or not isinstance(how, CoveragePhaseData):
             return True
-        fault = (case.operation.label, how.parameter_location, how.parameter, how.scenario)
-        at_its_place = (*fault, how.location) if how.location is not None else fault
-        is_first = at_its_place not in met
-        met.update((fault, at_its_place))
+        fault = (how.parameter_location, how.parameter, how.scenario, how.location)
+        is_first = (case.operation.label, fault) not in met
+        met.add((case.operation.label, fault))
         sent = (case.operation.label, case.query, case.headers, case.body)
         return is_first or chance(sent, of=8) == 0
 
