@@ -63,6 +63,7 @@ def _settings(folder: Path) -> list[str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.cores.max": "2",
+        "spark.default.parallelism": "2",
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",

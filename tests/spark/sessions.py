@@ -39,8 +39,9 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
+        # A test that is about more partitions says how many: two tasks run at a time.
+        "spark.sql.shuffle.partitions": "1",
+        "spark.default.parallelism": "1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
@@ -48,6 +49,12 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
+        # Each plan is told to a page that nobody looks at: in few words.
+        "spark.sql.ui.explainMode": "simple",
+        "spark.shuffle.compress": "false",
+        "spark.broadcast.compress": "false",
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.sql.parquet.compression.codec": "uncompressed",
         "spark.python.worker.reuse": "true",
     }
 

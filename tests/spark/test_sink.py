@@ -383,7 +383,7 @@ def test_a_key_of_the_rows_own_makes_jobs_repeatable(
     """In whatever partitions; those of a named job are the application's."""
     put("k", {"log": []})
     values = [("k", append(n), f"row-{n}") for n in range(9)]
-    rows = frame(values, "key string, patch string, idempotency_key string")
+    rows = frame(values, "key string, patch string, idempotency_key string").repartition(2)
     for _ in range(2):
         write(rows, idempotency="column")
     assert sorted(documents(routes)["k"]["log"]) == list(range(9))
