@@ -9,12 +9,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
+from patching.spark.sync import sync
 from tests.service import RunningGateway
+from tests.spark.passing import Passing
 from tests.spark.processes import kill, python_workers
 
 from .test_sync import Catalog
 
-DOCUMENTS = 2000
+DOCUMENTS = 200
 
 
 @pytest.fixture
@@ -24,41 +26,38 @@ def there(spark: Any, gateway: RunningGateway, catalog: str) -> Any:
     found.transport.close()
 
 
-class KillOnce(threading.Thread):
-    """Kills all workers when some of what is sent was applied. ``killed_at``: how much."""
+class KillOnce:
+    """Kills all workers when the fifth bulk request is on the way, which gets through.
+    ``killed_at``: how much was applied before."""
 
-    def __init__(self, there: Catalog, begun: int) -> None:
-        super().__init__(daemon=True)
-        self.there, self.begun = there, begun
-        self.killed_at: int | None = None
-        self.killed = 0
+    def __init__(self, there: Catalog, passing: Passing) -> None:
+        self.there, self.begun = there, there.head()
+        self.killed_at = self.killed = self._count = 0
+        self._lock = threading.Lock()
+        passing.before = self._before
 
-    def __call__(self, stage: str) -> None:
-        if stage.startswith("sending") and self.killed_at is None:
-            self.start()
-
-    def run(self) -> None:
-        while self.there.head() <= self.begun + 50:
-            pass
-        self.killed = kill(python_workers(self.there.spark))
-        self.killed_at = self.there.head() - self.begun
+    def _before(self, _method: str, path: str, _port: int) -> None:
+        with self._lock:
+            self._count += path == "/v1/bulk"
+            if path == "/v1/bulk" and self._count == 5:
+                self.killed = kill(python_workers(self.there.spark))
+                self.killed_at = self.there.head() - self.begun
 
 
-def test_killed_workers_are_made_good(there: Catalog) -> None:
+def test_killed_workers_are_made_good(there: Catalog, passing: Passing) -> None:
     before = {f"k/{number}": {"n": number, "same": "x"} for number in range(DOCUMENTS)}
     there.put(before)
     wanted = {
         key: {**value, "n": -1} for number, (key, value) in enumerate(before.items()) if number % 3
     } | {f"new/{number}": number for number in range(DOCUMENTS // 4)}
     begun = there.head()
-    killing = KillOnce(there, begun)
+    killing = KillOnce(there, passing)
 
-    report = there.sync(wanted, delete=True, progress=killing, options={"batchSize": 10})
+    given = {"url": passing.url, "options": {"batchSize": 10, "partitions": 2}}
+    report = sync(there.frame(wanted), there.name, delete=True, **given)
 
-    killing.join()
     assert killing.killed > 0
-    assert killing.killed_at is not None
-    assert killing.killed_at < report.sent, "they were killed when all was sent already"
+    assert 0 < killing.killed_at < report.sent
     assert there.documents() == wanted
     assert report.created == DOCUMENTS // 4
     assert report.deleted == len(before.keys() - wanted.keys())
