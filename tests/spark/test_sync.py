@@ -129,13 +129,14 @@ def changed(luck: random.Random, state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("delete", [False, True])
 def test_the_catalog_is_exactly_what_was_wanted(there: Catalog, delete: bool) -> None:
     luck = random.Random(7 + delete)
-    keys = [*KEYS, *(f"k/{number}" for number in range(200))]
+    keys = [*KEYS, *(f"k/{number}" for number in range(100))]
     before: dict[str, Any] = {}
-    for step in range(3):
-        wanted = random_state(luck, keys) if step != 1 else changed(luck, before)
+    for _ in range(2):
+        others = [key for key in keys if key not in before]
+        wanted = {**changed(luck, before), **random_state(luck, others)}
         head = there.head()
 
-        report = there.sync(wanted, delete=delete)
+        report = there.sync(wanted, delete=delete, options={"partitions": 2})
 
         after = wanted if delete else {**before, **wanted}
         assert there.documents() == after
@@ -148,6 +149,8 @@ def test_the_catalog_is_exactly_what_was_wanted(there: Catalog, delete: bool) ->
         assert report.unchanged + report.patched == len(both)
         assert there.head() == head + report.sent
         before = after
+    assert min(report.created, report.patched, report.unchanged) > 0
+    assert (report.deleted > 0) is delete
     assert there.pins() == []
 
 
@@ -212,7 +215,7 @@ def test_documents_that_are_too_large_for_one_answer_are_read_in_several(there: 
     large = {f"k{number}": {"n": number, "large": "x" * 3_000_000} for number in range(7)}
     for key, value in large.items():
         there.put({key: value})
-    report = there.sync({key: {"n": -1} for key in large}, options={"partitions": 1})
+    report = there.sync({key: {"n": -1} for key in large})
     assert (report.patched, report.in_step) == (7, True)
     assert set(map(str, there.documents().values())) == {"{'n': -1}"}
 
@@ -315,7 +318,6 @@ def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
     for broken, why in (
         ('{"key": "b", "document": 1, "more": 2}', "unknown field `more`"),
         ('{"key": "b", "docum', "truncated"),
-        ('{"document": 1}', "missing required field `key`"),
     ):
         path.write_text(f'{{"key": "a", "document": 1}}\n{broken}')
         with pytest.raises(Exception, match=rf"the line '{re.escape(broken)}': .*{why}"):
@@ -383,7 +385,7 @@ def test_half_a_source_deletes_nothing(there: Catalog) -> None:
     some = {f"k{number}": number for number in range(4)}
     with pytest.raises(DesiredInvalid, match="it lacks 6 of the 10 documents that are there"):
         there.sync(some, delete=True)
-    for most in (5, 0.59, 0):
+    for most in (5, 0):
         with pytest.raises(DesiredInvalid, match=f"more than max_deletes={most} lets go"):
             there.sync(some, delete=True, max_deletes=most)
     for bad in (-1, 1.5):
