@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,13 @@ with_limits = pytest.mark.skipif(
 
 
 class Sink:
-    """What the micro-batches held: the revisions of their rows."""
+    """What the micro-batches held: the revisions of their rows, and what ``told`` says of these."""
 
     def __init__(self, checkpoint: Path) -> None:
         self.checkpoint = checkpoint
         self.batches: list[tuple[int, list[int]]] = []
+        self.told: Callable[[Any], Any] = lambda _: None
+        self.rows: list[Any] = []
         self.fail_on: int | None = None
         # Of the last query: how far it was with each batch, and how far there was to go.
         self.progress: list[tuple[str, str]] = []
@@ -66,8 +68,9 @@ class Sink:
         return [revision for _, revisions in self.batches for revision in revisions]
 
     def _take(self, frame: Any, batch: int) -> None:
-        revisions = [row.revision for row in frame.select("revision").collect()]
-        self.batches.append((batch, revisions))
+        rows = frame.collect()
+        self.batches.append((batch, [row.revision for row in rows]))
+        self.rows += map(self.told, rows)
         if self.fail_on == batch:
             self.fail_on = None
             raise RuntimeError("the sink fails once")
@@ -182,10 +185,13 @@ def test_where_a_stream_begins(written: Written) -> None:
 
 
 def test_a_stream_may_begin_with_the_state(spark: Any, written: Written, sink: Sink) -> None:
-    """First a row for each document, as of the head then; then the commits, each once."""
+    """First a row for each document, as of the head then; then the commits, each once. If it asks,
+    documents before and after them, too: the state has them as they are."""
     written.put_each((f"k{i}", {"n": i}) for i in range(3))
     written.put_each([("k1", {"n": 5})])
-    frame = written.stream(spark, type="changes", startingRevision="state")
+    more = {"startingRevision": "state", "include": "before,value"}
+    frame = written.stream(spark, type="changes", **more)
+    sink.told = lambda row: (row.key, row.action, row.before, row.value)
     sink.fail_on = 0
     with pytest.raises(Exception, match="the sink fails once"):
         sink.run(frame)
@@ -194,6 +200,11 @@ def test_a_stream_may_begin_with_the_state(spark: Any, written: Written, sink: S
     written.put_each([("k0", 7)])
     sink.run(frame)
     assert sink.batches[2:] == [(1, [5])]
+    first = [
+        (key, "document", None, f'{{"n":{n}}}') for key, n in (("k0", 0), ("k1", 5), ("k2", 2))
+    ]
+    assert sorted(sink.rows[3:6]) == first
+    assert sink.rows[6:] == [("k0", "put", '{"n":0}', "7")]
 
 
 def test_rows_of_the_state_say_what_there_was(written: Written) -> None:
@@ -316,24 +327,6 @@ def test_a_batch_ends_with_the_commit_that_brings_it_to_its_bytes(written: Writt
     assert both.latestOffset({"revision": 0}, ReadMaxRows(3)) == {"revision": 3}
     of_key = reader(written, maxBytesPerTrigger=100, key="k7")
     assert of_key.latestOffset({"revision": 0}, ReadAllAvailable()) == {"revision": 8}
-
-
-def test_a_stream_tells_documents_before_and_after(
-    spark: Any, written: Written, tmp_path: Path
-) -> None:
-    """The state that it begins with has them as they are."""
-    written.put("a", 1)
-    frame = written.stream(spark, startingRevision="state", include="before,value")
-    seen: list[tuple[Any, ...]] = []
-
-    def take(batch: Any, _number: int) -> None:
-        seen.extend((row.action, row.before, row.value) for row in batch.collect())
-
-    for _ in range(2):
-        query = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
-        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(WAIT_S)
-        written.put("a", 2)
-    assert seen == [("document", None, "1"), ("put", "1", "2")]
 
 
 @with_limits
