@@ -104,7 +104,7 @@ def test_counts_that_dont_fit_in_memory_go_on(held_max: int) -> None:
 def test_a_partition_of_any_size_takes_bounded_memory_and_sends_a_bounded_sample() -> None:
     """What doesn't fit is in a file."""
     peaks = []
-    for count in (20_000, 80_000):
+    for count in (8_000, 32_000):
         tracemalloc.start()
         with row_keys("spark-7", held_max=2_000) as made:
             for number in range(count):
