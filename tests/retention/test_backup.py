@@ -268,7 +268,7 @@ def test_a_restore_that_broke_off_is_begun_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(MongoCopies, "put_head", gone)
-        assert command(uri, target, "restore", path).exit_code == 1
+        assert command(uri, target, "restore", path).exit_code == 6
     assert "catalogs: 0" in command(uri, target, "verify", "--all").output
     again = command(uri, target, "restore", path)
     assert (again.exit_code, "0 findings" in again.output) == (0, True), again.output
