@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import gc
 import json
-import multiprocessing
 import os
 import select
 import signal
@@ -21,9 +20,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES: Final = 8
@@ -81,6 +82,8 @@ class Fork:
 def functions() -> ForkServerContext:
     """For functions of tests in processes of their own: forks of one, too, which has imported what
     most of these functions' modules import."""
+    import multiprocessing  # which the forks that are gateways have no use for
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.test_stopped_neighbour"])
     return context
