@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from werkzeug.test import TestResponse
@@ -17,12 +17,20 @@ from gateway.relay import relay as relaying
 from gateway.relay.relay import Relay
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.store.contract import StoreUnreachable
 from tests.http.conftest import Catalog
 from tests.memory_store import MemoryStore
 from tests.relay.receiver import Receiver
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 QUICK = RelayLimits(look_s=0.02)
+
+
+class OutOfReach:
+    """The store of one that has died: a thread of it that still runs ends none of its claims."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise StoreUnreachable(f"nobody is left to call {name}")
 
 
 class Gateway:
@@ -68,6 +76,7 @@ class Gateway:
         return bool(record and runner and runner.record.number == record.number)
 
     def die(self) -> None:
+        self.relay._records = cast(Any, OutOfReach())
         self.relay._is_stopping = True
         for runner in self.relay._runners.values():
             runner.stop()
