@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from schemathesis import Case
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.generation.meta import CaseMetadata
 
 from gateway.http.wire.headers import is_author
 from tests.openapi.bodies import fit
@@ -122,16 +124,19 @@ def _send(url: str, method: str, body: Any = None, **headers: str) -> Any:
 
 
 def adjust(case: Case[Any], given: Given) -> None:
-    """Adapts a valid request; one that breaks the schema on purpose is left as it is.
+    """Adapts a valid request, most with names of what is there; of one that breaks the schema on
+    purpose only what isn't broken.
 
-    But for how long it waits: a poll that does takes as long as all others together.
+    None waits: a poll that does takes as long as all others together.
     """
     if case.operation.definition.raw["operationId"] == "watch_changes":
         case.query.setdefault("timeout", 0)
-    if case.meta is not None and case.meta.generation.mode.is_negative:
-        return
     operation: str = case.operation.definition.raw["operationId"]
-    _choose_names(case, operation, given)
+    if case.meta is not None and case.meta.generation.mode.is_negative:
+        _single_out(case, case.meta, operation, given)
+        return
+    if chance(case.path_parameters, of=4):
+        _choose_names(case, operation, given)
     _choose_time(case, given)
     _choose_documents(case)
     _choose_places(case)
@@ -147,11 +152,25 @@ def adjust(case: Case[Any], given: Given) -> None:
     _remove_contradictions(case)
 
 
+def _single_out(case: Case[Any], meta: CaseMetadata, operation: str, given: Given) -> None:
+    """Leave nothing but the fault to be refused: neither names of what isn't there, nor parameters
+    of another kind that contradict each other, or are right for the schema alone."""
+    path = meta.components.get(ParameterLocation.PATH)
+    if path is None or path.mode.is_positive:
+        _choose_names(case, operation, given)
+    at = meta.phase.data.parameter_location
+    for kind, sent, known in (
+        (ParameterLocation.QUERY, case.query, case.operation.query),
+        (ParameterLocation.HEADER, case.headers, case.operation.headers),
+    ):
+        for each in known if at not in (None, kind) else ():
+            if not each.is_required:
+                sent.pop(each.name, None)
+
+
 def _choose_names(case: Case[Any], operation: str, given: Given) -> None:
-    """Mostly of what is there: a random key is that of no document."""
+    """Of what is there: a random key is that of no document."""
     names = case.path_parameters
-    if not names or chance(names, of=4) == 0:
-        return
     if "pin" in names:
         names["pin"] = one_of(given.pins, names)
     if "subscription" in names:
