@@ -16,7 +16,6 @@ import click
 
 from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
-from gateway.cli import exit_codes
 from gateway.cli.setting_flags import database_flags
 from gateway.settings import SettingError, Settings, resolve
 
@@ -156,6 +155,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
 @contextmanager
 def _told_if_unknown() -> Iterator[None]:
     """Around a change, whose answer may get lost."""
+    from gateway.cli.verify import OutcomeUnknown
     from gateway.store.contract import StoreUnreachable
 
     try:
@@ -164,13 +164,7 @@ def _told_if_unknown() -> Iterator[None]:
         if error.nothing_done:
             raise
         told = "it is unknown whether that was done, see gateway token list"
-        raise _Unknown(f"{told}: {error}") from error
-
-
-class _Unknown(click.ClickException):
-    """The answer to a change got lost."""
-
-    exit_code = exit_codes.UNKNOWN
+        raise OutcomeUnknown(f"{told}: {error}") from error
 
 
 def _settings(flags: dict[str, Any]) -> Settings:

@@ -65,6 +65,12 @@ class OutOfReach(click.ClickException):
     exit_code = exit_codes.OUT_OF_REACH
 
 
+class OutcomeUnknown(click.ClickException):
+    """The answer of MongoDB to a change got lost."""
+
+    exit_code = exit_codes.UNKNOWN
+
+
 Parts = tuple[MongoStore, MongoCopies, Settler, ThreadRuntime]
 
 
