@@ -72,8 +72,9 @@ class Gateway(Closable):
             raise ValueError("batch_s can't be negative")
         self.url = url.rstrip("/")
         self._open = partial(Transport, url, **connection)
-        # Its own, and those of its feeds and followers.
-        self._connections: weakref.WeakSet[Transport] = weakref.WeakSet()
+        # Its own, and those of its feeds and followers, which other threads may open meanwhile.
+        self._connections: weakref.WeakValueDictionary[int, Transport]
+        self._connections = weakref.WeakValueDictionary()
         self._is_closed = False
         self._transport = self._connect()
         self._batcher = None if batch_s is None else Batcher(self._transport, batch_s)
@@ -81,7 +82,7 @@ class Gateway(Closable):
 
     def _connect(self) -> Transport:
         transport = self._open()
-        self._connections.add(transport)
+        self._connections[id(transport)] = transport
         if self._is_closed:
             transport.close()
         return transport
@@ -145,8 +146,9 @@ class Gateway(Closable):
         if self._batcher is not None:
             self._batcher.close()
         self._is_closed = True
-        for transport in list(self._connections):
-            transport.close()
+        for reference in self._connections.valuerefs():
+            if (transport := reference()) is not None:
+                transport.close()
 
     def __repr__(self) -> str:
         return f"<Gateway {self.url}>"
