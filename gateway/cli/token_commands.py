@@ -155,7 +155,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
 @contextmanager
 def _told_if_unknown() -> Iterator[None]:
     """Around a change, whose answer may get lost."""
-    from gateway.cli.verify import OutcomeUnknown
+    from gateway.cli.verify import UnknownIfDone
     from gateway.store.contract import StoreUnreachable
 
     try:
@@ -164,7 +164,7 @@ def _told_if_unknown() -> Iterator[None]:
         if error.nothing_done:
             raise
         told = "it is unknown whether that was done, see gateway token list"
-        raise OutcomeUnknown(f"{told}: {error}") from error
+        raise UnknownIfDone(f"{told}: {error}") from error
 
 
 def _settings(flags: dict[str, Any]) -> Settings:

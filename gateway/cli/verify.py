@@ -65,7 +65,7 @@ class OutOfReach(click.ClickException):
     exit_code = exit_codes.OUT_OF_REACH
 
 
-class OutcomeUnknown(click.ClickException):
+class UnknownIfDone(click.ClickException):
     """The answer of MongoDB to a change got lost."""
 
     exit_code = exit_codes.UNKNOWN

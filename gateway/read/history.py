@@ -17,7 +17,7 @@ from gateway.model import CommitRecord, DocumentRecord, Reply
 from gateway.runtime import Runtime
 from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
-from gateway.store.contract import Store, Undecoded
+from gateway.store.contract import ForeignRecord, Store, Undecoded
 
 # How many revisions a page by an author looks at: there is no index on authors.
 _AUTHORED_MAX = 20_000
@@ -295,10 +295,15 @@ def final_at(time_us: int, standing: Standing) -> bool:
 _Record = TypeVar("_Record")
 
 
-def map_records(records: Sequence[_Record], tell: Callable[[_Record], _Told]) -> Iterator[_Told]:
-    """What ``tell`` makes of each, which the request's account holds meanwhile.
+def map_records(
+    records: Sequence[_Record],
+    tell: Callable[[_Record], _Told],
+    otherwise: Callable[[ForeignRecord], _Record] | None = None,
+) -> Iterator[_Told]:
+    """What ``tell`` makes of each, which the request's account holds meanwhile; ``otherwise`` gives
+    what stands for one that can't be read.
 
-    Raises what ``tell`` does, AboveLimit and MemoryFull.
+    Raises what these do, AboveLimit and MemoryFull.
     """
     if not isinstance(records, Undecoded):
         yield from map(tell, records)
@@ -306,7 +311,13 @@ def map_records(records: Sequence[_Record], tell: Callable[[_Record], _Told]) ->
     account = memory.account()
     for index in range(len(records)):
         with account.holding():
-            told = tell(records[index])
+            try:
+                record = records[index]
+            except ForeignRecord as error:
+                if otherwise is None:
+                    raise
+                record = otherwise(error)
+            told = tell(record)
         yield told
 
 

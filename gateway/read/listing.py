@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway import memory
@@ -32,7 +33,7 @@ from gateway.read.history import map_records
 from gateway.read.visibility import Sight
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.state.replay import HistoryIncomplete, rebuild, stored_documents
+from gateway.state.replay import HistoryIncomplete, instead_of, rebuild, stored_documents
 from gateway.store.contract import Store, StoreUnreachable
 from gateway.store.unreachable import as_unavailable
 
@@ -305,7 +306,9 @@ class Listing:
                 )
                 left_bytes = self._page_bytes_max
                 for key, size_bytes, told in map_records(
-                    records, self._teller(scan, tell, revision)
+                    records,
+                    self._teller(scan, tell, revision),
+                    partial(instead_of, self._store),
                 ):
                     after = key
                     page += told

@@ -138,6 +138,15 @@ def stored_documents(
         return found
 
 
+def instead_of(store: Store, why: ForeignRecord) -> DocumentRecord:
+    """What the log gives for the document that can't be read, which is told. Raises ``why`` where
+    it gives none, and StoreUnreachable."""
+    document = None if why.key is None else _by_log(store, why.catalog, why.key, why)
+    if document is None:
+        raise why
+    return document
+
+
 def _by_log(store: Store, catalog: str, key: str, why: ForeignRecord) -> DocumentRecord | None:
     about = {"catalog": catalog}
     _log.error("%s; the log is followed instead: see `gateway verify`", why, extra=about)

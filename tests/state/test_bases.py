@@ -207,6 +207,28 @@ def test_of_a_stored_document_that_cant_be_read_the_log_gives_the_state(
         assert content_of(gateway_on(store)) == {"n": 0, "a": 1, "b": 1}
 
 
+@pytest.mark.mongod
+@pytest.mark.parametrize("how", UNREADABLE)
+def test_a_listing_has_it_by_the_log(mongodb_uri: str, database_name: str, how: str) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        for key in ("a", "k", "z"):
+            applied(gateway.write("c", key, put({"n": 0})).outcome)
+        applied(gateway.write("c", "k", add("/m", 1)).outcome)
+        wait_until_written(gateway)
+        store._on.documents.update_one({"_id": document_id("c", "k")}, UNREADABLE[how])
+        listing = gateway_on(store).listing
+
+        def content(document: DocumentRecord) -> Any:
+            return document.key, document.content
+
+        for revision, then in ((None, {"n": 0, "m": 1}), (3, {"n": 0})):
+            page = listing.page("c", content, prefix="", after="", limit=9, revision=revision)
+            assert page.documents == [("a", {"n": 0}), ("k", then), ("z", {"n": 0})]
+        pages = listing.export("c", content, owner="ann").pages
+        assert [key for page in pages for key, _ in page] == ["a", "k", "z"]
+
+
 def test_a_stored_document_that_isnt_the_base_is_made_anew_from_the_log(
     spoilt: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
