@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import click
+
 from patching.client import ClientError, NotAuthorized, NotFound, Problem, RequestError
 
 _LISTED_MAX: Final = 5
@@ -20,6 +22,18 @@ UNKNOWN: Final = 7
 INTERRUPTED: Final = 130
 # 410: it was there, and isn't any more. 428: the catalog wants a condition, and there was none.
 _BY_STATUS: Final = {404: NOT_FOUND, 410: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 428: CONFLICT}
+
+
+class MongodbOutOfReach(click.ClickException):
+    """Of a command that asks MongoDB itself: it doesn't answer, and nothing was done."""
+
+    exit_code = OUT_OF_REACH
+
+
+class UnknownIfDone(click.ClickException):
+    """Likewise: the answer to a change got lost."""
+
+    exit_code = UNKNOWN
 
 
 def explained(error: ClientError) -> str:

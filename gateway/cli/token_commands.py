@@ -133,7 +133,8 @@ def revoke(token_id: str, **flags: Any) -> None:
 def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """The tokens in the database of the settings. Raises click's errors."""
     # The driver of the database takes long to import.
-    from gateway.cli.verify import OutOfReach, mongodb_of
+    from gateway.cli.exit_codes import MongodbOutOfReach
+    from gateway.cli.verify import mongodb_of
     from gateway.store.contract import StoreUnreachable
     from gateway.store.mongodb import connect
     from gateway.tokens.issued import Tokens
@@ -147,7 +148,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
         try:
             yield Tokens(store.tokens())
         except StoreUnreachable as error:
-            raise OutOfReach(f"the database can't be reached: {error}") from error
+            raise MongodbOutOfReach(f"the database can't be reached: {error}") from error
         finally:
             store.close()
 
@@ -155,7 +156,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
 @contextmanager
 def _told_if_unknown() -> Iterator[None]:
     """Around a change, whose answer may get lost."""
-    from gateway.cli.verify import UnknownIfDone
+    from gateway.cli.exit_codes import UnknownIfDone
     from gateway.store.contract import StoreUnreachable
 
     try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli import exit_codes
+from gateway.cli.exit_codes import MongodbOutOfReach
 from gateway.cli.output import Output, progress
 from gateway.errors import CatalogNotFound, StoreUnavailable
 from gateway.limits import limits_of
@@ -59,18 +59,6 @@ def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
         return 1 if left else 0
 
 
-class OutOfReach(click.ClickException):
-    """MongoDB doesn't answer, which is no finding."""
-
-    exit_code = exit_codes.OUT_OF_REACH
-
-
-class UnknownIfDone(click.ClickException):
-    """The answer of MongoDB to a change got lost."""
-
-    exit_code = exit_codes.UNKNOWN
-
-
 Parts = tuple[MongoStore, MongoCopies, Settler, ThreadRuntime]
 
 
@@ -101,7 +89,7 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
             raise click.ClickException(f"{error}; see gateway verify") from error
         except StoreUnavailable as error:
             why = "" if error.__cause__ is None else f": {error.__cause__}"
-            raise OutOfReach(f"{error}{why}") from error
+            raise MongodbOutOfReach(f"{error}{why}") from error
         finally:
             store.close()
 

@@ -199,10 +199,9 @@ class Relay:
         try:
             heads = self._parts.store.heads(catalogs)
         except (ForeignRecord, BeingRestored):
-            found: dict[str, int] = {}
-            for each in catalogs if len(catalogs) > 1 else ():
-                found |= self._revisions([each])
-            return found
+            if len(catalogs) == 1:
+                return {}
+            return {c: at for each in catalogs for c, at in self._revisions([each]).items()}
         return {catalog: head.revision for catalog, head in heads.items()}
 
 

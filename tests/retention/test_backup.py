@@ -203,6 +203,16 @@ def test_a_backup_that_the_database_is_not_told_of_is_whole(
     assert (tmp_path / "untold").exists()
 
 
+def backed_up(source: tuple[str, str, RunningGateway], name: str, folder: Path) -> Path:
+    """The file that has a new catalog of that name."""
+    uri, database, running = source
+    with Gateway(running.url) as gateway:
+        filled(gateway, name)
+    path = folder / f"{name}.backup"
+    assert command(uri, database, "backup", name, path).exit_code == 0
+    return path
+
+
 def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
     source: tuple[str, str, RunningGateway],
     target: str,
@@ -210,17 +220,14 @@ def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another primary was elected meanwhile. Who takes that for no restore restores in vain."""
-    uri, database, running = source
-    with Gateway(running.url) as gateway:
-        gateway.catalog("unverified").put("k", 1)
-    assert command(uri, database, "backup", "unverified", tmp_path / "file").exit_code == 0
+    uri, path = source[0], backed_up(source, "unverified", tmp_path)
 
     def away(*_: object) -> None:
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as patched:
         patched.setattr(Verification, "verify", away)
-        restored = command(uri, target, "restore", tmp_path / "file")
+        restored = command(uri, target, "restore", path)
     assert restored.exit_code == 1
     assert "it is restored, but wasn't verified: away; see gateway verify" in restored.output
     verify(uri, target)
@@ -229,11 +236,7 @@ def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
 def test_a_damaged_file_is_refused_before_anything_is_written(
     source: tuple[str, str, RunningGateway], target: str, tmp_path: Path
 ) -> None:
-    uri, database, running = source
-    with Gateway(running.url) as gateway:
-        filled(gateway, "whole")
-    path = tmp_path / "whole.backup"
-    assert command(uri, database, "backup", "whole", path).exit_code == 0
+    uri, path = source[0], backed_up(source, "whole", tmp_path)
     whole = path.read_bytes()
     for content in (
         whole[:-1],
@@ -257,11 +260,7 @@ def test_a_restore_that_broke_off_is_begun_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    uri, database, running = source
-    with Gateway(running.url) as gateway:
-        filled(gateway, "broken")
-    path = tmp_path / "broken.backup"
-    assert command(uri, database, "backup", "broken", path).exit_code == 0
+    uri, path = source[0], backed_up(source, "broken", tmp_path)
 
     def gone(*_: Any) -> bool:
         raise StoreUnreachable("it is gone")
