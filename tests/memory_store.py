@@ -30,6 +30,7 @@ from gateway.model import (
     DocumentRecord,
     Head,
     HeadMove,
+    HeadPosition,
     PinRecord,
     Reply,
     Retention,
@@ -152,6 +153,27 @@ class MemoryRetention(MemoryRecords):
             self._heads[catalog] = replace(head, floor=floor, written=written, tail=tail)
             self._raises.setdefault(catalog, []).append((floor, self._monotonic()))
             self._pins[catalog] = live
+            return True
+
+    def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
+        with self._lock:
+            head = self._heads.get(commit.catalog)
+            if head is None or head.place != place:
+                return False
+            self._heads[commit.catalog] = replace(
+                head,
+                revision=commit.revision,
+                time_us=commit.time_us,
+                written=commit.revision,
+                floor=commit.revision,
+                deleted=commit.deletes_catalog,
+                tail=(),
+                last=commit.id,
+            )
+            self._commits.setdefault(commit.catalog, {})[commit.revision] = commit
+            raises = self._raises.setdefault(commit.catalog, [])
+            raises.append((commit.revision, self._monotonic()))
+            self._pins[commit.catalog] = {}
             return True
 
     def end_sweep(self, catalog: str, floor: int) -> None:

@@ -11,6 +11,7 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 
 from gateway.limits import ConnectionLimits
+from gateway.server.broken_requests import RefusingWorker
 from gateway.server.connection_limits import PIECE_BYTES, BoundedSending, UntakenAnswers
 from gateway.server.parsing import ChunkFraming, Parser
 
@@ -140,6 +141,12 @@ class Wire:
 
 def requests(data: bytes, door: Door, size: int = 8192) -> Iterator[Any]:
     return Parser(Config(), Wire(data, size), ("127.0.0.1", 1), door)
+
+
+def test_a_worker_may_be_stopped_before_it_has_its_application() -> None:
+    worker = RefusingWorker.__new__(RefusingWorker)
+    worker.begin_stop()
+    assert worker.held_bytes() == 0
 
 
 def test_every_request_that_is_sent_ahead_passes_the_door() -> None:

@@ -1,4 +1,5 @@
-"""`gateway backup` and `gateway restore`: a catalog with its history, in a file."""
+"""`gateway backup` and `gateway restore`: a catalog with its history, in a file; `gateway advance`:
+what was restored goes on under revisions that nobody knows."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import click
 
 from gateway.cli.output import whole_file
 from gateway.cli.verify import opened
-from gateway.errors import StoreUnavailable
+from gateway.errors import CatalogNotFound, RevisionNotFound, StoreUnavailable
 from gateway.limits import limits_of
 from gateway.retention.backup import Backup, Saved
+from gateway.retention.compaction import advance
 from gateway.settings import Settings
 from gateway.store.contract import BackupRefused
+from gateway.store.unreachable import as_unavailable
 
 
 def run_backup(settings: Settings, catalog: str, path: Path) -> int:
@@ -55,6 +58,22 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
             click.echo(each)
         click.echo(f"verified: {len(findings)} findings")
         return 1 if findings else 0
+
+
+def run_advance(settings: Settings, catalog: str | None, by: int) -> int:
+    """Advance one catalog, or (None) all; the exit code."""
+    with opened(settings) as (verification, _, (store, _, settler, runtime)), as_unavailable():
+        for name in verification.catalogs() if catalog is None else [catalog]:
+            try:
+                advanced = advance(store, settler, runtime, name, by)
+            except RevisionNotFound as error:
+                raise click.UsageError(f"catalog {name!r}: {error}") from error
+            if advanced is not None:
+                was, now = advanced
+                click.echo(f"catalog {name!r}: from revision {was} to {now}")
+            elif catalog is not None:
+                raise CatalogNotFound(name, 0)
+    return 0
 
 
 def _require_name(name: str, bytes_max: int) -> None:

@@ -231,6 +231,31 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     return int(import_module("gateway.cli.verify").run_repair(settings, catalog, apply=apply))
 
 
+@main.command()
+@click.argument("catalog", required=False)
+@click.option("--all", "every", is_flag=True, help="Advance every catalog.")
+@click.option(
+    "--by",
+    type=click.IntRange(min=1),
+    default=1_000_000_000,
+    show_default=True,
+    help="How many revisions are passed over; more than were lost.",
+)
+@database_flags
+def advance(catalog: str | None, every: bool, by: int, **flags: Any) -> int:
+    """Continue CATALOG with revisions that it can't have had before its database was restored.
+
+    Commits that a restore lost have told their revisions to clients. What these remember (a place
+    in the feed, a checkpoint, a catalog's tag) is refused from now on, and never taken for a new
+    commit's. The history up to now is compacted, and pins end. Documents keep their version tokens.
+    """
+    if every == (catalog is not None):
+        raise click.UsageError("give the name of one catalog, or --all")
+    settings = _resolve(flags).settings
+    _require_mongodb(settings)
+    return int(import_module("gateway.cli.backing_up").run_advance(settings, catalog, by))
+
+
 @main.command("settings")
 @click.option("--markdown", is_flag=True, help="Print docs/settings.md, the table of all settings.")
 @settings_flags

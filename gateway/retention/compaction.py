@@ -12,6 +12,10 @@ one before it.
 
 A reader that compaction overtakes may find things gone: so readers look at the floor last, and
 answer only if it hasn't passed what they read.
+
+Head and floor can also *advance* together, over revisions that nobody may use: a database that was
+put back to an earlier state would give the revisions of lost commits to new ones. Below the floor,
+whatever clients remember of the lost ones is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +36,13 @@ from gateway.errors import (
 )
 from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import SETTINGS_KEY, DocumentRecord, Head, PinRecord
+from gateway.model import (
+    SETTINGS_KEY,
+    CommitRecord,
+    DocumentRecord,
+    Head,
+    PinRecord,
+)
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.history_sweep import Sweeper
@@ -42,6 +52,8 @@ from gateway.store.unreachable import as_unknown
 
 _TRIES = 20
 _TOMBSTONES_AT_ONCE = 1_000
+# What JavaScript still counts exactly.
+_REVISION_MAX = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,42 @@ class CatalogCompaction:
 def lowest_pin(pins: Sequence[PinRecord], now_us: int) -> int | None:
     """The lowest revision that a pin holds; one that expired holds nothing."""
     return min((pin.revision for pin in pins if pin.expires_us > now_us), default=None)
+
+
+def advance(
+    store: Store, settler: Settler, runtime: Runtime, catalog: str, by: int
+) -> tuple[int, int] | None:
+    """Pass over all revisions up to ``by`` above the head; the head before and now, when it is the
+    floor, too.
+
+    An empty commit takes its place there, and all pins end. None where the catalog never had a
+    commit. Raises RevisionNotFound where there are no revisions so high, StoreUnreachable, and
+    StoreUnavailable where the catalog moves on all the time.
+    """
+    for _ in range(_TRIES):
+        head = store.heads([catalog]).get(catalog)
+        if head is None or head.revision == 0:
+            return None
+        revision = head.revision + by
+        if revision > _REVISION_MAX:
+            raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
+        settler.settle(catalog)
+        commit = CommitRecord(
+            catalog=catalog,
+            revision=revision,
+            time_us=max(runtime.now_us(), head.time_us + 1),
+            id=runtime.new_id(),
+            author="gateway advance",
+            message="passes over the revisions of a lost history",
+            idempotency=None,
+            attempts=1,
+            changes=(),
+            deletes_catalog=head.deleted,
+            parent=head.last,
+        )
+        if store.advance_head(head.place, commit):
+            return head.revision, revision
+    raise StoreUnavailable("the catalog changes all the time")
 
 
 _log = logging.getLogger(__name__)

@@ -86,6 +86,8 @@ class RefusingWorker(Worker):
     # Both are set before it begins.
     limits: ConnectionLimits
     unsent: UntakenAnswers
+    # Until it is loaded: a worker may be stopped before.
+    wsgi: Any = None
 
     def handle_error(
         self,
@@ -127,7 +129,7 @@ class RefusingWorker(Worker):
 
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
-        if isinstance(self.wsgi, CheckedBodies):  # not loaded yet
+        if isinstance(self.wsgi, CheckedBodies):
             self.wsgi.application.begin_stop()
 
 

@@ -29,6 +29,7 @@ from gateway.model import (
     DocumentRecord,
     Head,
     HeadMove,
+    HeadPosition,
     PinRecord,
     Reply,
     Retention,
@@ -389,6 +390,11 @@ class Store(Protocol):
         that revision. A pin holds the floor if its revision is lower than ``floor`` and it expires
         after ``now_us``. Expired pins are dropped in the same update.
         """
+
+    def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
+        """Move a head on to ``commit``, which needn't come right behind it, and write that out: it
+        is the floor then, and no pin is left. Only a head at ``place`` moves; what it stands for is
+        written out."""
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         """Note that the history up to ``floor`` is swept; the note never goes back."""

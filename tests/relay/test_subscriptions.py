@@ -14,11 +14,14 @@ import pytest
 
 from gateway.errors import PinHolds
 from gateway.model import Head, PinRecord
+from gateway.retention.compaction import advance
+from gateway.runtime import ThreadRuntime
 from gateway.store.contract import BeingRestored, SubscriptionRecord
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 from tests.relay.conftest import SECRET, Begin, Gateway
 from tests.relay.receiver import Post, Receiver, is_signed
+from tests.retention.history_checks import settler_of
 
 OTHER = "whsec_" + "QUJD" * 12
 Eventually = Callable[..., Any]
@@ -382,6 +385,28 @@ class TestHistory:
         assert told[0][1]["status"] == 410
         assert told[0][1]["code"] == "revision_compacted"
         assert (told[1][1]["value"], told[2][1]["revision"]) == (4, 5)
+
+    @pytest.mark.parametrize("is_paused", [True, False])
+    def test_in_a_catalog_that_was_advanced_it_begins_anew_with_the_state(
+        self, gateway: Gateway, receiver: Receiver, *, is_paused: bool
+    ) -> None:
+        gateway.catalog.put(1)
+        gateway.subscribe(receiver)
+        gateway.catalog.put(2)
+        receiver.wait_for_commits(2)
+        if is_paused:
+            assert gateway.post("s/pause").status_code == 200
+        runtime = ThreadRuntime()
+        advance(gateway.store, settler_of(gateway.store, runtime), runtime, "shop", 1_000_000)
+        gateway.catalog.put(3)
+        if is_paused:
+            assert gateway.post("s/resume").status_code == 200
+        receiver.wait_for(lambda it: it.of("synced"))
+        gateway.catalog.put(4)
+        receiver.wait_for_commits(1_000_004)
+        told = [event["type"].partition(".")[2] for event in receiver.events]
+        assert told == ["commit", "compacted", "document", "synced", "commit"]
+        assert receiver.events[2]["data"]["value"] == 3
 
     def test_for_a_receiver_that_is_away_for_too_long_no_pin_is_renewed(
         self, begin: Begin, receiver: Receiver, eventually: Eventually

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.model import ChangeRecord, CommitRecord, Idempotency, PinRecord, Retention
-from gateway.store.contract import Store, Swept
+from gateway.store.contract import Moved, Store, Swept
 from patching import ABSENT
 from tests.store.contract_suite import commit, document, move
 
@@ -64,6 +64,24 @@ class RetentionContract:
         assert at_ten.raise_floor("c", 4, _NOW_US)
         allowed = [n for n in range(12) if at_ten.set_pin("c", pin(n, name=f"{n}"))]
         assert allowed == [4, 5, 6, 7, 8, 9, 10]
+
+    def test_a_head_advances_from_where_it_is_alone(self, at_ten: Store) -> None:
+        at_ten.write_commits([commit(n) for n in range(1, 11)])
+        at_ten.set_pin("c", pin(10))
+        before = at_ten.heads(["c"])["c"]
+        far = commit(5_000, changes=(), message="$far", parent=before.last)
+        elsewhere = before.place._replace(last="another")
+        assert not at_ten.advance_head(elsewhere, replace(far, id="lost"))
+        assert at_ten.heads(["c"])["c"] == before
+        assert at_ten.advance_head(before.place, far)
+        head = at_ten.tails(["c"])["c"]
+        assert (head.revision, head.last, head.floor, head.written) == (5_000, far.id, 5_000, 5_000)
+        assert (head.tail, head.time_us, head.deleted) == ((), far.time_us, False)
+        assert at_ten.retention("c") == Retention(5_000, 5_000, 0, ())
+        assert at_ten.list_commits("c", 10, 5_000, 9, None, _MANY) == [far]
+        after = commit(5_001, parent=far.id)
+        later = replace(move(after), base=5_000, last=far.id)
+        assert at_ten.move_heads([later]) == {"c": Moved.WON}
 
     def test_a_pin_is_replaced_by_one_with_its_id(self, at_ten: Store) -> None:
         pins = [pin(3, name="x"), pin(5, name="y"), pin(7, name="x", expires_us=9)]

@@ -593,6 +593,18 @@ def head_move(move: HeadMove) -> Record:
     return update
 
 
+def head_advanced(place: HeadPosition, commit: CommitRecord) -> Record:
+    """The fields of a head at ``place`` once it has moved on to a commit that is written out."""
+    return {
+        "head": _head_fields(place._replace(revision=commit.revision, last=commit.id)),
+        "time_us": commit.time_us,
+        "deleted": commit.deletes_catalog,
+        "out": commit.revision,
+        "tail": [],
+        "pins": [],
+    }
+
+
 def head_from(record: Mapping[str, Any]) -> Head:
     try:
         return _head_of(record)

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pymongo import DeleteOne, ReplaceOne, ReturnDocument
+from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
-from gateway.model import PinRecord, Retention
+from gateway.model import CommitRecord, HeadPosition, PinRecord, Retention
 from gateway.store.contract import Swept
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
@@ -67,15 +68,30 @@ class RetentionPart(StorePart):
             "floor": {"$not": {"$gte": floor}},
             "pins": {"$not": {"$elemMatch": holding}},
         }
-        raises = {"$slice": [{"$ifNull": ["$raises", []]}, _RAISES_MAX - 1]}
         raised = {
-            "floor": floor,
+            **_raised(floor),
             "pins": _members("$pins", {"$gt": ["$$this.expires_us", now_us]}),
-            "raises": {"$concatArrays": [raises, [{"floor": floor, "at": "$$NOW"}]]},
             "out": {"$max": ["$out", floor]},
             "tail": _members("$tail", {"$gt": ["$$this.revision", floor]}),
         }
         return self._update_head(allowed, [{"$set": raised}])
+
+    def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
+        advanced = records.head_advanced(place, commit)
+        as_they_are = {name: {"$literal": value} for name, value in advanced.items()}
+        update = [{"$set": {**_raised(commit.revision), **as_they_are}}]
+        record = records.commit_record(commit)
+
+        def both(session: ClientSession) -> bool:
+            at = records.head_at(commit.catalog, place)
+            moved = self._on.catalogs.update_one(at, update, session=session).matched_count == 1
+            if moved:
+                there = {"_id": record["_id"]}
+                self._on.commits.replace_one(there, record, upsert=True, session=session)
+            return moved
+
+        with self._on.writing() as session:
+            return session.with_transaction(both, write_concern=self._on.database.write_concern)
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         swept = {"$max": {"swept": floor}, "$pull": {"raises": {"floor": {"$lte": floor}}}}
@@ -149,6 +165,12 @@ class RetentionPart(StorePart):
         with self._on.writing() as session:
             lease = {"_id": name, "holder": holder}
             self._on.database["leases"].delete_one(lease, session=session)
+
+
+def _raised(floor: int) -> Record:
+    earlier = {"$slice": [{"$ifNull": ["$raises", []]}, _RAISES_MAX - 1]}
+    raises = {"$concatArrays": [earlier, [{"floor": floor, "at": "$$NOW"}]]}
+    return {"floor": floor, "raises": raises}
 
 
 def _members(array: str, condition: Record) -> Record:
