@@ -128,6 +128,8 @@ class CommitShape(msgspec.Struct, frozen=True):
     attempts: int
     changes: list[ChangeShape]
     deletes_catalog: bool = False
+    # The id of the commit before it, if that is known.
+    parent: str | None = None
 
 
 class GrantShape(msgspec.Struct, frozen=True):
@@ -285,6 +287,14 @@ class CatalogReads:
         if not head.isdigit():
             raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
         return _decoded(answer, CommitRows), int(head)
+
+    def commit_id(self, revision: int) -> str | None:
+        """Of the commit at ``revision``; None where that is gone."""
+        try:
+            page, _ = self.commits(revision - 1, 1)
+        except Compacted:
+            return None
+        return next((each.commit_id for each in page.commits if each.revision == revision), None)
 
     def changes(self, after: int) -> ChangesPage:
         """The next commits above ``after`` with a change that the options ask for, with the

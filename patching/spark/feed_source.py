@@ -1,9 +1,11 @@
 """Streaming from a catalog's log: each commit once and in order, on from a revision.
 
-An offset is the revision up to which everything has been told: ``{"revision": 41}``; before the
-documents of that revision are told, it has the revision's time, too (``state``). Spark keeps it in
-the checkpoint, and the tasks of a micro-batch read the commits between two of them; so a
-batch that is run again after a failure has the same rows.
+An offset is the revision up to which everything has been told, with the id of its commit:
+``{"revision": 41, "commit": "3f…"}``; before the documents of that revision are told, it has the
+revision's time, too (``state``). Spark keeps it in the checkpoint, and the tasks of a micro-batch
+read the commits between two of them; so a batch that is run again after a failure has the same
+rows. A database that was put back to an earlier state has other commits at its revisions: the first
+one above an offset names another one before it, and the query ends.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ _PARTITIONS: Final = 1
 # Commits that the driver looks at, at a time, for their size.
 _SIZED: Final = 200
 _REVISION: Final = "revision"
+_COMMIT: Final = "commit"
 _STATE: Final = "state"
+_OTHER: Final = (
+    "it is another one, or its database was set back. Begin with a new checkpointLocation"
+)
 
 
 class FeedDriver:
@@ -61,6 +67,7 @@ class FeedDriver:
         self._target: int | None = None
         # The head as it was last seen.
         self.head: int | None = None
+        self._named: dict[str, Any] = {}  # the offset that was made last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_transport": None}
@@ -95,9 +102,15 @@ class FeedDriver:
     def begin(self) -> dict[str, Any]:
         """The offset of a query without a checkpoint."""
         if starting_revision(self.options) != STATE:
-            return _offset(self.first())
+            return self.offset(self.first())
         state = self._reads().catalog_state()
-        return {_REVISION: state.revision, _STATE: state.time}
+        return {**self.offset(state.revision), _STATE: state.time}
+
+    def offset(self, revision: int) -> dict[str, Any]:
+        if self._named.get(_REVISION) != revision:
+            commit = self._reads().commit_id(revision) if revision else None
+            self._named = {_REVISION: revision, **({_COMMIT: commit} if commit else {})}
+        return self._named
 
     def last(self, after: int | None, most: int | None) -> int:
         """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
@@ -131,11 +144,13 @@ class FeedDriver:
     def end_with_what_there_is(self) -> None:
         self._target = self._head()
 
-    def ranges(self, after: int, until: int) -> Sequence[InputPartition]:
-        """ReadFailed where there is less than was told already: Spark 4.1 doesn't ask how far there
-        is to go from where it stands."""
+    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """ReadFailed where there is less than was told already, or something else: Spark 4.1
+        doesn't ask how far there is to go from where it stands."""
+        after, until = _revision(start), _revision(end)
         if until < after:
             raise self._set_back(after, until)
+        self._require_history(start, end)
         if not self.options.fail_on_data_loss and after < until:
             floor = self._reads().floor()
             after = after if after >= floor else self._passed_over(after, floor)
@@ -187,11 +202,26 @@ class FeedDriver:
             raise self._set_back(after, head)
         return after, head
 
+    def _require_history(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+        """ReadFailed where another commit than the one of ``start`` is at its revision."""
+        told, after = start.get(_COMMIT), _revision(start)
+        there = end.get(_COMMIT)
+        if after < _revision(end):
+            try:
+                page, _ = self._reads().commits(after, 1)
+            except Compacted:
+                return  # that is told where it is read
+            there = next((c.parent for c in page.commits if c.revision == after + 1), None)
+        if told and there and told != there:
+            raise ReadFailed(
+                f"catalog {self.options.catalog!r} at {self.options.url} has another commit at"
+                f" revision {after} than the checkpoint: {_OTHER}"
+            )
+
     def _set_back(self, after: int, head: int) -> ReadFailed:
         return ReadFailed(
             f"catalog {self.options.catalog!r} at {self.options.url} is at revision {head}, but the"
-            f" checkpoint at {after}: it is another one, or its database was set back. Begin"
-            " with a new checkpointLocation"
+            f" checkpoint at {after}: {_OTHER}"
         )
 
     def _passed_over(self, after: int, floor: int | None) -> int:
@@ -234,7 +264,7 @@ class _FeedReader(DataSourceStreamReader):
         return self._feed.begin()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        commits = self._feed.ranges(_revision(start), _revision(end))
+        commits = self._feed.ranges(start, end)
         return [*self._feed.state_range(start), *commits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -259,15 +289,15 @@ class PlainFeedReader(_FeedReader):
         self._last_known = _revision(offset)
         return offset
 
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         most = self._feed.options.max_commits_per_trigger
-        return _offset(self._feed.last(self._last_known, most))
+        return self._feed.offset(self._feed.last(self._last_known, most))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._last_known = _revision(end)
         return super().partitions(start, end)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         self._last_known = _revision(end)
 
 
@@ -289,13 +319,13 @@ else:
             most = self._feed.options.max_commits_per_trigger
             return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-        def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return _offset(self._feed.last(_revision(start), most))
+            return self._feed.offset(self._feed.last(_revision(start), most))
 
         def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
             """For the query's progress: how far behind it is."""
-            return None if self._feed.head is None else _offset(self._feed.head)
+            return None if self._feed.head is None else {_REVISION: self._feed.head}
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
             self._feed.end_with_what_there_is()
@@ -303,11 +333,7 @@ else:
     FeedReader = BoundedFeedReader
 
 
-def _offset(revision: int) -> dict[str, int]:
-    return {_REVISION: revision}
-
-
-def _revision(offset: dict[str, int]) -> int:
+def _revision(offset: dict[str, Any]) -> int:
     """ReadFailed where a checkpoint holds the offset of another source."""
     revision = offset.get(_REVISION)
     if isinstance(revision, bool) or not isinstance(revision, int):
