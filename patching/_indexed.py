@@ -19,7 +19,7 @@ all that inserts or removes between them names pinned items or places of its own
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from patching._predicates import Predicate
 from patching.errors import IndexNeedsTest
@@ -27,9 +27,6 @@ from patching.list_rules import ArrayKeys, ArraySet, ItemKey, ListRule, Lists
 from patching.operations import Add, Copy, Move, Operation, Remove, Replace, Test
 from patching.pointers import Tokens, find, index_of, join_pointer
 from patching.values import ABSENT, Document, Json
-
-if TYPE_CHECKING:
-    from patching.extended import ExtendedOperation
 
 _MEMBER: Final = ""  # stands for a member of a set in addresses: no list lies in one
 
@@ -41,6 +38,16 @@ class _Step(NamedTuple):
     rule: ListRule
     item: Json
     at: int
+
+
+class _Addressed(Protocol):
+    """Any operation of an extended patch."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def tokens(self) -> Tokens: ...
 
 
 class PinnedItems:
@@ -153,7 +160,7 @@ class PinnedItems:
         return tuple(address)
 
 
-def require_tested_members(operations: Iterable[ExtendedOperation], lists: Lists) -> None:
+def require_tested_members(operations: Iterable[_Addressed], lists: Lists) -> None:
     """IndexNeedsTest where an extended patch, which names items by key, goes to a member of a set
     by its index, and hasn't tested it since something was inserted or removed there."""
     tested: set[Tokens] = set()
