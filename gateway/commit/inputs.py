@@ -49,6 +49,7 @@ from gateway.state.replay import (
     bare_after,
     bare_rebuilt,
     laid_over,
+    listed_range,
     read_large,
     rebuild,
     stored_documents,
@@ -473,7 +474,7 @@ def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: in
     """None: the head has moved on. Raises HistoryIncomplete."""
     found: Scanned[BareDocument] = Scanned(is_whole=False)
     if limit:
-        found = store.list_range(view.catalog, prefix, view.revision, limit)
+        found = listed_range(store, view.catalog, prefix, view.revision, limit)
     if any(document.revision > view.revision for document in found):
         return None
     is_whole = found.is_whole

@@ -18,7 +18,14 @@ from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
-from gateway.state.replay import HistoryIncomplete, rebuild, rebuild_both, stored_documents
+from gateway.state.replay import (
+    HistoryIncomplete,
+    rebuild,
+    rebuild_both,
+    scanned_digests,
+    stored_bare_documents,
+    stored_documents,
+)
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, equal
@@ -102,8 +109,8 @@ class DifferenceReads:
         with as_unavailable(), memory.account().holding(memory.REPLY_BYTES):
             if not after and not span.prefix:
                 found += [told for told, _ in self._of_settings(span, tell)]
-            records = self._store.scan_digests(
-                span.catalog, after, span.prefix, limit, above=span.low
+            records = scanned_digests(
+                self._store, span.catalog, after, span.prefix, limit, above=span.low
             )
             left_bytes = self._page_bytes_max
             reached = None
@@ -123,7 +130,7 @@ class DifferenceReads:
         self, span: Span, tell: Callable[[DocumentDifference], _Told]
     ) -> Iterator[tuple[_Told, int]]:
         name = (span.catalog, SETTINGS_KEY)
-        record = self._store.bare_documents([name])[0].get(name)
+        record = stored_bare_documents(self._store, [name])[0].get(name)
         if record is not None and record.revision > span.low:
             yield from self._differences_of(span, record, {}, tell, None)
 

@@ -21,7 +21,7 @@ from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
 from gateway.read.listing import Listing
 from gateway.read.visibility import Sight
-from gateway.state.replay import stored_documents
+from gateway.state.replay import scanned_digests, stored_digests, stored_documents
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 from patching import Json, digest
@@ -181,7 +181,7 @@ class DigestListing:
         last = keys[-1] if keys else after
         parts = scan.manager is not None
         if matching and (
-            records := self._store.digests_of(scan.catalog, matching[:limit], parts=parts)
+            records := stored_digests(self._store, scan.catalog, matching[:limit], parts=parts)
         ):
             found, reached = self._visible(scan, records)
             if reached < matching[-1]:  # there are more of them
@@ -221,7 +221,7 @@ class DigestListing:
 
     def _records(self, scan: _Scan, after: str, limit: int) -> Sequence[Digested]:
         parts = scan.manager is not None
-        return self._store.scan_digests(scan.catalog, after, scan.prefix, limit, parts=parts)
+        return scanned_digests(self._store, scan.catalog, after, scan.prefix, limit, parts=parts)
 
     def _visible(self, scan: _Scan, records: Sequence[Digested]) -> tuple[Sequence[KeyDigest], str]:
         """Of the first ``records`` those that were live and can be seen; the last one's key."""

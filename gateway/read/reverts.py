@@ -22,6 +22,7 @@ from gateway.model import OWN_KEYS, SETTINGS_KEY, CommitRecord, DocumentRecord, 
 from gateway.read.differences import DifferenceReads, Span, same_state
 from gateway.read.history import HistoryReads
 from gateway.read.visibility import Sight, life_of
+from gateway.state.replay import scanned_digests, stored_digests
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 from patching.owners import OwnerTree
@@ -82,11 +83,11 @@ class RevertReads:
             keys: list[str] = []
             after = ""
             if terms.key is not None:
-                found = self._store.digests_of(terms.catalog, [terms.key])
+                found = stored_digests(self._store, terms.catalog, [terms.key])
                 keys = [record.key for record in found if record.revision > span.low]
             while terms.key is None:
-                page = self._store.scan_digests(
-                    terms.catalog, after, terms.prefix, _PAGE, above=span.low
+                page = scanned_digests(
+                    self._store, terms.catalog, after, terms.prefix, _PAGE, above=span.low
                 )
                 keys += [record.key for record in page]
                 _require_few(len(keys), terms)

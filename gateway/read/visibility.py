@@ -42,7 +42,7 @@ from gateway.model import (
 )
 from gateway.runtime import Runtime
 from gateway.state.heads import HeadReader, Settler, Standing
-from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild
+from gateway.state.replay import HistoryIncomplete, bare_laid_over, rebuild, stored_bare_documents
 from gateway.state.sharing import SharedLooks
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
@@ -145,7 +145,7 @@ class AclLookup:
         self, names: Collection[tuple[str, str]], standings: Mapping[str, Standing]
     ) -> dict[tuple[str, str], BareDocument | None]:
         """Of some of the names, one at least, what is there; None: nothing."""
-        stored, left = self._store.bare_documents(names)
+        stored, left = stored_bare_documents(self._store, names)
         return {
             (catalog, key): bare_laid_over(
                 self._store,

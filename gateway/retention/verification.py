@@ -238,8 +238,8 @@ def digest_fault(store: Store, catalog: str, document: DocumentRecord) -> str | 
         return None
     try:
         found = store.digests_of(catalog, [document.key], parts=True)
-    except (LookupError, TypeError, ValueError) as error:
-        return f"its digests can't be read: {error}"
+    except ForeignRecord as error:
+        return f"its digests can't be read: {error.detail}"
     for each in found:
         if each.commit_id != document.commit_id:
             continue

@@ -15,8 +15,9 @@ as it is, where its content was left out at first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import TypeVar
 
 import patching
 import patching.owners
@@ -31,15 +32,19 @@ from gateway.model import (
     BareDocument,
     ChangeRecord,
     CommitRecord,
+    Digested,
     DocumentRecord,
     bare,
 )
-from gateway.store.contract import ForeignRecord, Store, Undecoded
+from gateway.store.contract import ForeignRecord, Scanned, Store, Undecoded
 from patching.owners import OwnerTree
 
 _log = logging.getLogger(__name__)
 
 _LAST = 2**63 - 1
+_Name = TypeVar("_Name")
+# How many documents of a range are read at once that has one that can't be read.
+_KEYS_AT_ONCE = 1_000
 # What is read at once of documents that are large.
 _PIECE_BYTES = 4 * MIB
 # Replayed changes were within the limits when they were decided; settings may have shrunk since.
@@ -121,30 +126,119 @@ def stored_documents(
 ) -> Mapping[tuple[str, str], DocumentRecord]:
     """``Store.documents``, where the log gives those that can't be read, which is told.
 
-    So what somebody made of a record by hand is nobody else's trouble. Raises StoreUnreachable, and
-    ForeignRecord where the log doesn't give it either.
+    So what somebody made of a record by hand is nobody else's trouble. Raises StoreUnreachable,
+    and ForeignRecord where the log doesn't fit together either.
     """
     try:
         return store.documents(keys, content_bytes_max)
-    except ForeignRecord:
+    except ForeignRecord as error:
+        names = [(catalog, key) for catalog, wanted in keys.items() for key in wanted]
+        if len(names) == 1:
+            document = _by_log(store, *names[0], error)
+            return {} if document is None else {names[0]: document}
         found: dict[tuple[str, str], DocumentRecord] = {}
-        for catalog, key in ((catalog, key) for catalog, wanted in keys.items() for key in wanted):
-            try:
-                found |= store.documents({catalog: [key]}, content_bytes_max)
-            except ForeignRecord as error:
-                document = _by_log(store, catalog, key, error)
-                if document is not None:
-                    found[catalog, key] = document
+        for half in _halves(names):
+            wanted: dict[str, list[str]] = {}
+            for catalog, key in half:
+                wanted.setdefault(catalog, []).append(key)
+            found |= stored_documents(store, wanted, content_bytes_max)
         return found
 
 
+def stored_bare_documents(
+    store: Store, names: Collection[tuple[str, str]]
+) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
+    """``Store.bare_documents``, likewise."""
+    try:
+        return store.bare_documents(names)
+    except ForeignRecord as error:
+        if len(names) == 1:
+            (name,) = names
+            document = _by_log(store, *name, error)
+            return {} if document is None else {name: bare(document)}, ()
+        first, second = _halves([*names])
+        found, left = stored_bare_documents(store, first)
+        if left:
+            return found, [*left, *second]
+        more, left = stored_bare_documents(store, second)
+        return {**found, **more}, left
+
+
+def stored_digests(
+    store: Store, catalog: str, keys: Collection[str], *, parts: bool = False
+) -> Scanned[Digested]:
+    """``Store.digests_of``, likewise; of those that the log gives, without a digest."""
+    try:
+        return store.digests_of(catalog, keys, parts=parts)
+    except ForeignRecord as error:
+        if len(keys) == 1:
+            return Scanned([_undigested(instead_of(store, error))])
+        first, second = _halves(sorted(keys))
+        found = stored_digests(store, catalog, first, parts=parts)
+        if found.is_whole:
+            more = stored_digests(store, catalog, second, parts=parts)
+            found = Scanned([*found, *more], is_whole=more.is_whole)
+        return found
+
+
+def scanned_digests(
+    store: Store,
+    catalog: str,
+    after: str,
+    prefix: str,
+    limit: int,
+    *,
+    above: int = 0,
+    parts: bool = False,
+) -> Scanned[Digested]:
+    """``Store.scan_digests``, likewise; fewer, one at least, where one can't be read."""
+    try:
+        return store.scan_digests(catalog, after, prefix, limit, above=above, parts=parts)
+    except ForeignRecord:
+        for page in _pages_by_key(store, catalog, after, prefix, limit, parts):
+            found = [each for each in page if each.revision > above]
+            if found or page.is_whole:
+                return Scanned(found, is_whole=page.is_whole)
+        return Scanned()
+
+
+def listed_range(
+    store: Store, catalog: str, prefix: str, newer_than: int, limit: int
+) -> Scanned[BareDocument]:
+    """``Store.list_range``, likewise."""
+    try:
+        return store.list_range(catalog, prefix, newer_than, limit)
+    except ForeignRecord:
+        found: list[BareDocument] = []
+        for page in _pages_by_key(store, catalog, "", prefix, min(limit, _KEYS_AT_ONCE), False):
+            found += [each for each in page if each.exists or each.revision > newer_than]
+            if len(found) >= limit:
+                return Scanned(found[:limit], is_whole=False)
+        return Scanned(found)
+
+
+def _pages_by_key(
+    store: Store, catalog: str, after: str, prefix: str, limit: int, parts: bool
+) -> Iterator[Scanned[Digested]]:
+    """What there is of the documents under the keys that are there, up to the last of them."""
+    while True:
+        keys = store.scan_keys(catalog, after, prefix, limit)
+        page = stored_digests(store, catalog, keys, parts=parts)
+        is_last = page.is_whole and len(keys) < limit
+        after = page[-1].key if page else after
+        page.is_whole = is_last
+        yield page
+        if is_last:
+            return
+
+
 def instead_of(store: Store, why: ForeignRecord) -> DocumentRecord:
-    """What the log gives for the document that can't be read, which is told. Raises ``why`` where
-    it gives none, and StoreUnreachable."""
-    document = None if why.key is None else _by_log(store, why.catalog, why.key, why)
-    if document is None:
+    """What the log gives for the document that can't be read, which is told; a tombstone where it
+    has none. Raises ``why`` where the log doesn't fit together, and StoreUnreachable."""
+    if why.key is None:
         raise why
-    return document
+    document = _by_log(store, why.catalog, why.key, why)
+    return document or DocumentRecord(why.key, patching.ABSENT, 0, 0, "", 0)
 
 
 def _by_log(store: Store, catalog: str, key: str, why: ForeignRecord) -> DocumentRecord | None:
@@ -154,6 +248,24 @@ def _by_log(store: Store, catalog: str, key: str, why: ForeignRecord) -> Documen
         return rebuild(store, catalog, key, _LAST)
     except (HistoryIncomplete, WrongBase):
         raise why from None
+
+
+def _undigested(document: DocumentRecord) -> Digested:
+    named = bare(document)
+    return Digested(
+        named.key,
+        named.revision,
+        named.create_revision,
+        named.exists,
+        named.attributes,
+        document.commit_id,
+        document.size_bytes,
+    )
+
+
+def _halves(names: Sequence[_Name]) -> tuple[Sequence[_Name], Sequence[_Name]]:
+    half = len(names) // 2
+    return names[:half], names[half:]
 
 
 def laid_over(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
-from bson import decode_all
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection as Stored
@@ -40,13 +39,6 @@ _NEAR_COMMITS = 1_000
 _LAST: Final = 2**63 - 1
 _PIECE_BYTES: Final = 512 * 1024
 _length_at = struct.Struct("<i").unpack_from  # each record begins with its length
-_DIGESTED: Final = {
-    **{name: 1 for name in records.BARE_DOCUMENT if name != "catalog"},
-    **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
-    "_id": 0,
-}
-# What tells the parts of managers; without owners there are none.
-_PARTS: Final = {"state.parts": 1, "state.owned": {"$ne": [{"$type": "$state.owners"}, "missing"]}}
 
 
 class HistoryPart(StorePart):
@@ -254,13 +246,15 @@ class ListingsPart(StorePart):
     ) -> Scanned[BareDocument]:
         query = {
             **_scan(catalog, "", prefix),
-            "$or": [{"state.deleted": False}, {"state.revision": {"$gt": newer_than}}],
+            # What can't be read is among them: it isn't known to be deleted.
+            "$or": [{"state.deleted": {"$ne": True}}, {"state.revision": {"$gt": newer_than}}],
         }
-        shown = {**records.BARE_DOCUMENT, "_id": 0}
         with self._on.reading() as session:
-            batches = self._on.documents.find_raw_batches(query, shown, session=session)
+            batches = self._on.documents.find_raw_batches(
+                query, records.BARE_DOCUMENT, session=session
+            )
             with batches.sort("_id").hint("_id_").limit(limit).batch_size(limit) as cursor:
-                return _scanned(cursor, _bare, limit, RANGE_BYTES_MAX)
+                return _scanned(cursor, records.bare_documents_from, limit, RANGE_BYTES_MAX)
 
     def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
         keys = {"$elemMatch": {**names_after("", prefix), "$ne": APPLICATIONS_KEY}}
@@ -288,7 +282,7 @@ class ListingsPart(StorePart):
             return self._changed_above(catalog, after, prefix, limit, above, parts)
         query = _scan(catalog, after, prefix)
         if above:
-            query["state.revision"] = {"$gt": above}
+            query["state.revision"] = {"$not": {"$lte": above}}  # also one that is no number
         return self._digests(query, parts, limit)
 
     def _is_near(self, catalog: str, above: int) -> bool:
@@ -340,11 +334,11 @@ class ListingsPart(StorePart):
 
     def _digests(self, query: Record, parts: bool, limit: int = 0) -> Scanned[Digested]:
         """Of all of them where ``limit`` is 0."""
-        shown = {**_DIGESTED, **_PARTS} if parts else _DIGESTED
+        shown = {**records.DIGESTED, **records.PARTS} if parts else records.DIGESTED
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, shown, session=session)
             with batches.sort("_id").limit(limit).batch_size(limit) as cursor:
-                return _scanned(cursor, _digested, limit, SCANNED_BYTES_MAX)
+                return _scanned(cursor, records.digested_from, limit, SCANNED_BYTES_MAX)
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
@@ -417,41 +411,3 @@ def _pieces(batches: Iterable[Any]) -> Iterator[bytes]:
             begin = end
         if begin < len(batch):
             yield batch[begin:] if begin else batch
-
-
-def _bare(batch: bytes) -> list[BareDocument]:
-    """From a raw batch of records with the fields of BARE_DOCUMENT."""
-    return [
-        BareDocument(
-            record["key"],
-            (state := record["state"])["revision"],
-            state["create_revision"],
-            not state["deleted"],
-            state.get("attributes") or None,
-        )
-        for record in decode_all(batch, records.PLAIN)
-    ]
-
-
-def _parts(state: Mapping[str, Any]) -> Mapping[str, str] | None:
-    if "parts" in state:
-        return records.parts_from(state["parts"])
-    return {} if state.get("owned") is False else None
-
-
-def _digested(batch: Any) -> list[Digested]:
-    """From a raw batch of records with the fields of _DIGESTED."""
-    return [
-        Digested(
-            record["key"],
-            (state := record["state"])["revision"],
-            state["create_revision"],
-            not state["deleted"],
-            state.get("attributes") or None,
-            state["commit_id"],
-            state["size_bytes"],
-            state.get("digest"),
-            _parts(state),
-        )
-        for record in decode_all(batch, records.PLAIN)
-    ]

@@ -34,7 +34,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
-from bson import Int64, decode, encode
+from bson import Int64, decode, decode_all, encode
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
@@ -48,6 +48,7 @@ from gateway.model import (
     ChangeRecord,
     Claim,
     CommitRecord,
+    Digested,
     DocumentRecord,
     Head,
     HeadMove,
@@ -67,12 +68,13 @@ from patching.values import decoded
 _log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
+_T = TypeVar("_T")
 
 # What a record that no gateway has written makes the functions raise that read it.
 _FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, BSONError)
 
 _encode = msgspec.json.Encoder().encode
-parts_from = msgspec.json.Decoder(dict[str, str]).decode
+_parts_from = msgspec.json.Decoder(dict[str, str]).decode
 _owners_from = msgspec.json.Decoder(OwnerTree).decode
 _skipped_from = msgspec.json.Decoder(tuple[Skipped, ...]).decode
 
@@ -99,9 +101,16 @@ _NUMBERS: Final = ("revision", "create_revision", "time_us", "patches", "size_by
 # To encode more than this may take long enough that others should have their turn before it.
 _APART_BYTES: Final = 64 * 1024
 
-# The fields of a document without its content.
+# The fields of a document without its content. Its name has its catalog and key.
 _BARE_STATE = ("revision", "create_revision", "deleted", "attributes.acl")
-BARE_DOCUMENT: Final = {"catalog": 1, "key": 1} | {f"state.{name}": 1 for name in _BARE_STATE}
+BARE_DOCUMENT: Final = {f"state.{name}": 1 for name in _BARE_STATE}
+# Likewise, with its digest, and with what tells the parts of managers; without owners there are
+# none.
+DIGESTED: Final = {
+    **BARE_DOCUMENT,
+    **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
+}
+PARTS: Final = {"state.parts": 1, "state.owned": {"$ne": [{"$type": "$state.owners"}, "missing"]}}
 
 
 def with_content(bytes_max: int) -> Record:
@@ -435,16 +444,69 @@ def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
     """(catalog, document) from a record of ``documents`` with the fields of BARE_DOCUMENT."""
     try:
         record = _decoded(raw)
-        state = record["state"]
-        return record["catalog"], BareDocument(
-            key=record["key"],
-            revision=state["revision"],
-            create_revision=state["create_revision"],
-            exists=not state["deleted"],
-            attributes=state.get("attributes") or None,
-        )
+        return record["_id"].partition("\0")[0], _bare_of(record)
     except _FOREIGN as error:
         raise _unreadable(raw, _as_document, error) from error
+
+
+def bare_documents_from(batch: bytes) -> list[BareDocument]:
+    """From a raw batch of records with the fields of BARE_DOCUMENT."""
+    return _all_of(batch, _bare_of)
+
+
+def digested_from(batch: bytes) -> list[Digested]:
+    """From a raw batch of records with the fields of DIGESTED, and those of PARTS or not."""
+    return _all_of(batch, _digested_of)
+
+
+def _all_of(batch: bytes, make: Callable[[Mapping[str, Any]], _T]) -> list[_T]:
+    try:
+        return [make(record) for record in decode_all(batch, PLAIN)]
+    except _FOREIGN:
+        for raw in decode_all(batch, RAW):
+            try:
+                make(_decode_plain(raw.raw))
+            except _FOREIGN as error:
+                raise _unreadable(raw, _as_document, error) from error
+        raise
+
+
+def _bare_of(record: Mapping[str, Any]) -> BareDocument:
+    state = record["state"]
+    return BareDocument(
+        record["_id"].partition("\0")[2],
+        _whole(state["revision"]),
+        _whole(state["create_revision"]),
+        not state["deleted"],
+        state.get("attributes") or None,
+    )
+
+
+def _digested_of(record: Mapping[str, Any]) -> Digested:
+    state = record["state"]
+    return Digested(
+        record["_id"].partition("\0")[2],
+        _whole(state["revision"]),
+        _whole(state["create_revision"]),
+        not state["deleted"],
+        state.get("attributes") or None,
+        state["commit_id"],
+        _whole(state["size_bytes"]),
+        state.get("digest"),
+        _parts_told(state),
+    )
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise ValueError(f"{number!r} is no whole number")
+    return number
+
+
+def _parts_told(state: Mapping[str, Any]) -> Mapping[str, str] | None:
+    if "parts" in state:
+        return _parts_from(state["parts"])
+    return {} if state.get("owned") is False else None
 
 
 _has_reference: Final = re.compile(rb"\$ref\0").search
