@@ -106,14 +106,18 @@ class Following:
                 self._asked_after, self.time, self._lists = page.revision, page.time, False
 
     @called
-    def next(self) -> Steps[Commit | None]:
-        """The next commit; None at the end."""
+    def wait(self) -> Steps[None]:
+        """Until there is a commit to `take`, or the feed is at its end."""
         if self._lists:
             raise ValueError("this feed begins with the state: go through its documents first")
         while not self._pending and not self.is_closed:
             self.position = self._asked_after
             if not (yield from self._fill()):
                 break
+
+    def take(self) -> Commit | None:
+        """The next commit; None at the end. No step: who is cancelled while it waits has not taken
+        any."""
         if not self._pending or self.is_closed:
             return None
         commit = self._pending.popleft()
@@ -213,7 +217,8 @@ class Feed(Closable):
         return self
 
     def __next__(self) -> Commit:
-        commit = self._following.next()
+        self._following.wait()
+        commit = self._following.take()
         if commit is None or self._closed.is_set():
             self.close()
             raise StopIteration

@@ -136,7 +136,7 @@ class AsyncTransport:
             return response
         finally:
             if not is_kept:
-                await response.aclose()
+                await _closed(response)
 
     def _timeout(self, left_s: float | None) -> httpx2.Timeout:
         if left_s is None:
@@ -145,6 +145,22 @@ class AsyncTransport:
 
     async def close(self) -> None:
         await self._http.aclose()
+
+
+# What the event loop alone knows may be gone before it is done.
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+async def _closed(response: httpx2.Response) -> None:
+    """Close it, to the end also where the task is cancelled meanwhile: else its pool would count
+    the request as one under way for ever."""
+    if response.is_closed:  # it was read to its end
+        return
+    closing = asyncio.create_task(response.aclose())
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+    await asyncio.wait({closing})
+    closing.result()
 
 
 async def _answer(response: httpx2.Response) -> HttpAnswer:
@@ -363,7 +379,7 @@ class ExportStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._response.aclose()
+        await _closed(self._response)
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:
         import ijson  # here, since nothing else needs it
@@ -394,7 +410,7 @@ class Feed:
 
     def __init__(self, following: Following) -> None:
         self._following = following
-        self._asking: asyncio.Future[Commit | None] | None = None
+        self._asking: asyncio.Future[None] | None = None
 
     @property
     def settings(self) -> Json:
@@ -428,18 +444,19 @@ class Feed:
     async def __anext__(self) -> Commit:
         if self._following.is_closed:
             raise StopAsyncIteration
-        asked: Any = self._following.next()
+        asked: Any = self._following.wait()
         self._asking = asyncio.ensure_future(asked)
         try:
-            commit = await self._asking
+            await self._asking
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._following.is_closed or (task is not None and task.cancelling()):
                 self._asking.cancel()
                 raise
-            commit = None  # it is `close` that ended the wait, not somebody the task
+            # It is `close` that ended the wait, not somebody the task.
         finally:
             self._asking = None
+        commit = self._following.take()
         if commit is None:
             await self.close()
             raise StopAsyncIteration

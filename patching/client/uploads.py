@@ -18,6 +18,8 @@ from patching.client.terms import CheckedTerms, Tokens, encoded, token_texts
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
 
+# Leaving one doesn't wait for longer: it expires by itself.
+_LEAVING_TIMEOUT_S: Final = 5.0
 _JSON: Final = {"Content-Type": "application/json"}
 _BYTES: Final = {"Content-Type": "application/octet-stream"}
 _PART_BYTES: Final = 1024 * 1024
@@ -81,7 +83,10 @@ class Upload:
     @called
     def drop(self) -> Steps[None]:
         """Forget it and its parts. What was committed stays so."""
-        yield from self._calls.send(Call(method="DELETE", path=self._path, repeatable=True))
+        yield from self._calls.send(self._dropping())
+
+    def _dropping(self) -> Call:
+        return Call(method="DELETE", path=self._path, repeatable=True)
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +98,7 @@ class Upload:
         """The plan of leaving it: dropped, unless it was committed."""
         if not self._is_committed:
             with suppress(RequestError):  # it expires by itself
-                yield from plan_of(self.drop)()
+                yield from self._calls.send(self._dropping(), _LEAVING_TIMEOUT_S)
 
 
 class CatalogUploads:

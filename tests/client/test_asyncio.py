@@ -105,10 +105,11 @@ def test_an_upload_that_is_cancelled_is_dropped(
 ) -> None:
     async def work() -> None:
         async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
-            exchange, sent = gateway._transport.exchange, []
+            exchange, sent, waits_s = gateway._transport.exchange, [], []
 
             async def cancelled_amid_it(step: SendOnce) -> Any:
                 sent.append(step.method)
+                waits_s.append(step.timeout_s)
                 task = asyncio.current_task()
                 if "/parts/" in step.path and task is not None:
                     task.cancel()
@@ -118,6 +119,7 @@ def test_an_upload_that_is_cancelled_is_dropped(
             with pytest.raises(asyncio.CancelledError):
                 await gateway.catalog("dropped").uploads.replace("k", b"[1]")
             assert sent == ["POST", "PUT", "DELETE"]
+            assert waits_s[-1] <= 5, "it ends soon, also where nobody answers"
 
     run(work())
 
@@ -153,6 +155,57 @@ def test_a_loop_that_waits_for_commits_ends_by_close_and_by_cancellation(
 
     async def revisions(feed: aio.Feed) -> list[int]:
         return [commit.revision async for commit in feed]
+
+    run(work())
+
+
+def test_a_commit_that_nobody_took_comes_next(service: RunningGateway) -> None:
+    """Whoever waits for one is cancelled at any moment, as a limit of time does it."""
+
+    async def work() -> None:
+        async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
+            catalog = gateway.catalog("nobody-took")
+            for number in range(3):
+                await catalog.put("k", number)
+            for moment in range(6):
+                async with catalog.changes(after=0, follow=False) as feed:
+                    seen = [(await anext(feed)).revision]
+                    taking = asyncio.create_task(anext(feed))
+                    for _ in range(moment):
+                        await asyncio.sleep(0)
+                    taking.cancel()
+                    (taken,) = await asyncio.gather(taking, return_exceptions=True)
+                    seen += [] if isinstance(taken, BaseException) else [taken.revision]
+                    assert feed.position == seen[-1]
+                    assert seen + [commit.revision async for commit in feed] == [1, 2, 3], moment
+
+    run(work())
+
+
+def test_an_export_whose_task_is_cancelled_is_no_request_any_more(service: RunningGateway) -> None:
+    """Also while it is closed, which takes a moment where it wasn't read to its end."""
+
+    async def left_at_the_first(catalog: aio.Catalog) -> None:
+        async with catalog.export() as export:
+            async for _ in export:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                break
+
+    async def work() -> None:
+        async with aio.Gateway(service.url, timeout_s=WAIT_S) as gateway:
+            catalog = gateway.catalog("left")
+            for number in range(4):
+                await catalog.put(f"k{number}", "x" * 1_000_000)
+            pool: Any = gateway._transport._http._transport
+            others = asyncio.all_tasks()
+            exporting = asyncio.create_task(left_at_the_first(catalog))
+            await asyncio.wait({exporting})
+            assert exporting.cancelled()
+            while asyncio.all_tasks() != others:  # it is closed to the end
+                await asyncio.sleep(0)
+            assert pool._pool._requests == []
 
     run(work())
 
