@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from gateway.limits import MIB
 from gateway.model import DocumentRecord, Head
+from gateway.retention.asking_again import AskingAgain
 from gateway.retention.verification import HeldHead, LogChain
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
@@ -65,18 +66,22 @@ class Backup:
 
     def save(self, catalog: str, file: BinaryIO) -> Saved:
         """Raises CatalogNotFound, and BackupRefused where the catalog's log isn't whole."""
+        again = AskingAgain(self._runtime)
+        copies = again.asking(self._copies)
         with as_unavailable():
-            hold = HeldHead(self._store, self._runtime, catalog)
+            hold = HeldHead(again.asking(self._store), self._runtime, catalog)
             try:
                 # After the head was read: so whatever it stands for is written out.
-                self._settler.settle(catalog)
+                again.asking(self._settler).settle(catalog)
                 revision, copy = hold.head.revision, self._copies.copy_to(file, hold.head)
                 chain = LogChain(hold.head)
-                for page in self._copies.commits(catalog, revision):
+                page, after = copies.commits(catalog, 0, revision)
+                while page:
                     hold.renew()
                     for commit in page:
                         _require_whole(catalog, chain.fault_before(self._copies.logged(commit)))
                         copy.add(commit)
+                    page, after = copies.commits(catalog, after, revision)
                 _require_whole(catalog, chain.fault_at_end())
                 if not hold.has_held():
                     raise BackupRefused(

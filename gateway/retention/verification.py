@@ -39,6 +39,7 @@ from gateway.model import (
     PinRecord,
     follows,
 )
+from gateway.retention.asking_again import AskingAgain
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
@@ -94,8 +95,9 @@ class Verification:
     def __init__(
         self, store: Store, settler: Settler, runtime: Runtime, second: Second | None = None
     ) -> None:
-        self._store = store
-        self._settler = settler
+        again = AskingAgain(runtime)
+        self._store = again.asking(store)
+        self._settler = again.asking(settler)
         self._runtime = runtime
         self.second = second
         self.tally = Tally()

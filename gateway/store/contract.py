@@ -492,9 +492,10 @@ class CopyStore(Protocol):
     """Logs of catalogs as they are stored, and files of them. What is about the store raises
     StoreUnreachable."""
 
-    def commits(self, catalog: str, through: int) -> Iterator[Sequence[bytes]]:
-        """The stored commits up to ``through``, oldest first, page by page; those below the floor
-        as far as compaction has left them."""
+    def commits(self, catalog: str, after: int, through: int) -> tuple[Sequence[bytes], int]:
+        """A page of the stored commits above ``after`` up to ``through``, oldest first, and what
+        the next page begins after; an empty one is the end. Those below the floor are there as far
+        as compaction has left them."""
 
     def logged(self, commit: bytes) -> LoggedCommit:
         """Of a stored commit. Raises ForeignRecord."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gateway.errors import StoreUnavailable
 from gateway.retention.verification import Verification
 from gateway.store.contract import StoreUnreachable
 from gateway.store.mongodb.backup_copies import MongoCopies
+from gateway.store.mongodb.connection import Connection
 from gateway.store.mongodb.diagnosis import BackupAges, diagnose
 from patching.client import BulkTerms, Catalog, ClientError, Gateway, Retry
 from patching.client.errors import Unavailable
@@ -211,6 +213,37 @@ def backed_up(source: tuple[str, str, RunningGateway], name: str, folder: Path) 
     path = folder / f"{name}.backup"
     assert command(uri, database, "backup", name, path).exit_code == 0
     return path
+
+
+@pytest.mark.parametrize("asked", ["backup", "verify"])
+def test_an_election_doesnt_break_it_off(
+    source: tuple[str, str, RunningGateway],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+) -> None:
+    uri, database, _ = source
+    path, again = backed_up(source, f"elected-{asked}", tmp_path), tmp_path / "again"
+    reading, elections = Connection.reading, 0
+    reads = itertools.count(1)
+
+    @contextmanager
+    def often_in_vain(self: Connection) -> Iterator[Any]:
+        nonlocal elections
+        with reading(self) as session:
+            yield session
+        if next(reads) % 3 == 0:
+            elections += 1
+            raise StoreUnreachable("the primary changed during a read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "reading", often_in_vain)
+        paths = (again,) if asked == "backup" else ()
+        done = command(uri, database, asked, f"elected-{asked}", *paths)
+    assert done.exit_code == 0, done.output
+    assert elections
+    if asked == "backup":
+        assert again.read_bytes() == path.read_bytes()
 
 
 def test_a_catalog_that_is_restored_but_not_verified_is_told_so(
@@ -503,12 +536,12 @@ def test_a_backup_whose_pin_was_dropped_is_none_where_history_was_compacted(
     with Gateway(running.url) as gateway:
         catalog = filled(gateway, "dropped")
 
-        def beside(*given: Any) -> Iterator[Any]:
-            (pin,) = catalog.pins()
-            url = f"{running.url}/v1/catalogs/dropped/pins/{pin.id}"
-            urlopen(Request(url, method="DELETE")).close()
-            catalog.compact(catalog.read().revision)
-            yield from commits(*given)
+        def beside(*given: Any) -> Any:
+            for pin in catalog.pins():
+                url = f"{running.url}/v1/catalogs/dropped/pins/{pin.id}"
+                urlopen(Request(url, method="DELETE")).close()
+                catalog.compact(catalog.read().revision)
+            return commits(*given)
 
         with monkeypatch.context() as patched:
             patched.setattr(MongoCopies, "commits", beside)

@@ -128,18 +128,13 @@ class MongoCopies(StorePart):
     def copied_commits(self, file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
         return _copied_commits(file, head)
 
-    def commits(self, catalog: str, through: int) -> Iterator[Sequence[bytes]]:
-        after = 0
+    def commits(self, catalog: str, after: int, through: int) -> tuple[Sequence[bytes], int]:
         raw = self._on.commits.with_options(codec_options=records.RAW)
-        while True:
-            query = span(catalog, after, through)
-            with self._on.reading() as session:
-                cursor = raw.find(query, session=session).sort("_id", ASCENDING)
-                found, last = _page(cursor.limit(_AT_ONCE))
-            if not found:
-                return
-            yield found
-            _, after = records.named_by(last)
+        query = span(catalog, after, through)
+        with self._on.reading() as session:
+            cursor = raw.find(query, session=session).sort("_id", ASCENDING)
+            found, last = _page(cursor.limit(_AT_ONCE))
+        return found, records.named_by(last)[1] if found else through
 
     def logged(self, commit: bytes) -> LoggedCommit:
         return records.logged_from(RawBSONDocument(commit, records.RAW))

@@ -1,0 +1,52 @@
+"""Who reads much of the database goes on where another primary was elected meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from gateway.errors import CatalogRestored, StoreUnavailable
+from gateway.runtime import Runtime
+from gateway.store.contract import BeingRestored, StoreUnreachable
+
+_T = TypeVar("_T")
+# An election takes some seconds.
+_AWAY_S: Final = 60.0
+_PAUSE_S: Final = 0.5
+
+
+class AskingAgain:
+    """Of who asks much of the database, and may ask anything again: once one call has returned,
+    those that raise StoreUnreachable or StoreUnavailable are made again for _AWAY_S."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._worked_at: float | None = None
+
+    def asking(self, asked: _T) -> _T:
+        return cast(_T, _Asked(asked, self))
+
+    def call(self, method: Callable[..., Any], *args: Any, **terms: Any) -> Any:
+        while True:
+            try:
+                told = method(*args, **terms)
+            except (BeingRestored, CatalogRestored):  # that takes as long as it takes
+                raise
+            except (StoreUnreachable, StoreUnavailable):
+                now = self._runtime.monotonic()
+                if self._worked_at is None or now - self._worked_at > _AWAY_S:
+                    raise
+                self._runtime.sleep(_PAUSE_S)
+            else:
+                self._worked_at = self._runtime.monotonic()
+                return told
+
+
+class _Asked:
+    def __init__(self, asked: object, again: AskingAgain) -> None:
+        self._asked = asked
+        self._again = again
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._again.call, getattr(self._asked, name))
