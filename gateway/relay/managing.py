@@ -75,11 +75,12 @@ def pin_of(record: SubscriptionRecord, now_us: int) -> PinRecord | None:
     if revision is None:
         return None
     expires_us = now_us + PIN_S * 1_000_000
-    return PinRecord(_pin_id(record), revision, expires_us, "", f"subscription {record.name}")
+    pin_id, note = _pin_id(record.catalog, record.name), f"subscription {record.name}"
+    return PinRecord(pin_id, revision, expires_us, "", note)
 
 
-def _pin_id(record: SubscriptionRecord) -> str:
-    return hashlib.sha256(f"{record.catalog}\0{record.name}".encode()).hexdigest()[:32]
+def _pin_id(catalog: str, name: str) -> str:
+    return hashlib.sha256(f"{catalog}\0{name}".encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +178,12 @@ class SubscriptionService:
         )
 
     def drop(self, catalog: str, name: str) -> None:
-        with as_unavailable():
-            record = self._records.subscription(catalog, name)
         with as_unknown():
-            if record is None or not self._records.drop_subscription(catalog, name):
+            if not self._records.drop_subscription(catalog, name):
                 raise SubscriptionNotFound(name)
         self.when_changed()
         with as_unknown(is_done=True):
-            self._store.drop_pin(catalog, _pin_id(record))
+            self._store.drop_pin(catalog, _pin_id(catalog, name))
 
     def _change(
         self,

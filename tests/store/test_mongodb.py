@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -306,9 +307,27 @@ def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(
     assert [each.digest is None for each in store.scan_digests("c", "", "", 9)] == [True, False]
 
 
-@pytest.mark.parametrize("foreign", [{"_id": "c\0a"}, {"_id": 7}, {"_id": "c\0a", "catalog": "c"}])
+WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"_id": "c\0a"},
+        {"_id": 7},
+        {"_id": "c\0a", "catalog": "c"},
+        {"_id": "c\0a", **WRITTEN},  # under the name of another one
+        {
+            "_id": "c\0a",
+            **WRITTEN,
+            "name": "a",
+            "failing_since_us": "today",
+        },
+        {"_id": "c\0a", **WRITTEN, "name": "a", "secrets": ["s"]},
+    ],
+)
 def test_a_subscription_that_no_gateway_has_written_keeps_nobody_from_the_others(
-    store: MongoStore, foreign: dict[str, Any]
+    store: MongoStore, foreign: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     subscriptions = store.subscriptions()
     assert subscriptions.create_subscription(subscription())
@@ -317,5 +336,14 @@ def test_a_subscription_that_no_gateway_has_written_keeps_nobody_from_the_others
     assert ("c", "s") in free
     claimed = [subscriptions.claim_subscription(*named, "me", 60) for named in free]
     assert [each for each in claimed if each is not None] == [subscription()]
-    assert subscriptions.claimable("me", 9) == ([subscription()], [])
+    for _ in range(3):
+        assert subscriptions.claimable("me", 9) == ([subscription()], [])
     assert subscriptions.subscriptions_of("c") == [subscription()]
+    told = [each for each in caplog.messages if "can't be read" in each]
+    assert len(told) == (foreign["_id"] != 7), "once: a worker looks each second"
+    if foreign["_id"] != 7:
+        assert subscriptions.subscription("c", "a") is None
+        made = dataclasses.replace(subscription(), name="a")
+        assert subscriptions.create_subscription(made)
+        assert not subscriptions.create_subscription(made)
+        assert subscriptions.subscription("c", "a") == made

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.contract import PROGRESS, SubscriptionRecord
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import Connection, StorePart
 from gateway.store.mongodb.indexes import of_catalog
 from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
 
@@ -25,7 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class MongoSubscriptions(StorePart):
-    """See ``gateway.store.contract.SubscriptionStore``."""
+    """See ``gateway.store.contract.SubscriptionStore``. What no gateway has written is none."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._told: dict[Any, str] = {}  # by the record's name, why it can't be read
 
     @property
     def _records(self) -> Collection[Record]:
@@ -33,22 +38,30 @@ class MongoSubscriptions(StorePart):
 
     def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None:
         with self._on.reading() as session:
-            record = self._records.find_one({"_id": _id(catalog, name)}, session=session)
-        return None if record is None else _from(record)
+            found = list(self._records.find({"_id": _id(catalog, name)}, session=session))
+        return next(iter(self._readable(found)), None)
 
     def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
         with self._on.reading() as session:
             found = self._records.find({"_id": of_catalog(catalog)}, session=session)
-            return _readable(found.sort("_id"))
+            return self._readable(found.sort("_id"))
 
     def create_subscription(self, record: SubscriptionRecord) -> bool:
-        fields = {"_id": _id(record.catalog, record.name), **_fields(record)}
+        named, fields = {"_id": _id(record.catalog, record.name)}, _fields(record)
         with self._on.writing() as session:
             try:
-                self._records.insert_one(fields, session=session)
+                self._records.insert_one({**named, **fields}, session=session)
+                return True
             except DuplicateKeyError:
-                return False
-        return True
+                pass
+        with self._on.reading() as session:
+            there = self._records.find_one(named, session=session)
+        if there is None or self._readable([there]):
+            return False
+        with self._on.writing() as session:
+            as_it_was = {**named, "number": there.get("number")}
+            done = self._records.replace_one(as_it_was, fields, session=session)
+        return done.matched_count == 1
 
     def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
         fields = _fields(record)
@@ -69,7 +82,7 @@ class MongoSubscriptions(StorePart):
     ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
         with self._on.reading() as session:
             mine = self._records.find({"holder": holder, "$expr": LEASE_RUNS}, session=session)
-            held = _readable(mine)
+            held = self._readable(mine)
             over = {"_id": {"$type": "string"}, "$expr": LEASE_IS_OVER}
             free = self._records.find(over, {"_id": 1}, session=session).limit(limit)
             named = [record["_id"].partition("\0") for record in free]
@@ -84,7 +97,7 @@ class MongoSubscriptions(StorePart):
             record = self._records.find_one_and_update(
                 named, [{"$set": taken}], return_document=ReturnDocument.AFTER, session=session
             )
-        return None if record is None else next(iter(_readable([record])), None)
+        return next(iter(self._readable([] if record is None else [record])), None)
 
     def renew_claims(self, holder: str, duration_s: float) -> None:
         held = {"holder": holder, "$expr": LEASE_RUNS}
@@ -111,6 +124,19 @@ class MongoSubscriptions(StorePart):
             done = self._records.update_one(held, progress, session=session)
         return done.matched_count == 1
 
+    def _readable(self, found: Iterable[Record]) -> list[SubscriptionRecord]:
+        """Those that a gateway has written: one that somebody wrote by hand is told in the log,
+        once, and keeps nobody from the others."""
+        records = []
+        for record in found:
+            try:
+                records.append(_from(record))
+            except (LookupError, TypeError, ValueError) as error:
+                if self._told.get(record["_id"]) != repr(error):
+                    self._told[record["_id"]] = repr(error)
+                    _log.error("the subscription %r can't be read: %r", record["_id"], error)
+        return records
+
 
 def _id(catalog: str, name: str) -> str:
     return f"{catalog}\0{name}"
@@ -120,18 +146,9 @@ def _fields(record: SubscriptionRecord) -> dict[str, Any]:
     return asdict(record) | {"secrets": [list(each) for each in record.secrets]}
 
 
-def _readable(found: Iterable[Record]) -> list[SubscriptionRecord]:
-    """Those that a gateway has written: one that somebody wrote by hand is told in the log, and
-    keeps nobody from the others."""
-    records = []
-    for record in found:
-        try:
-            records.append(_from(record))
-        except (LookupError, TypeError) as error:
-            _log.error("the subscription %r can't be read: %r", record["_id"], error)
-    return records
-
-
 def _from(record: Record) -> SubscriptionRecord:
-    fields = {name: record[name] for name in SubscriptionRecord.__dataclass_fields__}
-    return SubscriptionRecord(**fields | {"secrets": tuple(map(tuple, record["secrets"]))})
+    """Raises LookupError, TypeError and ValueError."""
+    found = msgspec.convert(record, SubscriptionRecord)
+    if record["_id"] != _id(found.catalog, found.name):
+        raise ValueError(f"its name isn't that of {found.name!r} of {found.catalog!r}")
+    return found
