@@ -264,7 +264,7 @@ def value_of(members: dict[str, Any], position: int) -> Json:
 def nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits) -> int:
     """How deep `value` reaches at `tokens`, counted from the root."""
     levels = len(tokens)
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         levels += depth(value)
     if levels > limits.depth_max:
         raise LimitExceeded("depth_max", limits.depth_max, levels, operation=position, pointer=path)

@@ -381,8 +381,8 @@ class RequestDecision:
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts)
-        for key, (_, draft) in changed.items():
-            self._require_fit(key, draft)
+        for key, each in changed.items():
+            self._require_fit(key, each.draft)
         skipped, left_out = drafts.skipped, drafts.left_out
         commit, after = commit_of(
             CommitTerms(

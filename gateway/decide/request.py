@@ -205,7 +205,7 @@ class Request(msgspec.Struct, frozen=True):
         """Notes the ranges, too."""
         if len(self.edits) == 1 and not self.compare and not self.conditions.unchanged_under:
             (each,) = self.edits
-            if not each.when and not isinstance(each.edit, MoveKey | RangeEdit):
+            if not each.when and not isinstance(each.edit, (MoveKey, RangeEdit)):
                 return frozenset((each.key, SETTINGS_KEY, *self.conditions.keys))
         edits, compares = self._branches(), self._compares()
         in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))

@@ -5,9 +5,10 @@ author, types. Names, messages and authors are percent-encoded UTF-8, decoded st
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+import msgspec
 from werkzeug.http import parse_options_header
 
 from gateway.access.principal import NAME_CHARACTERS_MAX
@@ -26,7 +27,7 @@ _QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
 _PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:,|$)')
 
 
-class Preferences(NamedTuple):
+class Preferences(msgspec.Struct, frozen=True):
     """The preferences in ``Prefer`` (RFC 7240); unknown ones are ignored, as section 2 demands.
 
     ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
@@ -197,11 +198,9 @@ def percent_decoded(text: str) -> str:
 
 
 def catalog_name(encoded: str, limits: RequestLimits) -> str:
-    """The catalog that a path names: any text but "" and what holds NUL."""
+    """The catalog that a path names."""
     name = _decoded(encoded, "catalog name")
-    if "\0" in name:
-        raise RequestRefused("invalid_name", "a catalog name can't contain NUL")
-    _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
+    require_catalog(name, limits)
     return name
 
 
@@ -215,6 +214,15 @@ def document_key(encoded: str, limits: RequestLimits) -> str:
 def document_names(catalog: str, key: str, limits: RequestLimits) -> tuple[str, str]:
     """The catalog and the key of a document's path."""
     return catalog_name(catalog, limits), document_key(key, limits)
+
+
+def require_catalog(name: str, limits: RequestLimits) -> None:
+    """Refuse a decoded text that can't be a catalog's name: "", and what holds NUL."""
+    if not name:
+        raise RequestRefused("invalid_name", "the catalog name is empty")
+    if "\0" in name:
+        raise RequestRefused("invalid_name", "a catalog name can't contain NUL")
+    _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
 
 
 def require_key(key: str, limits: RequestLimits) -> None:
