@@ -74,8 +74,8 @@ class Meters:
     def races_lost(self, heads: int) -> None:
         """So many heads of a round were moved by somebody else meanwhile."""
 
-    def written_out(self, seconds: float) -> None:
-        """A round's batch is written out, ``seconds`` after its heads had moved."""
+    def written_out(self, moves: Sequence[float]) -> None:
+        """So many moves of heads are written out, each so many seconds after it was made."""
 
     def delivered(self, seconds: float) -> None:
         """A watcher took commits, the oldest of which was made ``seconds`` ago."""
