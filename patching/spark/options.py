@@ -51,21 +51,21 @@ OPTIONS: Final = (
     OptionRow(
         "url",
         None,
-        "address of the gateway, `http://host:8080`, or several with commas between, the next of "
-        "which is used when one can't be reached; required",
+        "address of the gateway, `http://host:8080`, or several, separated by commas: if one "
+        "can't be reached, the next one is used; required",
         parsers.url,
     ),
     OptionRow(
         "catalog",
         None,
-        "name of the catalog; required, except to write rows that have a column `catalog`",
+        "name of the catalog; required, unless you write rows that have a column `catalog`",
         parsers.text,
     ),
     OptionRow("token", None, "bearer token sent with each request", parsers.text),
     OptionRow(
         "tokenFile",
         None,
-        "file with the bearer token, on every executor; read again for each request",
+        "file with the bearer token, on every executor; read for each request",
         parsers.text,
     ),
     OptionRow(
@@ -75,9 +75,14 @@ OPTIONS: Final = (
         parsers.text,
     ),
     OptionRow(
-        "certificateFile", None, "file with the client's own certificate, likewise", parsers.text
+        "certificateFile",
+        None,
+        "file with the client's own certificate, on every executor",
+        parsers.text,
     ),
-    OptionRow("keyFile", None, "file with the key of that certificate, likewise", parsers.text),
+    OptionRow(
+        "keyFile", None, "file with the key of that certificate, on every executor", parsers.text
+    ),
     OptionRow(
         "timeout",
         "60",
@@ -87,8 +92,8 @@ OPTIONS: Final = (
     OptionRow(
         "retryTimeout",
         "120",
-        "seconds for which a request that is refused for now, or not answered, is sent again; for "
-        "rows that are written, since one was decided",
+        "seconds for which a request without an answer, or refused for now, is sent again; "
+        "when rows are written, counted from the last row that was decided",
         parsers.seconds,
     ),
     OptionRow(
@@ -101,33 +106,34 @@ OPTIONS: Final = (
     OptionRow(
         "idempotency",
         None,
-        "how a row that is sent twice is known: `content`, by what it asks for and its count among "
-        "equal rows (named jobs and queries, if nothing is said); `job`, by its place among the "
-        "rows of its document (other jobs); `column`: each row has its own key; `none`: rows are "
-        "applied at least once",
+        "what the key of a row that has none is made of: `content`: what the row asks for, and "
+        "its number among equal rows (default of named jobs and queries); `job`: its place "
+        "among the rows of its document (default of other jobs); `column`: each row has its "
+        "own key; `none`: a row may be applied twice",
         parsers.one_of("content", "job", "column", "none"),
         (WRITE,),
     ),
     OptionRow(
         "txnAppId",
         None,
-        "name of the application, as Delta has it; with `txnVersion` it names the job, so that a "
-        "job that is started again applies only what it didn't yet, and nothing once it finished",
+        "name of the application, as in Delta; together with `txnVersion` it names the job: "
+        "started again, a job applies only rows that it hasn't applied yet, and once it has "
+        "finished, none",
         parsers.text,
         (WRITE,),
     ),
     OptionRow(
         "txnVersion",
         None,
-        "number of the application's job, higher than those before it",
+        "number of the application's job, higher than those of earlier jobs",
         parsers.number(0),
         (WRITE,),
     ),
     OptionRow(
         "txnPrincipals",
         None,
-        "names of the principals, with commas between, that may go on with the application's jobs, "
-        "or the query, beside the one that begins",
+        "names of other principals, separated by commas, that may continue the application's "
+        "jobs, or the query",
         parsers.names,
         (WRITE,),
     ),
@@ -142,45 +148,45 @@ OPTIONS: Final = (
     OptionRow(
         "deadLetterPath",
         None,
-        "folder, on a file system that driver and executors share, for the rows that could not be "
-        "written",
+        "folder for the rows that couldn't be written, on a file system that driver and "
+        "executors share",
         parsers.folder,
         (WRITE,),
     ),
     OptionRow(
         "reportPath",
         None,
-        "folder, on the driver's file system, for a report of each job or micro-batch",
+        "folder for a report of each job or micro-batch, on the driver's file system",
         parsers.folder,
         (WRITE,),
     ),
     OptionRow(
         "rowMode",
         "upsert",
-        "which documents rows are for: `create` those that aren't there, `update` those that are, "
-        "`upsert` all; others are passed over, and counted. A column `mode` overrules it",
+        "which documents rows may write: `create` only new ones, `update` only existing ones, "
+        "`upsert` all; other rows are passed over, and counted. A column `mode` overrides it",
         parsers.one_of("upsert", "create", "update"),
         (WRITE,),
     ),
     OptionRow(
         "message",
         None,
-        "message of every commit; a column `message` overrules it",
+        "message of every commit; a column `message` overrides it",
         parsers.message,
         (WRITE,),
     ),
     OptionRow(
         "manager",
         None,
-        "who owns what rows with `apply` send; by default the principal",
+        "manager that owns what rows with `apply` send; by default the principal",
         parsers.manager,
         (WRITE,),
     ),
     OptionRow(
         "conflict",
         None,
-        "what becomes of leaves of such rows that others own and want otherwise: `refuse` (the "
-        "gateway's default), `skip` or `force`",
+        "what to do with leaves that another owner has with a different value, in rows with "
+        "`apply`: `refuse` (the gateway's default), `skip` or `force`",
         parsers.one_of("refuse", "skip", "force"),
         (WRITE,),
     ),
@@ -194,8 +200,8 @@ OPTIONS: Final = (
     OptionRow(
         "deadLetters",
         None,
-        "folder of dead letters to read in place of a catalog, as rows to be written again; goes "
-        "with `columns` alone",
+        "folder of dead letters to read instead of a catalog, so that you can write their rows "
+        "again; takes only `columns` beside it",
         parsers.folder,
         (READ,),
     ),
@@ -207,8 +213,8 @@ OPTIONS: Final = (
     OptionRow(
         "columns",
         None,
-        "names of the columns to read, with commas between: Spark doesn't tell which ones a query "
-        "needs",
+        "names of the columns to read, separated by commas, because Spark doesn't say which "
+        "ones a query needs",
         parsers.names,
         _READS,
     ),
@@ -222,14 +228,15 @@ OPTIONS: Final = (
     OptionRow(
         "partitionBytes",
         None,
-        "as many tasks that each has about so many bytes of documents, by a sample",
+        "makes so many tasks that each has about this many bytes of documents, by a sample",
         parsers.number(1),
         (READ,),
     ),
     OptionRow(
         "pinSeconds",
         "3600",
-        "seconds for which a pin keeps compaction away, renewed during the read; 0: no pin",
+        "seconds for which a pin protects the revision from compaction, renewed during the "
+        "read; 0: no pin",
         parsers.number(0),
         (READ,),
     ),
@@ -243,22 +250,24 @@ OPTIONS: Final = (
     OptionRow(
         "maxBytesPerTrigger",
         None,
-        "a micro-batch ends with the commit that brings the JSON of its changes to so many bytes",
+        "bytes of JSON of changes after which a micro-batch ends, with the commit that reaches "
+        "them",
         parsers.number(1),
         (READ_STREAM,),
     ),
     OptionRow(
         "include",
         None,
-        "columns with whole documents beside their changes: `before`, `value` (after it), or both",
+        "columns with whole documents in addition to their changes: `before`, `value` (after "
+        "the commit), or both",
         parsers.some_of("before", "value"),
         _READS,
     ),
     OptionRow(
         "startingRevision",
         None,
-        "the first commit: its revision, `earliest`, or `latest` (a stream's default) for those "
-        "from now on; `state`: a stream begins with the documents that there are",
+        "the first commit: its revision; `earliest`; or `latest` (a stream's default): only "
+        "new ones. `state`: a stream begins with the existing documents",
         parsers.text,
         _READS,
     ),
@@ -272,8 +281,8 @@ OPTIONS: Final = (
     OptionRow(
         "failOnDataLoss",
         "true",
-        "`false`: where commits of the feed were compacted unread, the stream goes on behind the "
-        "gap, and the driver's log names it",
+        "`false`: if commits of the feed were compacted before they were read, the stream "
+        "skips the gap, and the driver's log names it",
         parsers.flag,
         (READ_STREAM,),
     ),
