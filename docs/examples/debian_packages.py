@@ -101,8 +101,8 @@ def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> Non
 
 
 def _show_started_again(spark: SparkSession, url: str) -> None:
-    """A named job that a row is refused of, and that is started again when this was seen to."""
-    _console.print("[bold]a job that a row is refused of, started again")
+    """A named job with a refused row; started again when that row can be applied."""
+    _console.print("[bold]a job with a refused row, started again")
     patch = '[{"op": "add", "path": "/log/-", "value": "seen"}]'
     rows = spark.createDataFrame([("a", patch), ("b", patch)], "key string, patch string")
     named = {"url": url, "catalog": JOBS, "txnAppId": "demo", "txnVersion": 1}

@@ -77,13 +77,13 @@ _desired_flags = together(
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
     click.option(
-        "--manager", help="Apply SOURCE as this manager, who owns what it sends, and no more."
+        "--manager", help="Apply SOURCE as this manager, which then owns what it sends."
     ),
     click.option(
         "--conflict",
         type=click.Choice(("refuse", "skip", "force")),
         default="refuse",
-        help="What becomes of leaves that others own. Default: refuse.",
+        help="What to do with fields that another manager owns with a different value. Default: refuse.",
     ),
 )
 
@@ -105,7 +105,7 @@ def main() -> None:
 )
 @click.option("--plan", "plan_path", help="Write the changes into this folder; send none.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing plan.")
-@click.option("--state", help="Folder of this job, for what a run spares the next one.")
+@click.option("--state", help="Folder of this job's state, which saves the next run work.")
 @_session_flags
 def sync_command(
     source: str,
