@@ -76,14 +76,13 @@ _desired_flags = together(
     ),
     click.option("--prefix", default="", help="Only keys that begin with this."),
     click.option("--message", help="Message of every commit."),
-    click.option(
-        "--manager", help="Apply SOURCE as this manager, which then owns what it sends."
-    ),
+    click.option("--manager", help="Apply SOURCE as this manager, which then owns what it sends."),
     click.option(
         "--conflict",
         type=click.Choice(("refuse", "skip", "force")),
         default="refuse",
-        help="What to do with fields that another manager owns with a different value. Default: refuse.",
+        help="What to do with fields that another manager owns with a different value.",
+        show_default=True,
     ),
 )
 
