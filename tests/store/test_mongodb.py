@@ -25,7 +25,7 @@ from tests.store.retention_suite import RetentionContract
 from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.subscriptions_suite import SubscriptionsContract
 from tests.store.subscriptions_suite import made as subscription
-from tests.store.tokens_suite import TokensContract
+from tests.store.tokens_suite import TOKEN, TokensContract
 from tests.store.uploads_suite import UploadsContract, upload
 from tests.store.verdicts_suite import VerdictsContract
 
@@ -305,6 +305,30 @@ def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(
         of_old = {"_id": "c\0old"}
         client[database_name]["documents"].update_one(of_old, {"$unset": {"state.digest": 1}})
     assert [each.digest is None for each in store.scan_digests("c", "", "", 9)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"_id": "b1"},
+        {"_id": {"a": 1}},
+        {"_id": "b1", **dataclasses.asdict(TOKEN), "secret_sha256": 5},
+        {"_id": "b1", **dataclasses.asdict(TOKEN), "expires_us": "never"},
+    ],
+)
+def test_a_token_that_no_gateway_has_issued_is_none_and_keeps_nobody_from_theirs(
+    store: MongoStore, foreign: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    tokens, issued = store.tokens(), TOKEN
+    tokens.create_token(issued)
+    store._on.database["tokens"].insert_one(foreign)
+    for _ in range(2):
+        assert tokens.tokens_of({issued.id, "b1"}) == {issued.id: issued}
+        assert tokens.tokens() == [issued]
+    assert tokens.token("b1") is None
+    assert tokens.revoke_token("b1", 5) is None
+    told = {each for each in caplog.messages if "can't be read" in each}
+    assert len(caplog.messages) == len(told) == 1
 
 
 WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())

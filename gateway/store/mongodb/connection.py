@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import pymongo
 from bson.errors import InvalidDocument
@@ -51,6 +51,7 @@ from gateway.store.mongodb.indexes import INDEXES
 from gateway.store.mongodb.records import Record
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _DUPLICATE_KEY: Final = 11000
 _DISK_FULL: Final = 14031
@@ -292,6 +293,23 @@ class StorePart:
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
+        self._told: dict[str, str] = {}  # by the name of a record, why it can't be read
+
+    def _readable(
+        self, found: Iterable[Record], made_from: Callable[[Record], _T], what: str
+    ) -> list[_T]:
+        """Of small records, those that a gateway has written. One that somebody wrote by hand is
+        told in the log, once, and keeps nobody from the others."""
+        made = []
+        for record in found:
+            try:
+                made.append(made_from(record))
+            except (LookupError, TypeError, ValueError) as error:
+                name = repr(record["_id"])
+                if self._told.get(name) != repr(error):
+                    self._told[name] = repr(error)
+                    _log.error("the %s %s can't be read: %r", what, name, error)
+        return made
 
 
 def _refuses_time(error: PyMongoError) -> bool:

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,33 +17,30 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.contract import PROGRESS, SubscriptionRecord
-from gateway.store.mongodb.connection import Connection, StorePart
+from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
 from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
-
-_log = logging.getLogger(__name__)
 
 
 class MongoSubscriptions(StorePart):
     """See ``gateway.store.contract.SubscriptionStore``. What no gateway has written is none."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self._told: dict[Any, str] = {}  # by the record's name, why it can't be read
-
     @property
     def _records(self) -> Collection[Record]:
         return self._on.database["subscriptions"]
 
+    def _ours(self, found: Iterable[Record]) -> list[SubscriptionRecord]:
+        return self._readable(found, _from, "subscription")
+
     def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None:
         with self._on.reading() as session:
             found = list(self._records.find({"_id": _id(catalog, name)}, session=session))
-        return next(iter(self._readable(found)), None)
+        return next(iter(self._ours(found)), None)
 
     def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
         with self._on.reading() as session:
             found = self._records.find({"_id": of_catalog(catalog)}, session=session)
-            return self._readable(found.sort("_id"))
+            return self._ours(found.sort("_id"))
 
     def create_subscription(self, record: SubscriptionRecord) -> bool:
         named, fields = {"_id": _id(record.catalog, record.name)}, _fields(record)
@@ -56,7 +52,7 @@ class MongoSubscriptions(StorePart):
                 pass
         with self._on.reading() as session:
             there = self._records.find_one(named, session=session)
-        if there is None or self._readable([there]):
+        if there is None or self._ours([there]):
             return False
         with self._on.writing() as session:
             as_it_was = {**named, "number": there.get("number")}
@@ -82,7 +78,7 @@ class MongoSubscriptions(StorePart):
     ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
         with self._on.reading() as session:
             mine = self._records.find({"holder": holder, "$expr": LEASE_RUNS}, session=session)
-            held = self._readable(mine)
+            held = self._ours(mine)
             over = {"_id": {"$type": "string"}, "$expr": LEASE_IS_OVER}
             free = self._records.find(over, {"_id": 1}, session=session).limit(limit)
             named = [record["_id"].partition("\0") for record in free]
@@ -97,7 +93,7 @@ class MongoSubscriptions(StorePart):
             record = self._records.find_one_and_update(
                 named, [{"$set": taken}], return_document=ReturnDocument.AFTER, session=session
             )
-        return next(iter(self._readable([] if record is None else [record])), None)
+        return next(iter(self._ours([] if record is None else [record])), None)
 
     def renew_claims(self, holder: str, duration_s: float) -> None:
         held = {"holder": holder, "$expr": LEASE_RUNS}
@@ -123,19 +119,6 @@ class MongoSubscriptions(StorePart):
         with self._on.writing() as session:
             done = self._records.update_one(held, progress, session=session)
         return done.matched_count == 1
-
-    def _readable(self, found: Iterable[Record]) -> list[SubscriptionRecord]:
-        """Those that a gateway has written: one that somebody wrote by hand is told in the log,
-        once, and keeps nobody from the others."""
-        records = []
-        for record in found:
-            try:
-                records.append(_from(record))
-            except (LookupError, TypeError, ValueError) as error:
-                if self._told.get(record["_id"]) != repr(error):
-                    self._told[record["_id"]] = repr(error)
-                    _log.error("the subscription %r can't be read: %r", record["_id"], error)
-        return records
 
 
 def _id(catalog: str, name: str) -> str:

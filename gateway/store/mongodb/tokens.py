@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+import msgspec
 from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
@@ -19,7 +20,7 @@ from gateway.store.mongodb.records import Record
 
 
 class MongoTokens(StorePart):
-    """See ``gateway.store.contract.TokenStore``."""
+    """See ``gateway.store.contract.TokenStore``. What no gateway has written is none."""
 
     @property
     def _tokens(self) -> Collection[Record]:
@@ -43,18 +44,18 @@ class MongoTokens(StorePart):
 
     def token(self, token_id: str) -> StoredToken | None:
         with self._on.reading() as session:
-            record = self._tokens.find_one({"_id": {"$eq": token_id}}, session=session)
-        return None if record is None else _token_from(record)
+            found = list(self._tokens.find({"_id": {"$eq": token_id}}, session=session))
+        return next(iter(self._ours(found)), None)
 
     def tokens_of(self, ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
         with self._on.reading() as session:
             records = list(self._tokens.find({"_id": {"$in": list(ids)}}, session=session))
-        return {record["_id"]: _token_from(record) for record in records}
+        return {token.id: token for token in self._ours(records)}
 
     def tokens(self) -> Sequence[StoredToken]:
         with self._on.reading() as session:
             records = list(self._tokens.find({}, session=session))
-        return sorted(map(_token_from, records), key=lambda each: (each.created_us, each.id))
+        return sorted(self._ours(records), key=lambda each: (each.created_us, each.id))
 
     def revoke_token(self, token_id: str, revoked_us: int) -> StoredToken | None:
         first = {"_id": {"$eq": token_id}, "revoked_us": None}
@@ -65,16 +66,12 @@ class MongoTokens(StorePart):
                 return_document=ReturnDocument.AFTER,
                 session=session,
             )
-        return self.token(token_id) if record is None else _token_from(record)
+        return self.token(token_id) if record is None else next(iter(self._ours([record])), None)
+
+    def _ours(self, found: Iterable[Record]) -> list[StoredToken]:
+        return self._readable(found, _token_from, "token")
 
 
 def _token_from(record: Record) -> StoredToken:
-    return StoredToken(
-        id=record["_id"],
-        name=record["name"],
-        grants=tuple(record["grants"]),
-        secret_sha256=record["secret_sha256"],
-        created_us=record["created_us"],
-        expires_us=record["expires_us"],
-        revoked_us=record["revoked_us"],
-    )
+    """Raises LookupError, TypeError and ValueError."""
+    return msgspec.convert({**record, "id": record["_id"]}, StoredToken)
