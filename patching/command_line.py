@@ -27,6 +27,15 @@ def together(*options: _Decorator) -> Callable[[_Decorated], _Decorated]:
     return decorate
 
 
+def printable(text: str) -> str:
+    """``text`` in one line, without what a terminal would act on."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 class OneLineGroup(click.Group):
     """Prints what went wrong without click's usage text, so that a log holds one line of it.
 
@@ -43,10 +52,10 @@ class OneLineGroup(click.Group):
             sys.exit(2)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else self.name
-            click.echo(f"{command}: {error.format_message()} (try --help)", err=True)
+            click.echo(f"{command}: {printable(error.format_message())} (try --help)", err=True)
             sys.exit(2)
         except click.ClickException as error:
-            click.echo(f"{self.name}: {error.format_message()}", err=True)
+            click.echo(f"{self.name}: {printable(error.format_message())}", err=True)
             sys.exit(error.exit_code)
         except click.Abort:
             sys.exit(130)

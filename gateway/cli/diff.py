@@ -19,7 +19,6 @@ from gateway.cli.apply import entries_of
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.importing import ImportEntry
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
-from gateway.cli.output import printable, safe_json
 from patching import ABSENT, NO_LISTS, Document, apply
 from patching.client import Catalog, NotFound
 from patching.client import Document as Read
@@ -133,8 +132,16 @@ def _patch(of: Subject, old: Side, new: Side) -> Any:
 
 def _tell(session: Session, what: str, old: Side, new: Side) -> None:
     names = (f"{what} ({old.name})", f"{what} ({new.name})")
-    color = session.output.pretty and sys.stdout.isatty()
-    session.output.text(_readable(old.value, new.value, names, color=color))
+    lines = _readable(old.value, new.value, names)
+    if session.output.pretty and sys.stdout.isatty():
+        session.output.text(lines, _colored)
+    else:
+        session.output.text(lines)
+
+
+def _colored(line: str) -> str:
+    chosen = _COLORS.get(line[:1])
+    return click.style(line, fg=chosen) if chosen else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +205,7 @@ class Whole:
     def tell_patches(self) -> None:
         for each in self._differences():
             shape = {name: value for name, value in asdict(each).items() if value is not ABSENT}
-            self.session.output.line(msgspec.json.encode(shape))
+            self.session.output.json_line(shape)
 
     def tell(self) -> None:
         for each in self._differences():
@@ -213,7 +220,7 @@ class Whole:
 
     def _tell_settings(self, each: Difference) -> None:
         told = each.patch if each.change == "changed" else [each.value]
-        lines = [printable(msgspec.json.encode(one).decode()) for one in told]
+        lines = [msgspec.json.encode(one).decode() for one in told]
         self.session.output.text([f"{self.catalog} settings: {each.change}", *lines])
 
     def _differences(self) -> Iterator[Difference]:
@@ -255,7 +262,7 @@ class Drift:
                 continue
             count += 1
             if self.as_patch:
-                self.session.output.line(msgspec.json.encode({"key": key, "patch": changes}))
+                self.session.output.json_line({"key": key, "patch": changes})
             else:
                 _tell(self.session, f"{self.catalog}/{key}", old, new)
         self.session.output.message(f"{count} of {len(entries)} documents differ")
@@ -301,9 +308,7 @@ def _documents(of: Catalog, prefix: str) -> Iterator[Read]:
         yield from of.documents(prefix=prefix)
 
 
-def _readable(
-    before: Document, after: Document, names: tuple[str, str], *, color: bool
-) -> Iterator[str]:
+def _readable(before: Document, after: Document, names: tuple[str, str]) -> Iterator[str]:
     """Nothing where both are equal; ``names`` are those of the two sides."""
     changes = patching.diff(before, after, compact=False)
     if not changes:
@@ -316,10 +321,7 @@ def _readable(
         )
     else:
         lines = unified_diff(old, new, *names, lineterm="")
-    for line in lines:
-        chosen = _COLORS.get(line[:1]) if color else None
-        shown = safe_json(line)
-        yield click.style(shown, fg=chosen) if chosen else shown
+    yield from lines
 
 
 def _lines(value: Document) -> list[str]:

@@ -24,9 +24,9 @@ from gateway.cli import exit_codes
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.exit_codes import explained
 from gateway.cli.names import CATALOG
-from gateway.cli.output import printable
 from patching.client import Catalog, ClientError, NotAuthorized, Problem, RequestError
 from patching.client.transport import HttpAnswer, Transport
+from patching.command_line import printable
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
@@ -476,5 +476,9 @@ def _show(session: Session, finding: CheckFinding) -> None:
         output.record(finding.as_json(), "")
         return
     state = f"{finding.state:<4}"
-    shown = click.style(state, fg=COLORS[finding.state]) if output.pretty else state
-    output.line(f"{shown}  {printable(finding.line())}")
+    line = f"{state}  {printable(finding.line())}"
+    if output.pretty:
+        color = COLORS[finding.state]
+        output.text([line], lambda safe: click.style(state, fg=color) + safe.removeprefix(state))
+    else:
+        output.text([line])

@@ -19,11 +19,11 @@ from typing import Any, BinaryIO, Final
 import click
 import msgspec
 
-from patching.command_line import StatusLine, drop_output
+from patching.command_line import StatusLine, drop_output, printable
 
 _INDENT: Final = 2
-# Controls beyond ASCII's, line ends of Unicode, and what turns the direction of writing.
-_ACTED_ON: Final = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# Controls, line ends of Unicode, and what turns the direction of writing.
+_ACTED_ON: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Advance = Callable[[int], None]
 _SHOWN_EVERY_S: Final = 0.1
 
@@ -52,9 +52,9 @@ class Output:
         """One JSON value, which is all that the command writes."""
         text = msgspec.json.encode(value)
         if self.pretty:
-            self.line(safe_json(msgspec.json.format(text, indent=_INDENT).decode()))
+            self.text(msgspec.json.format(text, indent=_INDENT).decode().split("\n"))
         else:
-            self.line(text)
+            self._line(text)
 
     def answer(self, value: Any) -> None:
         """Print the answer to a write."""
@@ -67,18 +67,29 @@ class Output:
 
     def record(self, value: Any, shown: str) -> None:
         """One of many: a line of JSON, or for people what is ``shown``."""
-        self.line(printable(shown) if self.pretty else msgspec.json.encode(value))
+        if self.pretty:
+            self.text([printable(shown)])
+        else:
+            self._line(msgspec.json.encode(value))
 
-    def text(self, lines: Iterable[str]) -> None:
+    def json_line(self, value: Any) -> None:
+        """A line of JSON, for people too."""
+        text = msgspec.json.encode(value)
+        if self.pretty:
+            self.text([text.decode()])
+        else:
+            self._line(text)
+
+    def text(self, lines: Iterable[str], styled: Callable[[str], str] = str) -> None:
+        """Lines without what a terminal would act on, but for what ``styled`` makes of each."""
         for line in lines:
-            self.line(line)
+            self._line(styled(_safe(line)).encode(errors="replace"))
 
-    def line(self, line: str | bytes) -> None:
-        """ReaderGone where nobody reads it."""
-        content = line.encode(errors="replace") if isinstance(line, str) else line
+    def _line(self, content: bytes) -> None:
         self.raw(content + b"\n")
 
     def raw(self, content: bytes) -> None:
+        """ReaderGone where nobody reads it."""
         try:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -132,19 +143,10 @@ def error_line(text: str) -> None:
     click.echo(f"gateway: {printable(text)}", err=True)
 
 
-def printable(text: str) -> str:
-    """``text`` in one line, without what a terminal would act on."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
-
-
-def safe_json(text: str) -> str:
-    """JSON that says the same, without what a terminal would act on: JSON itself escapes no more
-    than what is below a space."""
-    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+def _safe(line: str) -> str:
+    """A line, in which JSON still says the same: JSON itself escapes no more than what is below a
+    space."""
+    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 class Progress:

@@ -11,9 +11,9 @@ import msgspec
 
 from gateway.cli.command import ClientCommand, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
-from gateway.cli.output import printable
 from gateway.cli.writing import answer, terms, write_options, writing
 from patching.client.results import LeafOwners
+from patching.command_line import printable
 
 
 class _ShowFirst(click.Group):
@@ -70,7 +70,7 @@ def lost(session: Session, catalog: str, manager: str, after: int) -> None:
         if session.output.pretty:
             session.output.text(map(printable, lines))
         else:
-            session.output.line(msgspec.json.encode(each))
+            session.output.json_line(each)
 
 
 @owners.command("give-back", cls=ClientCommand)

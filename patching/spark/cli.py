@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from patching.command_line import OneLineGroup, together
+from patching.command_line import OneLineGroup, printable, together
 from patching.spark.session import JavaMissing, require_java
 
 if TYPE_CHECKING:
@@ -233,7 +233,9 @@ def _show_sync(report: SyncReport) -> int:
     compared = f", compared with revision {report.revision}" if report.revision else ""
     _show_table(f"{report.catalog or 'plan'}{compared}", rows)
     for left in report.examples:
-        click.echo(f"patching-spark: key {left.key!r}: {left.code}: {left.detail}", err=True)
+        click.echo(
+            f"patching-spark: key {left.key!r}: {left.code}: {printable(left.detail)}", err=True
+        )
     return 0 if report.in_step else LEFT_OVER
 
 

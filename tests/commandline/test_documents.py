@@ -235,6 +235,30 @@ def test_differences_between_revisions_and_files(
     run("diff", catalog, "k", "1", "99", code=3)
 
 
+def test_no_name_and_no_value_adds_a_line_to_a_difference(
+    run: Commands, catalog: str, tmp_path: Path
+) -> None:
+    """Whoever named a document would write what isn't so, or what a terminal acts on."""
+    hostile = "k\n+++ forged\r\x1b[31m\x07\u009b\u2028\u202e"
+    named = catalog + hostile
+    for number in range(2):
+        put(run, named, hostile, {hostile: [hostile, number]})
+    file = tmp_path / "lines.ndjson"
+    file.write_text(json.dumps({"key": hostile, "value": {hostile: 2}}) + "\n")
+    options: tuple[tuple[tuple[str, ...], int], ...] = (
+        ((hostile,), 0),
+        (("--from", "0"), 0),
+        (("--from", "1"), 0),
+        (("--from", "1", "--patch", "--output=pretty"), 0),
+        (("--file", str(file)), 1),
+        (("--file", str(file), "--patch", "--output=pretty"), 1),
+    )
+    for given, code in options:
+        lines = run("diff", named, *given, code=code).stdout.split("\n")
+        assert all(line.isprintable() for line in lines), given
+        assert not any(line.startswith("+++ forged") for line in lines), given
+
+
 def test_a_difference_names_items_of_declared_lists_by_key(run: Commands, catalog: str) -> None:
     put(run, catalog, "k", {"f": [{"n": "a"}, {"n": "b"}]})
     with Gateway(run.url) as gateway:
