@@ -143,10 +143,10 @@ class Readings:
 
 def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:
     """The text of an outcome in ``WriteEnded.outcome``."""
+    if isinstance(outcome, Applied):
+        return "replayed" if outcome.replayed else "applied"
     if isinstance(outcome, Refused):
         return code_of(outcome.error)
     if isinstance(outcome, Unknown):
         return UnknownOutcome.code
-    if isinstance(outcome, Applied):
-        return "replayed" if outcome.replayed else "applied"
     return "dry_run" if dry_run else "unchanged"

@@ -120,9 +120,9 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
 
     def without_tests(self) -> Patch:
         """The effective operations: what is recorded once the tests have been decided."""
-        effective = tuple(each for each in self.operations if not isinstance(each, Test))
-        if len(effective) == len(self.operations):
+        if Test not in map(type, self.operations):
             return self
+        effective = tuple(each for each in self.operations if not isinstance(each, Test))
         return Patch(effective, self.growth_bytes, self.depth)
 
 

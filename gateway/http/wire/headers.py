@@ -199,9 +199,7 @@ def percent_decoded(text: str) -> str:
 
 def catalog_name(encoded: str, limits: RequestLimits) -> str:
     """The catalog that a path names."""
-    name = _decoded(encoded, "catalog name")
-    require_catalog(name, limits)
-    return name
+    return require_catalog(_decoded(encoded, "catalog name"), limits)
 
 
 def document_key(encoded: str, limits: RequestLimits) -> str:
@@ -216,13 +214,13 @@ def document_names(catalog: str, key: str, limits: RequestLimits) -> tuple[str, 
     return catalog_name(catalog, limits), document_key(key, limits)
 
 
-def require_catalog(name: str, limits: RequestLimits) -> None:
-    """Refuse a decoded text that can't be a catalog's name: "", and what holds NUL."""
-    if not name:
-        raise RequestRefused("invalid_name", "the catalog name is empty")
-    if "\0" in name:
-        raise RequestRefused("invalid_name", "a catalog name can't contain NUL")
+def require_catalog(name: str, limits: RequestLimits) -> str:
+    """``name``, decoded; refuses what can't be a catalog's: the empty text, and what holds NUL."""
+    if not name or "\0" in name:
+        why = "can't contain NUL" if name else "is empty"
+        raise RequestRefused("invalid_name", f"the catalog name {why}")
     _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
+    return name
 
 
 def require_key(key: str, limits: RequestLimits) -> None:
@@ -236,12 +234,10 @@ def require_key(key: str, limits: RequestLimits) -> None:
 
 
 def application_name(encoded: str) -> str:
-    """The application that a path names: any text but "" and what holds NUL."""
+    """The application that a path names."""
     name = _decoded(encoded, "application name")
-    if "\0" in name:
-        raise RequestRefused("invalid_name", "an application name can't contain NUL")
-    if len(name) > NAME_CHARACTERS_MAX:
-        detail = f"an application name has at most {NAME_CHARACTERS_MAX} characters"
+    if not is_application_name(name):
+        detail = f"an application name has 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"
         raise RequestRefused("invalid_name", detail)
     return name
 
@@ -272,12 +268,9 @@ def _decoded(encoded: str, what: str) -> str:
     if "#" in encoded:
         raise RequestRefused("invalid_name", f"a '#' in a {what} must be sent as %23")
     try:
-        name = percent_decoded(encoded)
+        return percent_decoded(encoded)
     except ValueError as error:
         raise RequestRefused("invalid_name", f"the {what} can't be decoded: {error}") from error
-    if not name:
-        raise RequestRefused("invalid_name", f"the {what} is empty")
-    return name
 
 
 def _refuse_long(name: str, limit: str, maximum: int) -> None:
