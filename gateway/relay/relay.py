@@ -160,14 +160,15 @@ class Relay:
         held, free = self._records.claimable(self.holder, limits.worker_max)
         self._held_until = now + limits.claim_s
         records = {(each.catalog, each.name): each for each in held}
+        # Of what is claimed now, another worker may have come further than a runner that is there.
+        for named in self._runners.keys() - records.keys():
+            self._runners.pop(named).stop()
         for catalog, name in free:
             if len(records) >= limits.worker_max or self._is_stopping:
                 break
             claimed = self._records.claim_subscription(catalog, name, self.holder, limits.claim_s)
             if claimed is not None:
                 records[catalog, name] = claimed
-        for named in self._runners.keys() - records.keys():
-            self._runners.pop(named).stop()
         for named, record in records.items():
             runner = self._runners.get(named)
             if runner is None:
@@ -252,13 +253,14 @@ class Runner:
         if record.paused or left_s > 0:
             return min(left_s, _IDLE_S) if left_s > 0 else _IDLE_S
         try:
-            if not record.position.isdigit():
-                self._deliver_state(account)
-            self._deliver_commits(account)
-        except Undelivered as error:
-            self._failed(error)
-        except (RevisionCompacted, RevisionNotFound) as error:
-            self._begin_anew(error)
+            try:
+                if not record.position.isdigit():
+                    self._deliver_state(account)
+                self._deliver_commits(account)
+            except Undelivered as error:
+                self._failed(record, error)
+            except (RevisionCompacted, RevisionNotFound) as error:
+                self._begin_anew(record, error)
         except (GatewayError, WatchEnded, StoreUnreachable) as error:
             _log.info("subscription %r waits: %s", self.name, error)
             return _RETRY_S
@@ -355,23 +357,25 @@ class Runner:
             count += 1
         return told[:count], told[count:]
 
-    def _begin_anew(self, error: RevisionCompacted | RevisionNotFound) -> None:
-        """The receiver is told that something is missing, and gets the state."""
-        record = self.record
+    def _begin_anew(
+        self, begun: SubscriptionRecord, error: RevisionCompacted | RevisionNotFound
+    ) -> None:
+        """The receiver is told that something is missing, and gets the state. Raises ``error``
+        where it gets that anyway, Outrun and StoreUnreachable."""
+        record = self._since(begun)
         if not record.position:
-            return
+            raise error
         _log.warning("subscription %r begins anew with the state: %s", self.name, error)
         event = self._parts.envelopes.compacted(
             record.catalog, error.code, error.detail, record.position
         )
         place = f"{record.position}/compacted"
-        with suppress(Outrun):
-            try:
-                self._send(record, [event], place)
-            except Undelivered as failure:
-                self._failed(failure)
-            else:
-                self._moved(record, "", 1)
+        try:
+            self._send(record, [event], place)
+        except Undelivered as failure:
+            self._failed(record, failure)
+        else:
+            self._moved(record, "", 1)
 
     def _send(self, record: SubscriptionRecord, events: Sequence[bytes], first: str) -> None:
         """``first`` is where the first of them is. Raises Undelivered, and Outrun where it isn't
@@ -389,15 +393,24 @@ class Runner:
             "User-Agent": "metadata-gateway",
             **signed(secrets, name, now_us // 1_000_000, body),
         }
-        self._parts.deliverer.post(
-            record.to, body, headers, lambda: self._relay.holds_on(self._parts.deliverer.deadline_s)
-        )
+        self._parts.deliverer.post(record.to, body, headers, lambda: self._is_own(record))
 
     def _require_own(self, record: SubscriptionRecord) -> None:
+        if not self._is_own(record):
+            raise Outrun
+
+    def _is_own(self, record: SubscriptionRecord) -> bool:
+        """Whether it is this runner's to deliver, as long as one delivery may take."""
         is_changed = self.record.number != record.number
         deadline_s = self._parts.deliverer.deadline_s
-        if self._is_stopped or is_changed or not self._relay.holds_on(deadline_s):
+        return not self._is_stopped and not is_changed and self._relay.holds_on(deadline_s)
+
+    def _since(self, begun: SubscriptionRecord) -> SubscriptionRecord:
+        """What has become of it by deliveries. Raises Outrun where somebody has changed it: what
+        failed says nothing of what it is now."""
+        if self.record.number != begun.number:
             raise Outrun
+        return self.record
 
     def _moved(self, record: SubscriptionRecord, position: str, events: int) -> SubscriptionRecord:
         """Note how far it has come. Raises Outrun and StoreUnreachable."""
@@ -417,8 +430,9 @@ class Runner:
         self._save(moved)
         return moved
 
-    def _failed(self, error: Undelivered) -> None:
-        record, runtime = self.record, self._parts.runtime
+    def _failed(self, begun: SubscriptionRecord, error: Undelivered) -> None:
+        """Note when to try again. Raises Outrun and StoreUnreachable."""
+        record, runtime = self._since(begun), self._parts.runtime
         now_us, failures = runtime.now_us(), record.failures + 1
         self._parts.meters.relayed("failed", 1)
         pause_s = min(_PAUSE_S * 2 ** min(failures - 1, 20), _PAUSE_S_MAX)
@@ -432,21 +446,21 @@ class Runner:
             error={"code": error.code, "detail": error.detail, "time_us": now_us},
             next_try_us=now_us + round(pause_s * 1_000_000),
         )
-        with suppress(Outrun, StoreUnreachable):
-            pin = pin_of(record, now_us)
-            if failures == 1 and pin is not None:  # there may be none yet
-                self._parts.store.set_pin(record.catalog, pin)
-            if error.is_gone:
-                self._pause(failed)
-            else:
-                self._save(failed)
+        pin = pin_of(record, now_us)
+        if failures == 1 and pin is not None:  # there may be none yet
+            self._parts.store.set_pin(record.catalog, pin)
+        if error.is_gone:
+            self._pause(failed)
+        else:
+            self._save(failed)
 
     def _pause(self, record: SubscriptionRecord) -> None:
         """The receiver wants no more, until somebody resumes it."""
         self._require_own(record)
         paused = replace(record, paused=True, number=record.number + 1)
-        if self._records.change_subscription(paused, record.number, anew=True):
-            self.record = paused
+        if not self._records.change_subscription(paused, record.number, anew=True):
+            raise Outrun
+        self.record = paused
 
     def _save(self, record: SubscriptionRecord) -> None:
         if not self._records.save_progress(record, self._relay.holder):

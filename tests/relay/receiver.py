@@ -33,7 +33,8 @@ class Post(NamedTuple):
 
 
 class Receiver:
-    """``posts`` are all that came, ``events`` those that it has taken (2xx).
+    """``posts`` are all that were answered, ``events`` those that it has taken (2xx). ``asked``
+    counts them when they come.
 
     ``answer`` decides about each: the status, None: the connection breaks without an answer, before
     or (a negative status) after it was taken. It may take its time.
@@ -42,6 +43,7 @@ class Receiver:
     def __init__(self, answer: Callable[[Post], int | None] = lambda _: 204) -> None:
         self.answer = answer
         self.headers: dict[str, str] = {}
+        self.asked = 0
         self.posts: list[Post] = []
         self.events: Events = []
         self.port = own_port()
@@ -83,6 +85,8 @@ class Receiver:
         return [each for each in self.events if each["type"] == f"metadata-gateway.{kind}"]
 
     def take(self, post: Post) -> int | None:
+        with self._changed:
+            self.asked += 1
         status = self.answer(post)
         with self._changed:
             self.posts.append(post)

@@ -3,28 +3,54 @@ up nobody else."""
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gateway.errors import PinHolds
 from gateway.model import Head, PinRecord
 from gateway.retention.compaction import advance
-from gateway.runtime import ThreadRuntime
+from gateway.runtime import Event, ThreadRuntime
 from gateway.store.contract import BeingRestored, SubscriptionRecord
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
-from tests.relay.conftest import SECRET, Begin, Gateway
+from tests.relay.conftest import SECRET, Begin, Gateway, OutOfReach
 from tests.relay.receiver import Post, Receiver, is_signed
 from tests.retention.history_checks import settler_of
 
 OTHER = "whsec_" + "QUJD" * 12
 Eventually = Callable[..., Any]
+
+
+class Refusing:
+    """Subscriptions that somebody has changed meanwhile."""
+
+    def save_progress(self, *_: object) -> bool:
+        return False
+
+    def change_subscription(self, *_: object, **__: object) -> bool:
+        return False
+
+
+class Noting:
+    """An event; ``done`` tells each time that somebody waits for it."""
+
+    def __init__(self, event: Event, done: list[str]) -> None:
+        self._event = event
+        self._done = done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._event, name)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._done.append("wait")
+        return self._event.wait(timeout)
 
 
 class TestDelivery:
@@ -245,6 +271,34 @@ class TestFailures:
             eventually(lambda: gateway.shown()["failures"] > 0)
             assert gateway.shown()["last_error"]["code"] == "timed_out"
 
+    @pytest.mark.parametrize("status", [503, 410])
+    @pytest.mark.parametrize("is_known", [True, False])
+    def test_one_whose_failure_cant_be_noted_pauses_too(
+        self,
+        gateway: Gateway,
+        receiver: Receiver,
+        eventually: Eventually,
+        status: int,
+        *,
+        is_known: bool,
+    ) -> None:
+        """Where somebody has changed it, or MongoDB doesn't answer."""
+        gateway.subscribe(receiver)
+        eventually(gateway.has_met)
+        done: list[str] = []
+        runner = gateway.relay._runners["shop", "s"]
+        runner._wake = Noting(runner._wake, done)
+        runner._records = cast(Any, Refusing() if is_known else OutOfReach())
+
+        def answer(_: Post) -> int:
+            done.append("post")
+            return status
+
+        receiver.answer = answer
+        gateway.catalog.put(1)
+        eventually(lambda: done.count("post") > 2)
+        assert ["post", "post"] not in [done[at : at + 2] for at in range(len(done))]
+
 
 class TestWorkers:
     def test_another_worker_goes_on_where_one_died(
@@ -283,6 +337,27 @@ class TestWorkers:
         gateway.catalog.put(2)
         assert gateway.shown()["lag"] == 1
         assert receiver.revisions == [1]
+
+    def test_a_worker_that_slept_goes_on_where_others_have_come_to(
+        self, begin: Begin, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        worker = begin()
+        worker.subscribe(receiver)
+        worker.catalog.put(1)
+        eventually(lambda: worker.shown()["revision"] == 1)
+        claims = worker.store.subscriptions()._claims
+        step, worker.relay.step = worker.relay.step, lambda: None  # type: ignore[method-assign]
+        worker.relay._held_until = 0.0  # it sleeps, and its claim is over
+        claims.clear()
+        other = begin()
+        other.catalog.put(2)
+        eventually(lambda: other.shown()["revision"] == 2)
+        other.stop()
+        eventually(lambda: not claims)
+        worker.relay.step = step  # type: ignore[method-assign]
+        worker.catalog.put(3)
+        receiver.wait_for_commits(3)
+        assert receiver.revisions == [1, 2, 3]
 
     def test_of_two_that_had_one_name_the_later_is_worked_for(
         self,
@@ -496,6 +571,42 @@ class TestChanges:
             gateway.catalog.put(2)
             another.wait_for_commits(2)
             assert (receiver.revisions, another.revisions) == ([1], [2])
+
+    def test_what_the_former_address_answers_late_is_not_about_the_new_one(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        lets_go = threading.Event()
+        with Receiver(lambda _: 410 if lets_go.wait(WAIT_S) else 500) as former:
+            gateway.subscribe(former)
+            gateway.catalog.put(1)
+            eventually(lambda: former.asked)
+            gateway.subscribe(receiver)
+            eventually(gateway.has_met)
+            lets_go.set()
+            receiver.wait_for_commits(1)
+        eventually(lambda: gateway.shown()["revision"] == 1)
+        assert gateway.shown()["state"] == "active"
+
+    def test_the_former_address_gets_nothing_that_is_still_being_connected(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        connects, goes_on = threading.Event(), threading.Event()
+
+        def resolve(*asked: Any, **more: Any) -> Any:
+            connects.set()
+            goes_on.wait(WAIT_S)
+            return socket.getaddrinfo(*asked, **more)
+
+        gateway.relay._parts.deliverer._resolve = resolve
+        with Receiver() as former:
+            gateway.subscribe(former)
+            gateway.catalog.put(1)
+            connects.wait(WAIT_S)
+            gateway.subscribe(receiver)
+            eventually(gateway.has_met)
+            goes_on.set()
+            receiver.wait_for_commits(1)
+            assert former.asked == 0
 
     def test_they_are_listed_and_gone_when_dropped(
         self, gateway: Gateway, receiver: Receiver, eventually: Eventually
