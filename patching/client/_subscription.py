@@ -204,7 +204,7 @@ class Subscription:
         """Commits that the copy doesn't keep, up to where the copy is and no further."""
         until = self._copy.revision
         failures = 0
-        while not self.stopped:
+        while not (self.stopped or self._was_set_back):
             try:
                 page = self._routes.commits(self._position, limit=_PAGE)
             except Gone as error:
@@ -215,6 +215,8 @@ class Subscription:
                 self._retry.announce(failures, pause_s, error)
                 self._stopped.wait(pause_s)
                 continue
+            if self._was_set_back:  # these may be of the history since
+                break
             found = [commit for commit in page.commits if commit.revision <= until]
             is_last = page.next_after is None or len(found) < len(page.commits)
             if not self._prefix and not _are_all(found, self._position, until, is_last):

@@ -217,6 +217,37 @@ def test_a_catalog_that_was_set_back_and_has_grown_beyond_is_a_reload(
     assert events[-1] == 11
 
 
+def test_one_that_catches_up_meanwhile_is_told_no_commit_of_another_history(
+    gateway: Followed,
+) -> None:
+    for n in (1, 2, 3):
+        gateway.put(a=n)
+    follower = gateway.follow(poll_s=1, history=History(commits=0))
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def hold(_: str, route: str) -> None:
+        if route == "commits":
+            asked.set()
+            goes_on.wait(WAIT_S)
+
+    gateway.before = hold
+    events: list[int | Reload] = []
+    follower.subscribe(
+        lambda commit: events.append(commit.revision), after=2, on_reload=events.append
+    )
+    assert asked.wait(WAIT_S)
+    gateway.set_back(1)
+    gateway.eventually(lambda: follower.position == 1)
+    for n in (2, 3, 4):
+        gateway.put(a=f"other {n}")
+    follower.wait_for(4, WAIT_S)
+    goes_on.set()
+    gateway.eventually(lambda: events)
+    (reload,) = events
+    assert isinstance(reload, Reload)
+    assert (reload.missed_after, reload.snapshot.revision) == (2, 4)
+
+
 def test_one_of_a_prefix_gets_what_concerns_it_and_moves_on_with_the_rest(
     gateway: Followed,
 ) -> None:
