@@ -100,6 +100,7 @@ class GatewayService:
         late_s = limits.retention.late_s
         self._documents = CurrentDocuments(store, self._cache, observer, settler, runtime, late_s)
         self.acls = AclLookup(store, observer, settler, runtime, meters)
+        self._cache.when_back(self.acls.forget)
         self._history = history = HistoryReads(store, observer, settler, runtime, limits)
         kept = _kept(limits)
         settings = CompiledSettings(runtime.lock())

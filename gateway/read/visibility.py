@@ -12,7 +12,7 @@ Worked example. Revision 3 creates key k with an acl, 7 deletes it, 9 creates it
 A principal asks for k at revision 5, which belongs to the life (k, 3). The present document began
 at 9, so k is read as of 8: a tombstone that 7 left, of the life that began at 3. The last state of
 that life is the one at 6, and its acl decides. The acl of an ended life can't change any more, so
-it is remembered.
+it is remembered, unless the database is put back.
 
 A life whose end was compacted away is visible to an admin only.
 """
@@ -157,6 +157,12 @@ class AclLookup:
             )
             for catalog, key in set(names).difference(left)
         }
+
+    def forget(self, catalog: str) -> None:
+        """The catalog went back: lives may have ended otherwise than is remembered."""
+        with self._lock:
+            for name in [each for each in self._past if each[0] == catalog]:
+                del self._past[name]
 
     def deciding_attributes(
         self, catalog: str, life: Life, now: Record | None

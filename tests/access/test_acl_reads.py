@@ -17,6 +17,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from tests.access.people import APPLY, People, Person, authenticate
 from tests.http.conftest import problem
+from tests.memory_store import MemoryStore, backup
 from tests.retention.history_checks import compaction_of, wait_until_written
 
 ANN_ALONE = {"acl": {"read": ["ann"]}}
@@ -374,6 +375,26 @@ def of_another_process(people: People) -> People:
     others = People(create_app(gateway, authenticate=authenticate), gateway)
     others.catalog = people.catalog
     return others
+
+
+def test_an_acl_of_a_lost_future_opens_nothing() -> None:
+    """The database was put back, and the life of `k` goes on, and ends, otherwise."""
+    store = MemoryStore()
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
+    people = People(create_app(gateway, authenticate=authenticate), gateway)
+    ann, bob = people("ann"), people("bob")
+    ann.put("k", {"n": 1})
+    wait_until_written(gateway, people.catalog)
+    put_back = backup(store)
+    ann.put("k", {"n": 2})
+    ann.delete("k")
+    assert bob.get("/documents/k?revision=2").get_json() == {"n": 2}
+    wait_until_written(gateway, people.catalog)
+    put_back()
+    ann.put_attributes("k", ANN_ALONE)
+    ann.delete("k")
+    problem(bob.get("/documents/k?revision=2"), 403, "forbidden")
+    assert ann.get("/documents/k?revision=2").get_json() == {"n": 1}
 
 
 def test_what_has_no_acl_is_read_without_looking_for_one(
