@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -16,8 +17,11 @@ from gateway.limits import limits_of
 from gateway.retention.backup import Backup, Saved
 from gateway.retention.compaction import advance
 from gateway.settings import Settings
-from gateway.store.contract import BackupRefused
+from gateway.store.contract import BackupRefused, BeingRestored, ForeignRecord
 from gateway.store.unreachable import as_unavailable
+
+# One catalog's trouble, and no other's.
+_OF_ONE: Final = (ForeignRecord, BeingRestored, StoreUnavailable)
 
 
 def run_backup(settings: Settings, catalog: str, path: Path) -> int:
@@ -61,19 +65,27 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
 
 
 def run_advance(settings: Settings, catalog: str | None, by: int) -> int:
-    """Advance one catalog, or (None) all; the exit code."""
+    """Advance one catalog, or (None) all; the exit code is 1 where one of these can't be."""
     with opened(settings) as (verification, _, (store, _, settler, runtime)), as_unavailable():
+        left = 0
         for name in verification.catalogs() if catalog is None else [catalog]:
             try:
                 advanced = advance(store, settler, runtime, name, by)
-            except RevisionNotFound as error:
-                raise click.UsageError(f"catalog {name!r}: {error}") from error
+            except (*_OF_ONE, RevisionNotFound) as error:
+                if catalog is None:
+                    why = getattr(error, "detail", error)
+                    click.echo(f"catalog {name!r} isn't advanced: {why}", err=True)
+                    left += 1
+                    continue
+                if isinstance(error, RevisionNotFound):
+                    raise click.UsageError(f"catalog {name!r}: {error}") from error
+                raise
             if advanced is not None:
                 was, now = advanced
                 click.echo(f"catalog {name!r}: from revision {was} to {now}")
             elif catalog is not None:
                 raise CatalogNotFound(name, 0)
-    return 0
+        return 1 if left else 0
 
 
 def _require_name(name: str, bytes_max: int) -> None:

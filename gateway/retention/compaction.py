@@ -47,7 +47,7 @@ from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.history_sweep import Sweeper
 from gateway.state.replay import stored_documents
-from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
 from gateway.store.unreachable import as_unknown
 
 _TRIES = 20
@@ -200,7 +200,8 @@ def advance(
     floor, too.
 
     An empty commit takes its place there, and all pins end. None where the catalog never had a
-    commit. Raises RevisionNotFound where there are no revisions so high, StoreUnreachable, and
+    commit. Raises RevisionNotFound where there are no revisions so high, ForeignRecord where the
+    log goes on above the head (the commits there would become history), StoreUnreachable, and
     StoreUnavailable where the catalog moves on all the time.
     """
     for _ in range(_TRIES):
@@ -211,6 +212,10 @@ def advance(
         if revision > _REVISION_MAX:
             raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
         settler.settle(catalog)
+        above = store.list_commits(catalog, head.revision, _REVISION_MAX, 1, None, 1)
+        if above and store.heads([catalog])[catalog].place == head.place:
+            detail = f"the log has commit {above[0].revision}, but the head is at {head.revision}"
+            raise ForeignRecord(catalog, None, detail)
         commit = CommitRecord(
             catalog=catalog,
             revision=revision,

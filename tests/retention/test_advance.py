@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 from pymongo import MongoClient
 
+from gateway.store.mongodb.records import commit_id
 from patching.client import Gateway, NotFound
 from patching.client.errors import Gone
 from tests.retention.test_backup import command
@@ -172,6 +173,34 @@ def test_it_may_be_done_beside_a_gateway(gateway: Gateway, restored: Restored) -
             next(feed)
     assert catalog.get("c").value == "after"
     verify(restored.uri, restored.database)
+
+
+def test_of_all_catalogs_one_that_cant_be_advanced_keeps_no_other_from_it(dump: Restored) -> None:
+    with own_database(dump.uri) as database, MongoClient[Any](dump.uri) as client:
+        copied(dump.uri, dump.database, database)
+        client[database]["catalogs"].update_one({"_id": "dropped"}, {"$set": {"tail": None}})
+        advanced = command(dump.uri, database, "advance", "--all")
+    assert advanced.exit_code == 1
+    assert advanced.output.splitlines() == [
+        "catalog 'dropped' isn't advanced: the head can't be read: its tail is null",
+        f"catalog 'shop': from revision {dump.was} to {dump.was + BY}",
+    ]
+
+
+def test_commits_above_the_head_dont_become_history(dump: Restored) -> None:
+    """The collections aren't of one moment, which verification tells, before and after."""
+    with own_database(dump.uri) as database, MongoClient[Any](dump.uri) as client:
+        copied(dump.uri, dump.database, database)
+        commits, above = client[database]["commits"], dump.was + 1
+        last = commits.find_one({"catalog": "shop", "revision": dump.was - 1})
+        assert last is not None
+        commits.insert_one({**last, "_id": commit_id("shop", above), "revision": above})
+        for _ in range(2):
+            found = command(dump.uri, database, "verify", "shop")
+            assert f"the log has commit {above}, but the head is at {dump.was}" in found.output
+            advanced = command(dump.uri, database, "advance", "shop")
+            assert advanced.exit_code == 1
+            assert f"the log has commit {above}" in advanced.output
 
 
 @pytest.mark.parametrize(
