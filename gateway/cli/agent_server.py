@@ -36,7 +36,7 @@ from pydantic import ValidationError
 
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused
 from patching import join_pointer
-from patching.client import Change, ClientError, Gateway, Gone
+from patching.client import Change, ClientError, Gateway, Gone, NotFound
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +65,12 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
         async with anyio.create_task_group() as tasks:
             for each in watchers:
                 tasks.start_soon(each.run, bus, threads)
-            yield
-            for each in watchers:
-                each.stop()
-            tasks.cancel_scope.cancel()
+            try:
+                yield
+            finally:
+                for each in watchers:
+                    each.stop()
+                tasks.cancel_scope.cancel()
 
     server = AgentServer(
         "metadata-gateway",
@@ -253,10 +255,12 @@ class ResourceWatcher:
                         self._position = commit.revision
                         for change in commit.changes:
                             anyio.from_thread.run(bus.publish, ResourceUpdated(self._uri(change)))
-            except Gone:
-                self._position = None  # what was missed can't be told any more
+            except (Gone, NotFound):
+                self._position = None  # what was missed can't be told any more, or never was
             except ClientError as error:
                 _log.info("the changes of %r can't be read: %s", self._catalog, error)
+            except Exception as error:  # noqa: BLE001 - a token's file, say: the tools go on
+                _log.warning("the changes of %r can't be told: %s", self._catalog, error)
             self._is_stopped.wait(_AGAIN_S)
 
     def _uri(self, change: Change) -> str:

@@ -155,7 +155,8 @@ class AgentTools:
         within = [
             {"pointer": leaf.pointer, "owners": [each.manager for each in leaf.owners]}
             for leaf in owners
-            if leaf.pointer == pointer or leaf.pointer.startswith(pointer + "/")
+            if f"{leaf.pointer}/".startswith(f"{pointer}/")
+            or f"{pointer}/".startswith(f"{leaf.pointer}/")
         ]
         return {
             **_value(value, pointer),

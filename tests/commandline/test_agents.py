@@ -12,18 +12,21 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import pytest
+from click import UsageError
 from mcp import Client
 from mcp.client.stdio import stdio_client
 
-from gateway.cli.agent_server import mcp_server
+from gateway.cli.agent_server import ResourceWatcher, mcp_server
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, Scope
 from patching.client import Gateway
+from tests.client.fake_gateway import FakeGateway
 from tests.commandline.agents import ADA, EVERYTHING, Agent, acting, command
 from tests.commandline.conftest import Commands
 from tests.patience import WAIT_S
@@ -259,6 +262,9 @@ def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
         assert applied["changed"]
         read = await agent("read", key="tables/people", pointer="/description")
         assert read["owners"] == [{"pointer": "/description", "owners": ["ada"]}]
+        await agent("apply", key="tables/people", wanted={"links": [{"to": "a"}]})
+        item = await agent("read", key="tables/people", pointer="/links/0/to")
+        assert item["owners"] == [{"pointer": "/links", "owners": ["ada"]}]
         catalog.apply("tables/people", {"steward": "bob"}, manager="bob")
         refused = await agent("apply", key="tables/people", wanted={"steward": "eve"})
         assert (refused.refused, refused["code"]) == (True, "owned_by_others")
@@ -350,6 +356,81 @@ def test_watched_catalogs_take_no_thread_of_those_that_answer(
             assert (await agent("read", key="tables/orders"))["revision"] > 0
 
     asyncio.run(run())
+
+
+class Told:
+    """A bus that remembers what was told."""
+
+    def __init__(self) -> None:
+        self.uris: list[str] = []
+
+    async def publish(self, event: Any) -> None:
+        self.uris.append(str(event.uri))
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def watching(fake: FakeGateway, told: Told, **options: Any) -> AsyncIterator[None]:
+    with Gateway(fake.url, **options) as gateway:
+        watcher = ResourceWatcher(gateway, "c", "")
+        limiter = anyio.CapacityLimiter(1)
+        async with asyncio.timeout(WAIT_S), anyio.create_task_group() as tasks:
+            tasks.start_soon(watcher.run, cast(Any, told), limiter)
+            yield
+            watcher.stop()
+            tasks.cancel_scope.cancel()
+
+
+def has_begun(fake: FakeGateway) -> bool:
+    """To watch, from the head on."""
+    asked = [each for each in fake.requests if each.startswith(("GET ?", "GET changes"))]
+    return len(asked) > 1 and asked[-1].startswith("GET changes")
+
+
+def test_changes_are_told_also_after_the_catalog_was_set_back() -> None:
+    told = Told()
+
+    async def run(fake: FakeGateway) -> None:
+        for number in range(3):
+            fake.put(a=number)
+        async with watching(fake, told):
+            await until(lambda: has_begun(fake))
+            fake.put(b=1)
+            await until(lambda: told.uris)
+            fake.set_back(1)
+            fake.requests.clear()
+            await until(lambda: has_begun(fake))
+            fake.put(c=1)
+            await until(lambda: len(told.uris) > 1)
+
+    with FakeGateway() as fake:
+        asyncio.run(run(fake))
+    assert told.uris == ["metadata://c/b", "metadata://c/c"]
+
+
+def test_a_token_that_cant_be_read_for_a_moment_ends_no_server() -> None:
+    """Its file is being written."""
+    told, tokens = Told(), iter([UsageError("it is empty")])
+
+    def token() -> str:
+        for error in tokens:
+            raise error
+        return "t"
+
+    async def run(fake: FakeGateway) -> None:
+        fake.put(a=1)
+        async with watching(fake, told, token=token):
+            await until(lambda: has_begun(fake))
+            fake.put(b=1)
+            await until(lambda: told.uris)
+
+    with FakeGateway() as fake:
+        asyncio.run(run(fake))
+    assert told.uris == ["metadata://c/b"]
 
 
 def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> None:
