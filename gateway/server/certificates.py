@@ -44,39 +44,42 @@ def _no_password() -> str:
 
 
 class CertificateFiles:
-    """Those of a worker. ``make`` makes a context of them; each new one goes to ``use``."""
+    """Those of a worker. ``make`` makes a context of them."""
 
-    def __init__(
-        self,
-        config: Config,
-        make: Callable[[Config], ssl.SSLContext],
-        use: Callable[[ssl.SSLContext], None],
-    ) -> None:
+    def __init__(self, config: Config, make: Callable[[Config], ssl.SSLContext]) -> None:
         self._config = config
         self._make = make
-        self._use = use
-        self._stamp = self._look()
-        self._seen: _Stamp = self._stamp
+        self._stamp: _Stamp = ()
+        self._seen: _Stamp = ()
         self._is_said = False
 
-    def look(self) -> None:
-        """Follow what changed since. Blocks for as long as it takes to stat three files."""
+    def context(self) -> ssl.SSLContext:
+        """That of the files as they are. Raises OSError and ValueError."""
+        # What is renewed while they are read is seen by the next look.
+        stamp = self._look()
+        made = self._make(self._config)
+        self._stamp = self._seen = stamp
+        return made
+
+    def renewed(self) -> ssl.SSLContext | None:
+        """A new context where they have changed since. Blocks for as long as it takes to stat three
+        files."""
         stamp = self._look()
         if stamp != self._seen:  # they may still be written
             self._seen, self._is_said = stamp, False
-            return
+            return None
         if stamp == self._stamp or self._is_said:
-            return
+            return None
         certificate, key, *rest = self._files()
         try:
             require_usable(certificate, key, rest[0] if rest else None)
-            self._use(self._make(self._config))
+            made = self.context()
         except (CertificateUnusable, OSError, ValueError) as error:
             self._is_said = True
             _log.error("%s; the previous certificate stays in use", error)
-            return
-        self._stamp = stamp
+            return None
         _log.warning("the files of TLS have changed: new connections use %s", certificate)
+        return made
 
     def _files(self) -> Sequence[Path]:
         config = self._config

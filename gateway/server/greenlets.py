@@ -200,20 +200,18 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def _serve_until_stopped(self) -> None:
         """gunicorn's own looks only each second whether it is to stop, or all has ended."""
-        tls = {"ssl_context": ssl_context(self.cfg)} if self.cfg.is_ssl else {}
+        files = CertificateFiles(self.cfg, ssl_context) if self.cfg.is_ssl else None
+        tls = {} if files is None else {"ssl_context": files.context()}
         pools = [Pool(self.worker_connections) for _ in self.sockets]
         pairs = zip(self.sockets, pools, strict=True)
         servers = [self.server_class(listener, spawn=pool, **tls) for listener, pool in pairs]
-        files = None
-        if self.cfg.is_ssl:
-            files = CertificateFiles(self.cfg, ssl_context, partial(_use_context, servers))
         for server in servers:
             server.start()
         while self.alive:
             self.notify()
             self._garbage.look()
-            if files is not None:
-                files.look()
+            if files is not None and (renewed := files.renewed()) is not None:
+                _use_context(servers, renewed)
             self._end_overdue()
             self._stops.wait(_NOTIFY_S)
         for server in servers:

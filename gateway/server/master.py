@@ -248,7 +248,6 @@ class _Server(BaseApplication):
         host, port = worker.sockets[0].getsockname()[:2]
         scheme = "http" if self._settings.tls_certificate is None else "https"
         url = f"{scheme}://{Address(host, port)}"
-        url = f"{scheme}://{Address(host, port)}"
         self._announcement.begin(url, worker.wsgi.application.check_ready)
 
 

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from gunicorn.config import Config
 
 from gateway.cli.liveness import is_alive
 from gateway.cli.main import main
 from gateway.server import ServerError, run
+from gateway.server.certificates import CertificateFiles
 from gateway.settings import Settings
 from gateway.settings.kinds import Address
 from gateway.store.contract import StoreUnreachable, Unsent
@@ -422,3 +424,28 @@ def test_a_renewed_certificate_needs_no_restart(
         kept.request("GET", "/livez")
         assert kept.getresponse().status == 200, "connections that were open stay so"
         kept.close()
+
+
+def test_a_certificate_that_is_renewed_while_a_worker_reads_it_comes_into_use(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path, "authority")
+    server, renewed = authority.sign("server"), authority.sign("renewed")
+    config = Config()
+    config.set("certfile", str(server.certificate))
+    config.set("keyfile", str(server.key))
+    read: list[bytes] = []
+
+    def make(_: Config) -> ssl.SSLContext:
+        read.append(server.certificate.read_bytes())
+        if renewed.key.exists():
+            renewed.key.replace(server.key)
+            renewed.certificate.replace(server.certificate)
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    files = CertificateFiles(config, make)
+    files.context()
+    assert files.renewed() is None, "it may still be written"
+    assert files.renewed() is not None
+    assert read[1] == server.certificate.read_bytes() != read[0]
+    assert files.renewed() is None
