@@ -88,6 +88,12 @@ def test_every_operation_says_what_it_is() -> None:
             assert examples(parameter), parameter
 
 
+def test_no_description_ends_at_its_comma() -> None:
+    """In YAML's `{description: this, or that}`, `or that` is a member of its own."""
+    for part in parts(DOCUMENT):
+        assert not [name for name, value in part.items() if value is None and " " in name], part
+
+
 def test_the_codes_in_the_file_are_those_of_the_service() -> None:
     """Listed, but no enum: generated clients would fail on a code that is added later."""
     codes = DOCUMENT["components"]["schemas"]["ProblemCode"]
