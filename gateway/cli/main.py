@@ -160,9 +160,9 @@ def serve(**flags: Any) -> int:
 def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) -> int:
     """Replay the log of CATALOG and compare it with its documents; change nothing.
 
-    Prints a line for each difference. The exit code is 0 if there is none, 1 if there is one or if
-    the database is out of reach, 2 for wrong usage. The gateway may run meanwhile; if it runs an
-    embedded MongoDB, give that as --mongodb-uri.
+    Prints a line for each difference. The exit code is 0 if there is none, 1 if there is one, 6 if
+    MongoDB is out of reach. Gateways may run meanwhile; if a gateway runs an embedded MongoDB, name
+    that with --mongodb-uri.
     """
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")
@@ -181,8 +181,8 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
 def backup(catalog: str, file: Path, **flags: Any) -> int:
     """Save CATALOG with its history, owners and settings to FILE.
 
-    It is saved as of one revision; gateways may run meanwhile. FILE must not exist yet, and appears
-    once it is complete.
+    Saves the catalog as of one revision; gateways may run meanwhile. FILE must not exist yet, and
+    appears once it is complete.
     """
     settings = _resolve(flags).settings
     _require_mongodb(settings)
@@ -192,17 +192,18 @@ def backup(catalog: str, file: Path, **flags: Any) -> int:
 @main.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("more", nargs=-1, metavar="")
-@click.option("--as", "name", metavar="CATALOG", help="Restore it under this name.")
+@click.option("--as", "name", metavar="CATALOG", help="Restore the catalog under this name.")
 @database_flags
 def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -> int:
-    """Restore the catalog that was saved to FILE, under its name or another one, and verify it.
+    """Restore the catalog in FILE, under its name or another one, and verify it.
 
-    The catalog must not exist, and nobody can read or write it meanwhile. The exit code is 1 if
+    The database must not have, or have had, a catalog of that name. Nobody can read or write it
+    meanwhile. The exit code is 1 if
     the verification finds differences.
     """
     if more:
         raise click.UsageError(
-            "give FILE alone: it names the catalog that it was saved of; --as CATALOG gives it"
+            "give FILE alone: it contains the name of its catalog; --as CATALOG restores it under"
             " another name"
         )
     if not file.is_file():
@@ -220,9 +221,9 @@ def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -
 def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     """Rewrite the documents of CATALOG that differ from its log, as the log has them.
 
-    Verifies first, and prints the differences. Each document gets a commit of its own; gateways
-    may run meanwhile. The exit code is 0 if nothing is left to do, 1 otherwise or if the database
-    is out of reach, 2 for wrong usage.
+    Verifies first, and prints the differences. Each document gets its own commit; gateways may run
+    meanwhile. The exit code is 0 if nothing is left to do, 1 if something is, 6 if MongoDB is out
+    of reach.
     """
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")
@@ -239,15 +240,15 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     type=click.IntRange(min=1),
     default=1_000_000_000,
     show_default=True,
-    help="How many revisions are passed over; more than were lost.",
+    help="How many revisions to skip; more than were lost.",
 )
 @database_flags
 def advance(catalog: str | None, every: bool, by: int, **flags: Any) -> int:
-    """Continue CATALOG with revisions that it can't have had before its database was restored.
+    """After a restore, continue CATALOG with revisions that nobody has seen.
 
-    Commits that a restore lost have told their revisions to clients. What these remember (a place
-    in the feed, a checkpoint, a catalog's tag) is refused from now on, and never taken for a new
-    commit's. The history up to now is compacted, and pins end. Documents keep their version tokens.
+    Clients remember revisions of commits that a restore lost (a position in the feed, a checkpoint,
+    a catalog tag). From now on, the gateway refuses these, and never takes one for a new commit's.
+    The history up to now is compacted, and pins end. Documents keep their version tokens.
     """
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")

@@ -85,7 +85,7 @@ class Settings:
         kinds.integer(1, 256),
         _default_workers,
         "worker processes. Take at most one for each core that MongoDB and the clients leave free:"
-        " workers that wait for a core slow each other down, and of one catalog one of them writes",
+        " workers that wait for a core slow each other down, and one at a time writes a catalog",
         choose="1 on a machine with at most two cores, else 2",
     )
     connections_max: int = _setting(

@@ -312,14 +312,16 @@ def step(state: State, call: Call) -> State:
 def _require_revision(state: State, answer: dict[str, Any]) -> None:
     told = answer.get("revision")
     if told is not None and told != state.revision:
-        raise Impossible("it was told revision {}, and this is {}", told, state.revision)
+        raise Impossible("it got revision {}, but the revision is {}", told, state.revision)
 
 
 def _read(state: State, call: Call) -> State:
     answer, at = call.answer, call.asked.get("at")
     if "newest" in answer:
         if answer["newest"] != state.revision or state.revision >= at:
-            raise Impossible("it was told that {} is above {}", at, answer["newest"])
+            raise Impossible(
+                "the answer says that {} is above the newest revision, {}", at, answer["newest"]
+            )
         return state
     if at is None:
         _require_revision(state, answer)
@@ -339,7 +341,7 @@ def _list(state: State, call: Call) -> State:
     after = asked.get("after") or ""
     wanted = {key for key in docs if key > after and (end is None or key <= end)}
     if wanted != told.keys():
-        raise Impossible("it lists {}, there are {}", sorted(told), sorted(wanted))
+        raise Impossible("it lists {}, but there are {}", sorted(told), sorted(wanted))
     for key in wanted:
         _require_told(key, docs[key], told[key])
     return _learnt(state, told) if at is None else state
@@ -356,7 +358,7 @@ def _log(state: State, call: Call) -> State:
         commit = commit.before
     there = there[::-1][: asked.get("limit") or len(there)]
     if told != there:
-        raise Impossible("it tells the commits {}, there are {}", told, there)
+        raise Impossible("it lists the commits {}, but there are {}", told, there)
     return state
 
 
@@ -364,13 +366,13 @@ def _require_told(key: str, doc: Doc | None, told: dict[str, Any] | None) -> Non
     if doc is None or told is None:
         if doc is not None or told is not None:
             there = None if doc is None else doc.value
-            raise Impossible("it was told {} of {}, there is {}", told, key, there)
+            raise Impossible("it got {} for {}, which is {}", told, key, there)
         return
     if "value" in told and told["digest"] != doc.digest:
-        raise Impossible("it was told {} of {}, there is {}", told["value"], key, doc.value)
+        raise Impossible("it got {} for {}, which is {}", told["value"], key, doc.value)
     token = told.get("token")
     if token is not None and doc.token is not None and token != doc.token:
-        raise Impossible("it was told the token {} of {}, there is {}", token, key, doc.token)
+        raise Impossible("it got the token {} for {}, which has {}", token, key, doc.token)
 
 
 def _learnt(state: State, told: dict[str, Any]) -> State:
@@ -388,13 +390,15 @@ def _write(state: State, call: Call) -> State:
     if key is not None and key in state.decided:
         return _replay(state, call, state.decided[key])
     if call.answer.get("replayed"):
-        raise Impossible("it was told of an earlier try, and there is none")
+        raise Impossible("it got the answer of an earlier try, but there is none")
     told, revision = call.answer.get("revision"), state.revision
     if told is not None and told != revision + (call.outcome == "applied"):
-        raise Impossible("it was told {} at {}, and this is {}", call.outcome, told, revision)
+        raise Impossible(
+            "it got {} at {}, but the revision before it is {}", call.outcome, told, revision
+        )
     outcome, docs, reason = judged(state.docs, call.asked)
     if call.outcome is not None and call.outcome != outcome:
-        raise Impossible("it was told {}, and would be {} ({})", call.outcome, outcome, reason)
+        raise Impossible("it got {}, but would be {} ({})", call.outcome, outcome, reason)
     if call.kind == "fail" and outcome == "applied":
         raise Impossible("it certainly wasn't applied")
     after = state
@@ -417,7 +421,7 @@ def _replay(state: State, call: Call, stands: tuple[str, Any]) -> State:
     if outcome == "refused":
         told = _REASONS.get(call.answer.get("code", ""))
     if call.outcome not in (None, outcome) or (None not in (told, about) and told != about):
-        raise Impossible("it was told {} {}, its key stands for {}", call.outcome, told, stands)
+        raise Impossible("it got {} {}, but its key decided {}", call.outcome, told, stands)
     return state
 
 
@@ -434,7 +438,7 @@ _REASONS = {
 def _require_refusal(state: State, call: Call, reason: str) -> None:
     expected = _REASONS.get(call.answer.get("code", ""), reason)
     if expected != reason:
-        raise Impossible("it was told {}, and its {} is false", call.answer["code"], reason)
+        raise Impossible("it got {}, but its {} is what is false", call.answer["code"], reason)
     for key, token in call.answer.get("current", {}).items():
         _require_told(key, state.docs.get(key), None if token is None else {"token": token})
 
@@ -687,13 +691,13 @@ def explain(search: Search) -> Iterator[str]:
     node = search.furthest
     yield (
         f"  {node.placed} of {len(search.known)} calls have a place, up to revision "
-        f"{node.state.revision}. Behind them one of these had to come:"
+        f"{node.state.revision}. After them, one of these had to come:"
     )
     for number in search.candidates(node)[0]:
         call = search.known[number]
         try:
             step(node.state, call)
-            why = "it can, but then another can't"
+            why = "it can come next, but then another can't"
         except Impossible as impossible:
             why = str(impossible)
         yield f"    {call}\n      {why}"

@@ -370,7 +370,7 @@ def test_the_command_says_where_an_order_ends(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "NOT linearizable" in ended.stdout
     assert 'line 7: read {"call": 4' in ended.stdout
-    assert 'it was told ["y"] of "k", there is ["y", "x"]' in ended.stdout
+    assert 'it got ["y"] for "k", which is ["y", "x"]' in ended.stdout
 
 
 def test_the_command_ends_with_a_status_for_each_end(tmp_path: Path) -> None:
