@@ -182,8 +182,25 @@ class UploadService:
     def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
         """The parts with these numbers (None: all of them), in ascending order, as one.
 
-        Raises UploadIncomplete and AboveLimit.
+        Raises UploadIncomplete, UploadCommitted and AboveLimit.
         """
+        try:
+            content = self._content(opened, numbers)
+        finally:
+            # Looked at last: of one that is open, no part was taken away before.
+            self._require_open(opened.upload)
+        return content
+
+    def _require_open(self, upload: UploadRecord) -> None:
+        """Raises UploadNotFound and UploadCommitted."""
+        with as_unavailable():
+            now = self._store.upload(upload.catalog, upload.id)
+        if now is None:
+            raise UploadNotFound(upload.id)
+        if not now.is_open:
+            raise UploadCommitted(upload.id)
+
+    def _content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
         sizes = {part.number: part.size_bytes for part in opened.parts}
         wanted = sorted(sizes if numbers is None else set(numbers))
         if not wanted:

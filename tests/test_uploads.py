@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -24,6 +24,7 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord
 from gateway.service import GatewayService
+from gateway.store.contract import UploadPart, UploadRecord
 from gateway.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
 from tests.memory_store import MemoryStore, MemoryUploads
@@ -407,3 +408,36 @@ def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
     write(gateway, 6)
     gateway.retention.compact("c", 3)
     assert earlier(gateway, upload).commit.revision == 1
+
+
+@pytest.mark.parametrize("left", [{1}, {2}, set()])
+def test_a_commit_beside_a_drop_takes_no_part_of_an_upload_for_the_whole(
+    gateway: GatewayService, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch, left: set[int]
+) -> None:
+    """A client that gives up drops it, while its commit may still be under way."""
+    upload = opened(gateway, content=b"1").upload
+    gateway.uploads.put_part(gateway.uploads.find("c", upload.id, ME), 2, b"2")
+    listed = staged.parts
+
+    def amid_the_drop(of: UploadRecord) -> Sequence[UploadPart]:
+        staged._uploads.pop((of.catalog, of.id), None)
+        for number in {1, 2} - left:
+            staged._parts[of.catalog, of.id].pop(number, None)
+        return listed(of)
+
+    monkeypatch.setattr(staged, "parts", amid_the_drop)
+    with pytest.raises(UploadNotFound):
+        gateway.uploads.content(gateway.uploads.find("c", upload.id, ME), None)
+
+
+def test_nor_beside_another_commit(gateway: GatewayService, staged: MemoryUploads) -> None:
+    upload = opened(gateway)
+    found = gateway.uploads.find("c", upload.upload.id, ME)
+    committed = gateway.uploads.commit(upload, 2, 1, sent_bytes=1)
+    assert applied(committed.outcome)
+    assert not staged.parts(upload.upload)
+    with pytest.raises(UploadCommitted):
+        gateway.uploads.content(found, None)
+    earlier = gateway.uploads.earlier(found)
+    assert earlier is not None
+    assert applied(earlier.outcome)

@@ -633,10 +633,11 @@ class UploadStore(Protocol):
         """The number of uploads that expire after ``now_us``, committed ones included."""
 
     def drop_parts(self, upload: UploadRecord) -> None:
-        """Delete the upload's parts and keep the upload."""
+        """Delete the parts of an upload that isn't open any more, and keep the upload."""
 
     def drop_upload(self, upload: UploadRecord) -> None:
-        """Delete the upload with its parts; nothing to do where that was done."""
+        """Delete the upload, then its parts: who finds the upload open has found all of them.
+        Nothing to do where that was done."""
 
 
 @dataclass(frozen=True, slots=True)

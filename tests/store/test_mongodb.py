@@ -7,6 +7,7 @@ import pytest
 from bson.timestamp import Timestamp
 from msgspec.structs import replace
 from pymongo import MongoClient
+from pymongo.collection import Collection
 from pymongo.errors import ConfigurationError, OperationFailure
 
 from gateway.store.contract import StoreUnreachable
@@ -329,6 +330,25 @@ def test_a_token_that_no_gateway_has_issued_is_none_and_keeps_nobody_from_theirs
     assert tokens.revoke_token("b1", 5) is None
     told = {each for each in caplog.messages if "can't be read" in each}
     assert len(caplog.messages) == len(told) == 1
+
+
+def test_of_an_upload_that_is_there_all_parts_are(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are deleted one after the other: who reads them meanwhile finds some."""
+    uploads, made = store.uploads(), upload()
+    uploads.create_upload(made)
+    uploads.put_part(made, 1, b"1")
+    delete, there = Collection.delete_many, []
+
+    def noting(self: Collection[Any], *given: Any, **terms: Any) -> Any:
+        there.append(uploads.upload(made.catalog, made.id))
+        return delete(self, *given, **terms)
+
+    monkeypatch.setattr(Collection, "delete_many", noting)
+    uploads.drop_upload(made)
+    assert there == [None]
+    assert uploads.parts(made) == []
 
 
 WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())

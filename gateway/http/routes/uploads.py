@@ -12,7 +12,7 @@ from gateway import memory
 from gateway.decide.conditions import Tags, tag_text
 from gateway.decide.request import WriteOutcome
 from gateway.decide.strict import Exact, strict
-from gateway.errors import ConditionFailed
+from gateway.errors import ConditionFailed, UploadCommitted
 from gateway.http.context import Context, Environ
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
@@ -129,7 +129,12 @@ class UploadRoutes(Routes):
             return earlier
         # In parts, and joined; then as it is parsed.
         memory.account().take(2 * sum(each.size_bytes for each in opened.parts))
-        raw = self._gateway.uploads.content(opened, numbers)
+        try:
+            raw = self._gateway.uploads.content(opened, numbers)
+        except UploadCommitted:  # by another request, meanwhile
+            if (earlier := self._gateway.uploads.earlier(opened)) is not None:
+                return earlier
+            raise
         require_few_values(raw, self._limits)
         memory.account().take_text(raw)
         value, size_bytes = decode_document(raw, self._limits)

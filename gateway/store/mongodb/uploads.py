@@ -141,8 +141,10 @@ class MongoUploads(StorePart):
     def drop_upload(self, upload: UploadRecord) -> None:
         name = {"_id": _upload_id(upload.catalog, upload.id)}
         with self._on.writing() as session:
-            self._parts.delete_many(_all_parts(upload), session=session)
             self._uploads.delete_one(name, session=session)
+        # Where this doesn't come about, they expire.
+        with self._on.writing() as session:
+            self._parts.delete_many(_all_parts(upload), session=session)
 
 
 def _upload_id(catalog: str, upload_id: str) -> str:
