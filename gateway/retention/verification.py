@@ -225,7 +225,6 @@ class LogChain:
 
 
 def _require_head(head: Head) -> None:
-    _require_numbers(head, "the head", "revision", "written", "floor")
     if head.floor > head.revision:
         detail = f"the head is at {head.revision}, below its floor {head.floor}"
         raise ForeignRecord(head.catalog, None, detail)
@@ -253,13 +252,13 @@ def digest_fault(store: Store, catalog: str, document: DocumentRecord) -> str | 
     return None
 
 
-def _require_numbers(record: Head | CommitRecord, what: str, *names: str) -> None:
+def _require_numbers(commit: CommitRecord) -> None:
     """A number that was written by hand may be a text, or have a fraction."""
-    for name in (*names, "time_us"):
-        value = getattr(record, name)
+    for name in ("revision", "time_us"):
+        value = getattr(commit, name)
         if type(value) is not int:
-            detail = f"{what} can't be read: its {name} is {value!r}"
-            raise ForeignRecord(record.catalog, None, detail)
+            detail = f"commit {commit.revision} can't be read: its {name} is {value!r}"
+            raise ForeignRecord(commit.catalog, None, detail)
 
 
 class _Verifying:
@@ -291,7 +290,7 @@ class _Verifying:
             for commit in commits:
                 self._tally.commits += 1
                 self._looked(1)
-                _require_numbers(commit, f"commit {commit.revision}", "revision")
+                _require_numbers(commit)
                 if (fault := chain.fault_before(commit)) is not None:
                     yield None, fault
                 if commit.time_us <= time_us:

@@ -114,3 +114,19 @@ def test_what_no_commit_has_made_is_no_document(store: Any) -> None:
     for told, told_before in zip(answers(store), before, strict=True):
         if not told[0].startswith("partitions"):  # whose bounds needn't be keys of documents
             assert told == told_before
+
+
+@pytest.mark.parametrize("member", ["time_us", "floor", "out", "judged_out"])
+def test_a_catalog_whose_head_cant_be_read_keeps_nobody_from_the_others(
+    store: Any, member: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    gateway = gateway_on(store)
+    reader: Caller = Service(gateway=gateway).caller("ann", "write:*")
+    assert reader.send("PUT", "/v1/catalogs/d/documents/k", 1).status_code == 201
+    wait_until_written(gateway, "d")
+    store._on.catalogs.update_one({"_id": "c"}, {"$set": {member: "x"}})
+    answer = reader.send("GET", "/v1/catalogs")
+    assert [each["catalog"] for each in answer.get_json()["catalogs"]] == ["d"]
+    assert reader.send("GET", "/v1/catalogs/d/documents/k").get_json() == 1
+    assert "catalog 'c': the head can't be read" in caplog.text

@@ -273,11 +273,11 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
     ),
     "a revision that is text": (
         *("catalogs", {"_id": "c"}, {"$set": {"head.revision": "2"}}),
-        "the head can't be read: its revision is '2'",
+        "the head can't be read: '2' is no whole number",
     ),
     "a revision with a fraction": (
         *("catalogs", {"_id": "c"}, {"$set": {"head.revision": 2.0}}),
-        "the head can't be read: its revision is 2.0",
+        "the head can't be read: 2.0 is no whole number",
     ),
     "a tail that is null": (
         *("catalogs", {"_id": "c"}, {"$set": {"tail": None}}),

@@ -691,16 +691,23 @@ def _head_of(record: Mapping[str, Any]) -> Head:
     tail, at = record.get("tail"), record["head"]
     if tail is None and "tail" in record:
         raise ValueError("its tail is null")
+    revision, judged, time_us, written, floor, judged_written = map(
+        _whole,
+        (
+            *(at["revision"], at["judged"], record["time_us"], record["out"]),
+            *(record.get("floor", 0), record.get("judged_out", 0)),
+        ),
+    )
     return Head(
         catalog=catalog,
-        revision=at["revision"],
-        time_us=record["time_us"],
-        written=record["out"],
-        floor=record.get("floor", 0),
+        revision=revision,
+        time_us=time_us,
+        written=written,
+        floor=floor,
         deleted=record.get("deleted", False),
         tail=None if tail is None else tuple(_of_tail(commit_of(catalog, c), c) for c in tail),
-        judged=at["judged"],
-        judged_written=record.get("judged_out", 0),
+        judged=judged,
+        judged_written=judged_written,
         verdicts=None
         if tail is None
         else tuple(_of_tail(verdict_of(catalog, v), v) for v in record.get("verdicts", ())),
