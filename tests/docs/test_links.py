@@ -13,6 +13,10 @@ from tests.docs.pages import DOCS, ROOT, Page, pages, table_rows
 from tests.simulation.mutations import MUTATIONS
 
 PAGES = pages()
+WITH_COMMANDS = [
+    *PAGES,
+    *(Page(ROOT / name / "README.md") for name in ("benchmarks", "tests/simulation")),
+]
 _test_name = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
@@ -45,6 +49,19 @@ def test_tests_that_are_named_exist(page: Page) -> None:
 def _functions(file: Path) -> set[str]:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     return {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=[page.name for page in WITH_COMMANDS])
+def test_rows_and_commands_stand_one_to_a_line(page: Page) -> None:
+    """What wraps lines as if they were text breaks tables and joins commands."""
+    broken = [
+        line
+        for line in re.sub(r"(?ms)^```.*?^```", "", page.text).splitlines()
+        if line.lstrip().startswith("|") != line.endswith("|")
+    ]
+    shell = [each.content for each in page.blocks() if each.language == "sh"]
+    broken += re.findall(r".* # .*\b(?:make|python)(?: -m.*| tests/.*)?$", "\n".join(shell), re.M)
+    assert not broken
 
 
 def test_every_page_is_in_the_index() -> None:
