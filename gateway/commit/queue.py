@@ -274,8 +274,6 @@ class LaneStage(Enum):
     BUSY = "busy"  # one is under way
     DOUBTING = "doubting"  # its move is in doubt
 
-    __hash__ = object.__hash__  # as that of ``Stage``
-
 
 # docs/commit-loop.md draws them.
 LANE_TRANSITIONS: Final[Mapping[LaneStage, Mapping[LaneStage, str]]] = {
@@ -627,7 +625,8 @@ class Queue:
 
     def is_contended(self, catalog: str) -> bool:
         """Whether another process has written the catalog lately."""
-        return self._contended_until.get(catalog, 0.0) > self._runtime.monotonic()
+        with self._lock:
+            return self._contended_until.get(catalog, 0.0) > self._runtime.monotonic()
 
     def _met(self, catalog: str, now: float) -> None:
         """Another worker was seen to write the catalog, or to wait for its turn to."""

@@ -114,13 +114,14 @@ class PrometheusMeters(Meters):
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None:
         self._commits.observe(seconds)
-        self._batches.observe_all(batches)
+        for commits in batches:
+            self._batches.observe(commits)
 
     def races_lost(self, heads: int) -> None:
         self._races_lost.inc(heads)
 
-    def written_out(self, moves: Sequence[float]) -> None:
-        self._write_outs.observe_all(moves)
+    def written_out(self, seconds: float) -> None:
+        self._write_outs.observe(seconds)
 
     def delivered(self, seconds: float) -> None:
         self._delays.observe(seconds)

@@ -22,8 +22,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from gateway.limits import MIB, ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
 from gateway.meters import NO_METERS, CacheReadings, Meters
@@ -106,7 +104,7 @@ def _memory_of_keys(keys: tuple[str, ...]) -> int:
     return _COMMIT_BYTES + sum(_KEY_BYTES + len(key) for key in keys)
 
 
-class Weight(msgspec.Struct, frozen=True):
+class Weight(NamedTuple):
     """``memory_bytes`` are a bound of what a document takes, which took ``weighed_bytes`` when it
     was last looked at; ``size_bytes`` is its own."""
 
@@ -227,12 +225,10 @@ class Cache:
     ) -> Carried:
         """What isn't written out by now, for all that this process knows: the tail that the
         catalog's next move carries along."""
-        entry = self._entries.get(catalog)
-        if entry is None:
-            return [*tail], [*verdicts]
+        written, judged = self.written(catalog), self.judged_written(catalog)
         return (
-            [commit for commit in tail if commit.revision > entry.written],
-            [verdict for verdict in verdicts if verdict.number > entry.judged_written],
+            [commit for commit in tail if commit.revision > written],
+            [verdict for verdict in verdicts if verdict.number > judged],
         )
 
     def begin(self, head: Head) -> None:

@@ -3,8 +3,6 @@ failure ends a writer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from gateway.decide.edits import KeyEdit
@@ -94,8 +92,8 @@ class Broken(Meters):
     def __init__(self) -> None:
         self.failures_left = write_out._WRITERS
 
-    def written_out(self, moves: Sequence[float]) -> None:
-        super().written_out(moves)
+    def written_out(self, seconds: float) -> None:
+        super().written_out(seconds)
         if self.failures_left:
             self.failures_left -= 1
             raise ValueError("a defect")
