@@ -195,6 +195,12 @@ def equal(a: Document, b: Document) -> bool:
     costs what the patch touched."""
     if a is b:
         return True
+    try:
+        is_surely_other = a != b  # true is 1 to Python, but what it tells apart is never one JSON
+    except RecursionError:
+        is_surely_other = False
+    if is_surely_other:
+        return False
     pending: list[tuple[Any, Any]] = []
     if not _alike(a, b, pending):
         return False
