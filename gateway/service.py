@@ -147,13 +147,8 @@ class GatewayService:
         """
         longest_s = self.limits.deadline_ms / 1000
         budget_s = longest_s if wait_s is None else min(wait_s, longest_s)
-        return Request(
-            catalog=catalog,
-            edits=tuple(edits),
-            commit_id=self._runtime.new_id(),
-            deadline=self._runtime.monotonic() + budget_s,
-            **terms,
-        )
+        deadline = self._runtime.monotonic() + budget_s
+        return Request(catalog, tuple(edits), self._runtime.new_id(), deadline, **terms)
 
     def commit(self, request: Request) -> WriteOutcome:
         """Commit the request, or find out why not. Raises QueueFull."""

@@ -158,7 +158,7 @@ class PatchRun:
         owned = self.owned
         node: Any = self.root
         if id(node) not in owned:
-            if not isinstance(node, dict | list):
+            if not isinstance(node, (dict, list)):
                 raise self.missing(tokens, path)
             self.root = node = node.copy()
             owned[id(node)] = node
@@ -170,7 +170,7 @@ class PatchRun:
             else:
                 child = node.get(key, ABSENT)
             if id(child) not in owned:
-                if not isinstance(child, dict | list):
+                if not isinstance(child, (dict, list)):
                     raise self.missing(tokens, path)
                 child = child.copy()
                 owned[id(child)] = child

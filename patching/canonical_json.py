@@ -74,7 +74,7 @@ def _as_encoded(value: Json) -> bytes | None:
         packed = _pack(value)
     except (ValueError, OverflowError, RecursionError):  # lone surrogates, large integers, depth
         return None
-    if _FLOAT not in packed:
+    if packed.find(_FLOAT) < 0:  # `in` takes bytes for a number at first, and as long again
         return text
     if any(nan in packed for nan in _NOT_FINITE):
         return None

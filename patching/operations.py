@@ -120,9 +120,9 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
 
     def without_tests(self) -> Patch:
         """The effective operations: what is recorded once the tests have been decided."""
-        effective = tuple(each for each in self.operations if not isinstance(each, Test))
-        if len(effective) == len(self.operations):
+        if Test not in map(type, self.operations):
             return self
+        effective = tuple(each for each in self.operations if not isinstance(each, Test))
         return Patch(effective, self.growth_bytes, self.depth)
 
 
@@ -264,7 +264,7 @@ def value_of(members: dict[str, Any], position: int) -> Json:
 def nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits) -> int:
     """How deep `value` reaches at `tokens`, counted from the root."""
     levels = len(tokens)
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         levels += depth(value)
     if levels > limits.depth_max:
         raise LimitExceeded("depth_max", limits.depth_max, levels, operation=position, pointer=path)

@@ -137,7 +137,7 @@ class Series:
         document = (request.catalog, request.key)
         if self._last.get(document) is pending:
             del self._last[document]
-        if isinstance(outcome, Applied | Unchanged):
+        if isinstance(outcome, (Applied, Unchanged)):
             if self.is_in_doubt(document):
                 outcome = Unknown(request.commit_id)
         elif is_for_now(outcome):

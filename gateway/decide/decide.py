@@ -17,7 +17,7 @@ from gateway.decide.applications import Term, records_after_step, refusal
 from gateway.decide.compares import ITEM_BYTES, Compare, Comparing, Equals, IsAbsent, Satisfies
 from gateway.decide.declaring_lists import require_held
 from gateway.decide.draft import Draft, Items
-from gateway.decide.edits import KeyEdit, kind_of
+from gateway.decide.edits import EDIT_KINDS, KeyEdit, kind_of
 from gateway.decide.guards import compares_conflict, refuse_forbidden, require_guards
 from gateway.decide.idempotency_keys import earlier_outcome, is_remembered, stands, verdict_of
 from gateway.decide.performing import RequestDrafts, perform_all
@@ -203,6 +203,8 @@ class Deciding:
                 return earlier_outcome(request, reply, self.state.document)
         self.state.work_bytes += request.size_bytes
         outcome = self._decided(request, attempt)
+        if isinstance(outcome, Applied):  # as a rule
+            return outcome
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
             verdict = self._verdict(request, outcome, attempt)
             if not self.fits(verdict.size_bytes):
@@ -355,7 +357,7 @@ class RequestDecision:
             otherwise=otherwise,
         )
         try:
-            if len(edits) == 1 and not edits[0].when and not isinstance(edits[0].edit, RangeEdit):
+            if len(edits) == 1 and not edits[0].when and EDIT_KINDS[type(edits[0].edit)].is_of_one:
                 drafts.perform(edits[0])
                 drafts.require_gettable(edits[0])
             else:
@@ -381,8 +383,8 @@ class RequestDecision:
         changed = drafts.changed()
         if not changed and not drafts.forced and not request.deletes_catalog:
             return self._unchanged(edits, succeeded, rebased_from, drafts)
-        for key, (_, draft) in changed.items():
-            self._require_fit(key, draft)
+        for key, each in changed.items():
+            self._require_fit(key, each.draft)
         skipped, left_out = drafts.skipped, drafts.left_out
         commit, after = commit_of(
             CommitTerms(

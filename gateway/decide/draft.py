@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Draft(msgspec.Struct, frozen=True):
     managers: tuple[str, ...] = ()
 
 
-class DraftChange(NamedTuple):
+class DraftChange(msgspec.Struct, frozen=True):
     """A ``draft`` that differs from the live document that was ``found``, None for a new one."""
 
     found: DocumentRecord | None

@@ -94,6 +94,7 @@ class EditKind(NamedTuple):
     alone. ``reads``: what it does depends on what is there, which takes the right to read it, too.
     ``is_guarded``: a catalog that requires a precondition requires none for it. ``is_rebased``: it
     can be done over changes that don't concern it. ``is_weighed``: it takes work by what is there.
+    ``is_of_one``: it is about the document of its key alone.
     """
 
     writes: bool = True
@@ -102,6 +103,7 @@ class EditKind(NamedTuple):
     is_guarded: bool = False
     is_rebased: bool = False
     is_weighed: bool = False
+    is_of_one: bool = True
 
 
 EDIT_KINDS: Final[Mapping[type, EditKind]] = {
@@ -113,12 +115,12 @@ EDIT_KINDS: Final[Mapping[type, EditKind]] = {
     GiveBack: EditKind(is_weighed=True),
     Delete: EditKind(reads=False, sees=False),
     EditAttributes: EditKind(),  # or as what it does to them
-    MoveKey: EditKind(),
+    MoveKey: EditKind(is_of_one=False),
     Revert: EditKind(is_guarded=True, is_weighed=True),
     Get: EditKind(writes=False, is_guarded=True),
     Touch: EditKind(writes=False, sees=False, is_guarded=True),
-    RangeDeletion: EditKind(),  # done document by document
-    RangeReplacement: EditKind(),
+    RangeDeletion: EditKind(is_of_one=False),  # done document by document
+    RangeReplacement: EditKind(is_of_one=False),
 }
 
 

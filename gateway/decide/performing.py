@@ -132,24 +132,21 @@ class RequestDrafts:
         where the request's patches together are too much work; DocumentForbidden by the acl as the
         earlier edits left it.
         """
-        edit = each.edit
-        if isinstance(edit, Get):
-            if edit.to_write:
-                self._require_editable(each.key, edit)
-            return
-        if isinstance(edit, Touch):
-            self.forced = True
-        elif isinstance(edit, MoveKey):
-            self._move(each.key, edit.to)
-        else:
-            before = self._draft(each.key)
+        key, edit = each.key, each.edit
+        edited = EDITED.get(type(edit))
+        if edited is not None:
+            before = self._draft(key)
             if before.attributes is not None:
-                self._require_editable(each.key, edit)
+                self._require_editable(key, edit)
             if EDIT_KINDS[type(edit)].is_weighed:
                 self._count_patch(edit, before.size_bytes)
-            self._set(
-                each.key, EDITED[type(edit)](self, each.key, before, edit, self._lists_for(each))
-            )
+            self._set(key, edited(self, key, before, edit, self._lists_for(each)))
+        elif isinstance(edit, MoveKey):
+            self._move(key, edit.to)
+        elif isinstance(edit, Touch):
+            self.forced = True
+        elif isinstance(edit, Get) and edit.to_write:
+            self._require_editable(key, edit)
 
     def require_undisputed(self) -> None:
         """Raise ChangedSince if a revert that was done met what it may neither skip nor force."""
@@ -367,28 +364,28 @@ class RequestDrafts:
         """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
         limits = self._items.limits
         try:
-            if isinstance(edit, Merge):
+            if not isinstance(edit, ApplyPatch):
                 if before is ABSENT:
                     raise DocumentNotFound(self._catalog, key)
                 merged, size_bytes = merge_within(
                     before, edit.value, edit.size_bytes, limits=limits, document_bytes=size_bytes
                 )
                 return merged, size_bytes, patching.diff(before, merged)
-            if isinstance(edit.patch, patching.ExtendedPatch):
-                after = patching.apply_extended(
-                    before,
-                    edit.patch,
-                    limits=limits,
-                    document_bytes=size_bytes,
-                    lists=lists,
-                    commit=CommitStamp(self._time_us, self._revision, self._author),
+            if isinstance(edit.patch, Patch):
+                content, size_bytes = patching.apply_within(
+                    before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
                 )
-                self._count_items(after.examined)
-                return after.content, after.size_bytes, after.effective
-            content, size_bytes = patching.apply_within(
-                before, edit.patch, limits=limits, document_bytes=size_bytes, lists=lists
+                return content, size_bytes, edit.patch.without_tests().to_json()
+            after = patching.apply_extended(
+                before,
+                edit.patch,
+                limits=limits,
+                document_bytes=size_bytes,
+                lists=lists,
+                commit=CommitStamp(self._time_us, self._revision, self._author),
             )
-            return content, size_bytes, edit.patch.without_tests().to_json()
+            self._count_items(after.examined)
+            return after.content, after.size_bytes, after.effective
         except PatchError as error:
             raise self._refusal_for(key, error) from error
 
@@ -410,10 +407,9 @@ class RequestDrafts:
         self.work_bytes += examined * ITEM_BYTES
 
     def _count_patch(self, edit: Edit, size_bytes: int) -> None:
-        if isinstance(edit, Revert):
-            size_bytes += edit.size_bytes
         if not isinstance(edit, ApplyPatch):
-            size_bytes *= MERGE_TIMES
+            own_bytes = edit.size_bytes if isinstance(edit, Revert) else 0
+            size_bytes = (size_bytes + own_bytes) * MERGE_TIMES
         elif isinstance(edit.patch, Patch):
             shifted = 0 if size_bytes <= UNCOUNTED_BYTES_MAX else shifts(edit.patch, size_bytes)
             self.work_bytes += shifted

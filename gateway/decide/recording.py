@@ -4,10 +4,8 @@ measured only where needed."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from gateway.decide.draft import Draft, DraftChange, same_attributes
 from gateway.decide.edits import ApplyPatch, KeyEdit
@@ -32,7 +30,7 @@ RECORD_BYTES = 660
 _CHANGE_BYTES = 180
 
 
-class CommitTerms(NamedTuple):
+class CommitTerms(msgspec.Struct, frozen=True):
     """What a commit is made of: what the ``edits`` of the request have ``changed``, by key.
 
     These are those for which the compares held or, where it has not ``succeeded``, those otherwise.
@@ -56,12 +54,16 @@ def commit_of(
 
     Raises AboveLimit where it takes more than the history holds of one.
     """
-    request, changed = terms.request, terms.changed
-    stamp = Stamp(revision, time_us, request.commit_id)
-    each = {
-        key: _change_and_document(found, key, draft, stamp, with_value=False)
-        for key, (found, draft) in changed.items()
-    }
+    request, stamp = terms.request, Stamp(revision, time_us, terms.request.commit_id)
+    changes: dict[str, ChangeRecord] = {}
+    after: dict[str, DocumentRecord] = {}
+    for key, each in terms.changed.items():
+        changes[key], after[key] = _change_and_document(each, key, stamp, with_value=False)
+    for key in _values_due(terms, changes, after, limits):
+        each = terms.changed[key]
+        changes[key], after[key] = _change_and_document(each, key, stamp, with_value=True)
+    size_bytes = record_bytes(terms, changes)
+    _refuse_heavy(size_bytes, limits.stored_bytes_max)
     commit = CommitRecord(
         catalog=request.catalog,
         revision=revision,
@@ -71,27 +73,16 @@ def commit_of(
         message=request.message,
         idempotency=request.idempotency,
         attempts=terms.attempt,
-        changes=tuple([change for change, _ in each.values()]),
+        changes=tuple(changes.values()),
         succeeded=terms.succeeded,
         rebased_from=terms.rebased_from,
         deletes_catalog=request.deletes_catalog,
         skipped=terms.skipped,
         left_out=terms.left_out,
+        size_bytes=size_bytes,
         parent=parent,
     )
-    after = [document for _, document in each.values()]
-    due = _values_due(request, terms.edits, commit, after, limits)
-    if due:
-        each |= {
-            key: _change_and_document(found, key, draft, stamp, with_value=True)
-            for key, (found, draft) in changed.items()
-            if key in due
-        }
-        commit = replace(commit, changes=tuple([change for change, _ in each.values()]))
-    size_bytes = record_bytes(request, terms.edits, commit)
-    _refuse_heavy(size_bytes, limits.stored_bytes_max)
-    commit = replace(commit, size_bytes=size_bytes)
-    return commit, {key: document for key, (_, document) in each.items()}
+    return commit, after
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -103,13 +94,13 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 def _change_and_document(
-    found: DocumentRecord | None, key: str, draft: Draft, stamp: Stamp, *, with_value: bool
+    changed: DraftChange, key: str, stamp: Stamp, *, with_value: bool
 ) -> tuple[ChangeRecord, DocumentRecord]:
-    """The change that the commit records for the ``draft`` of ``key``, where there was a document
-    or not, and the document that it leaves.
+    """The change that the commit records for the draft of ``key``, and the document that it leaves.
 
     ``with_value``: a patch, or a change of attributes, records the full value with it.
     """
+    found, draft = changed.found, changed.draft
     base = _base(found, draft)
     create_revision, patches = stamp.revision, 0
     found_owners: OwnerTree | None = None
@@ -162,32 +153,32 @@ def _base(found: DocumentRecord | None, draft: Draft) -> tuple[int, str]:
     return found.revision, found.commit_id
 
 
-def record_bytes(request: Request, edits: Sequence[KeyEdit], commit: CommitRecord) -> int:
-    """An upper bound on what the commit of ``edits`` takes in a head and in the history."""
-    texts = 4 * (len(request.message or "") + len(request.author)) + len(commit.rebased_from or "")
+def record_bytes(terms: CommitTerms, changes: Mapping[str, ChangeRecord]) -> int:
+    """An upper bound on what the commit of these ``changes`` takes in a head and in the history."""
+    request, edits = terms.request, terms.edits
+    texts = 4 * (len(request.message or "") + len(request.author)) + len(terms.rebased_from or "")
     if request.idempotency is not None:
         texts += 4 * len(request.idempotency.principal) + len(request.idempotency.key)
-    if commit.skipped:
-        texts += len(_encode(commit.skipped))
-    texts += 16 * len(commit.left_out)
-    changes = commit.changes
+    if terms.skipped:
+        texts += len(_encode(terms.skipped))
+    texts += 16 * len(terms.left_out)
     if len(changes) == 1 and len(edits) == 1:
-        return RECORD_BYTES + texts + _single_bytes(request, edits[0], changes[0])
-    return RECORD_BYTES + texts + sum(map(_change_bytes, changes))
+        (change,) = changes.values()
+        return RECORD_BYTES + texts + _single_bytes(request, edits[0], change)
+    return RECORD_BYTES + texts + sum(map(_change_bytes, changes.values()))
 
 
 def _values_due(
-    request: Request,
-    edits: Sequence[KeyEdit],
-    commit: CommitRecord,
-    after: Sequence[DocumentRecord],
+    terms: CommitTerms,
+    changes: Mapping[str, ChangeRecord],
+    after: Mapping[str, DocumentRecord],
     limits: ServiceLimits,
 ) -> list[str]:
     """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
-    candidates = [document for document in after if document.patches >= limits.full_value_every]
+    candidates = [each for each in after.values() if each.patches >= limits.full_value_every]
     if not candidates:
         return []
-    room_bytes = limits.stored_bytes_max - record_bytes(request, edits, commit)
+    room_bytes = limits.stored_bytes_max - record_bytes(terms, changes)
     due = []
     for document in candidates:
         if _value_bytes(document) < room_bytes:

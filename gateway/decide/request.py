@@ -27,7 +27,7 @@ from gateway.decide.compares import (
     compared_ranges,
 )
 from gateway.decide.conditions import NO_CONDITIONS, Preconditions
-from gateway.decide.edits import KeyEdit, MoveKey, kind_of
+from gateway.decide.edits import EDIT_KINDS, KeyEdit, MoveKey, kind_of
 from gateway.decide.ranges import (
     NO_RANGES,
     RangeEdit,
@@ -205,7 +205,7 @@ class Request(msgspec.Struct, frozen=True):
         """Notes the ranges, too."""
         if len(self.edits) == 1 and not self.compare and not self.conditions.unchanged_under:
             (each,) = self.edits
-            if not each.when and not isinstance(each.edit, MoveKey | RangeEdit):
+            if not each.when and EDIT_KINDS[type(each.edit)].is_of_one:
                 return frozenset((each.key, SETTINGS_KEY, *self.conditions.keys))
         edits, compares = self._branches(), self._compares()
         in_ranges = (each.edit for each in edits if isinstance(each.edit, RangeEdit))
@@ -416,7 +416,7 @@ def replaced_keys(edits: Iterable[KeyEdit]) -> frozenset[str]:
 
 def named_keys(edits: Sequence[KeyEdit]) -> list[str]:
     """The keys that ``edits`` name, targets of moves included, each once."""
-    if len(edits) == 1 and not isinstance(edits[0].edit, MoveKey):
+    if len(edits) == 1 and EDIT_KINDS[type(edits[0].edit)].is_of_one:
         return [edits[0].key]
     keys = dict.fromkeys(each.key for each in edits)
     keys |= dict.fromkeys(each.edit.to for each in edits if isinstance(each.edit, MoveKey))

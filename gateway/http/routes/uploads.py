@@ -116,7 +116,7 @@ class UploadRoutes(Routes):
         said = read_ask(context, catalog_name(catalog, self._limits), known=DRY_RUN_PARAMETERS)
         numbers = self._numbers(context)
         opened = self._find(context, said.catalog, upload)
-        prefer = said.prefer._replace(returns=None, rebase=False)
+        prefer = replace(said.prefer, returns=None, rebase=False)
         ask = replace(said, method="PUT", key=opened.upload.key, prefer=prefer)
         result = carried_out(
             self._gateway, context, ask, lambda: self._committed(opened, numbers, ask)

@@ -299,7 +299,7 @@ def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
         _refuse_very_deep()
     except ValueError as error:
         return _decoded_leniently(raw), error
-    return value, b"\\u0000" in raw or _LONG_RUN in raw.translate(_DIGITS_ALONE)
+    return value, raw.find(b"\\u0000") >= 0 or raw.translate(_DIGITS_ALONE).find(_LONG_RUN) >= 0
 
 
 def _decoded_leniently(raw: bytes) -> Json:

@@ -5,9 +5,10 @@ author, types. Names, messages and authors are percent-encoded UTF-8, decoded st
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+import msgspec
 from werkzeug.http import parse_options_header
 
 from gateway.access.principal import NAME_CHARACTERS_MAX
@@ -26,7 +27,7 @@ _QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
 _PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:,|$)')
 
 
-class Preferences(NamedTuple):
+class Preferences(msgspec.Struct, frozen=True):
     """The preferences in ``Prefer`` (RFC 7240); unknown ones are ignored, as section 2 demands.
 
     ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
@@ -197,12 +198,8 @@ def percent_decoded(text: str) -> str:
 
 
 def catalog_name(encoded: str, limits: RequestLimits) -> str:
-    """The catalog that a path names: any text but "" and what holds NUL."""
-    name = _decoded(encoded, "catalog name")
-    if "\0" in name:
-        raise RequestRefused("invalid_name", "a catalog name can't contain NUL")
-    _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
-    return name
+    """The catalog that a path names."""
+    return require_catalog(_decoded(encoded, "catalog name"), limits)
 
 
 def document_key(encoded: str, limits: RequestLimits) -> str:
@@ -217,6 +214,15 @@ def document_names(catalog: str, key: str, limits: RequestLimits) -> tuple[str, 
     return catalog_name(catalog, limits), document_key(key, limits)
 
 
+def require_catalog(name: str, limits: RequestLimits) -> str:
+    """``name``, decoded; refuses what can't be a catalog's: the empty text, and what holds NUL."""
+    if not name or "\0" in name:
+        why = "can't contain NUL" if name else "is empty"
+        raise RequestRefused("invalid_name", f"the catalog name {why}")
+    _refuse_long(name, "catalog_name_bytes_max", limits.catalog_name_bytes_max)
+    return name
+
+
 def require_key(key: str, limits: RequestLimits) -> None:
     """Refuse a decoded text that can't be a document's key: the empty one, and one that is the
     gateway's own."""
@@ -228,12 +234,10 @@ def require_key(key: str, limits: RequestLimits) -> None:
 
 
 def application_name(encoded: str) -> str:
-    """The application that a path names: any text but "" and what holds NUL."""
+    """The application that a path names."""
     name = _decoded(encoded, "application name")
-    if "\0" in name:
-        raise RequestRefused("invalid_name", "an application name can't contain NUL")
-    if len(name) > NAME_CHARACTERS_MAX:
-        detail = f"an application name has at most {NAME_CHARACTERS_MAX} characters"
+    if not is_application_name(name):
+        detail = f"an application name has 1 to {NAME_CHARACTERS_MAX} characters, none of them NUL"
         raise RequestRefused("invalid_name", detail)
     return name
 
@@ -264,12 +268,9 @@ def _decoded(encoded: str, what: str) -> str:
     if "#" in encoded:
         raise RequestRefused("invalid_name", f"a '#' in a {what} must be sent as %23")
     try:
-        name = percent_decoded(encoded)
+        return percent_decoded(encoded)
     except ValueError as error:
         raise RequestRefused("invalid_name", f"the {what} can't be decoded: {error}") from error
-    if not name:
-        raise RequestRefused("invalid_name", f"the {what} is empty")
-    return name
 
 
 def _refuse_long(name: str, limit: str, maximum: int) -> None:

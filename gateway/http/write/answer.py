@@ -69,17 +69,17 @@ def result_of(written: WriteOutcome, key: str, *, dry_run: bool) -> Result:
     outcome = written.outcome
     if isinstance(outcome, Applied):
         commit = outcome.commit
-        change = next((each for each in commit.changes if each.key == key), None)
         standing, is_new = None, False
-        if change is not None and change.action != "delete":
-            is_new = change.create_revision == commit.revision
-            standing = DocumentAfter(
-                version_token(commit.revision, commit.id),
-                commit.revision,
-                change.create_revision,
-                commit.id,
-                commit.time_us // 1_000_000,
-            )
+        for change in commit.changes:
+            if change.key == key and change.action != "delete":
+                is_new = change.create_revision == commit.revision
+                standing = DocumentAfter(
+                    version_token(commit.revision, commit.id),
+                    commit.revision,
+                    change.create_revision,
+                    commit.id,
+                    commit.time_us // 1_000_000,
+                )
         return Result(
             outcome=outcome,
             commit=commit,

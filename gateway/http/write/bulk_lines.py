@@ -25,8 +25,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -68,7 +67,7 @@ from gateway.http.wire.body import (
 )
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
-from gateway.http.wire.headers import Preferences, catalog_name, is_idempotency_key, require_key
+from gateway.http.wire.headers import Preferences, is_idempotency_key, require_key
 from gateway.http.wire.problems import Refusal, problem_content, problem_of
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import skipped_shape
@@ -105,7 +104,7 @@ _CATALOGS_MAX: Final = 1_000
 # A member that may take long to decode.
 _LONG_BYTES: Final = 16 * 1024
 # Decoded with the document, the patch or the step that they are.
-_LARGE: Final = ("value", "attributes", "patch", "array_primary_keys", "begin")
+_LARGE: Final = frozenset(("value", "attributes", "patch", "array_primary_keys", "begin"))
 
 _IDEMPOTENCY_KEY: Final = Exact(
     str, "it must be 1 to 255 visible ASCII characters", is_idempotency_key
@@ -118,7 +117,7 @@ _decode = msgspec.json.Decoder().decode
 _Large = dict[str, bytes]
 
 
-class BodyLine(NamedTuple):
+class BodyLine(msgspec.Struct, frozen=True):
     """``text`` without its end; None where it is too long to be held. ``offset``: its first byte's
     place in the body. ``blank_before``: how many blank lines came since the one before it."""
 
@@ -195,7 +194,7 @@ class LineTerms:
     def writable_catalog(self, name: str) -> str:
         """``name``, of a catalog that the sender may write. Raises RequestRefused and Forbidden."""
         if name not in self.writable:
-            catalog_name(quote(name, safe=""), self.limits)
+            media_types.require_catalog(name, self.limits)
             require(self.by, Role.WRITE, name, "the line")
             if len(self.writable) >= _CATALOGS_MAX:
                 self.writable.clear()
