@@ -74,8 +74,8 @@ class Meters:
     def races_lost(self, heads: int) -> None:
         """So many heads of a round were moved by somebody else meanwhile."""
 
-    def written_out(self, seconds: float) -> None:
-        """A round's batch is written out, ``seconds`` after its heads had moved."""
+    def written_out(self, moves: Sequence[float]) -> None:
+        """So many moves of heads are written out, each so many seconds after it was made."""
 
     def delivered(self, seconds: float) -> None:
         """A watcher took commits, the oldest of which was made ``seconds`` ago."""
@@ -143,10 +143,10 @@ class Readings:
 
 def outcome_code(outcome: Outcome, *, dry_run: bool) -> str:
     """The text of an outcome in ``WriteEnded.outcome``."""
+    if isinstance(outcome, Applied):
+        return "replayed" if outcome.replayed else "applied"
     if isinstance(outcome, Refused):
         return code_of(outcome.error)
     if isinstance(outcome, Unknown):
         return UnknownOutcome.code
-    if isinstance(outcome, Applied):
-        return "replayed" if outcome.replayed else "applied"
     return "dry_run" if dry_run else "unchanged"

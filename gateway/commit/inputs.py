@@ -142,12 +142,11 @@ def _views(
     if any(request.rebase for c in views for request in batches[c]):
         _add_bases(store, views, batches)
     replies = earlier_replies(store, {c: batches[c] for c in views})
-    return {
-        catalog: replace(
-            view, replies=replies.get(catalog, {}) | replies_in((*view.verdicts, *view.tail))
-        )
-        for catalog, view in views.items()
-    }
+    for catalog, view in views.items():
+        found = replies.get(catalog, {}) | replies_in((*view.verdicts, *view.tail))
+        if found:
+            views[catalog] = replace(view, replies=found)
+    return views
 
 
 def _keys_to_check(

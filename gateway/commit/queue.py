@@ -274,6 +274,8 @@ class LaneStage(Enum):
     BUSY = "busy"  # one is under way
     DOUBTING = "doubting"  # its move is in doubt
 
+    __hash__ = object.__hash__  # as that of ``Stage``
+
 
 # docs/commit-loop.md draws them.
 LANE_TRANSITIONS: Final[Mapping[LaneStage, Mapping[LaneStage, str]]] = {

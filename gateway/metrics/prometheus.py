@@ -114,14 +114,13 @@ class PrometheusMeters(Meters):
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None:
         self._commits.observe(seconds)
-        for commits in batches:
-            self._batches.observe(commits)
+        self._batches.observe_all(batches)
 
     def races_lost(self, heads: int) -> None:
         self._races_lost.inc(heads)
 
-    def written_out(self, seconds: float) -> None:
-        self._write_outs.observe(seconds)
+    def written_out(self, moves: Sequence[float]) -> None:
+        self._write_outs.observe_all(moves)
 
     def delivered(self, seconds: float) -> None:
         self._delays.observe(seconds)

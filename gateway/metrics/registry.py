@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import Counter as Counts
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -33,7 +33,7 @@ class Distribution(Histogram):
         self._sum.inc(amount)
         self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
 
-    def observe_all(self, amounts: Sequence[float]) -> None:
+    def observe_all(self, amounts: Collection[float]) -> None:
         if amounts:
             self._sum.inc(sum(amounts))
             places = Counts(bisect_left(self._upper_bounds, amount) for amount in amounts)

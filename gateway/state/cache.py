@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from gateway.limits import MIB, ServiceLimits
 from gateway.memory import PARSED, parsed_bytes
 from gateway.meters import NO_METERS, CacheReadings, Meters
@@ -104,7 +106,7 @@ def _memory_of_keys(keys: tuple[str, ...]) -> int:
     return _COMMIT_BYTES + sum(_KEY_BYTES + len(key) for key in keys)
 
 
-class Weight(NamedTuple):
+class Weight(msgspec.Struct, frozen=True):
     """``memory_bytes`` are a bound of what a document takes, which took ``weighed_bytes`` when it
     was last looked at; ``size_bytes`` is its own."""
 
@@ -225,10 +227,12 @@ class Cache:
     ) -> Carried:
         """What isn't written out by now, for all that this process knows: the tail that the
         catalog's next move carries along."""
-        written, judged = self.written(catalog), self.judged_written(catalog)
+        entry = self._entries.get(catalog)
+        if entry is None:
+            return [*tail], [*verdicts]
         return (
-            [commit for commit in tail if commit.revision > written],
-            [verdict for verdict in verdicts if verdict.number > judged],
+            [commit for commit in tail if commit.revision > entry.written],
+            [verdict for verdict in verdicts if verdict.number > entry.judged_written],
         )
 
     def begin(self, head: Head) -> None:

@@ -128,7 +128,7 @@ class Tail:
         """Add the next commits, which were in the head after ``since``."""
         self.later.append((self.reached[0], since))
         self.commits += commits
-        self.drop(self.written)
+        self._find_since()
 
     def looked(self, at: Moment) -> None:
         """All that is left was in the head after ``at``."""
@@ -137,10 +137,15 @@ class Tail:
 
     def drop(self, revision: int) -> None:
         """Leave out what is written out, up to ``revision``."""
-        self.written = max(self.written, revision)
+        if revision <= self.written:
+            return
+        self.written = revision
         self.commits = [commit for commit in self.commits if commit.revision > revision]
         self.documents = {k: d for k, d in self.documents.items() if d.revision > revision}
         self.foreign = [stretch for stretch in self.foreign if stretch[1] > revision]
+        self._find_since()
+
+    def _find_since(self) -> None:
         while self.later and self.later[0][0] <= self.written:
             _, self.since = self.later.pop(0)
 
@@ -561,7 +566,7 @@ class WriteOut:
                 continue
             held.awaited = False
             tails[catalog] = tail = held.tail.share(held.failures)
-            size_bytes += tail.size_bytes + tail.documents_bytes
+            size_bytes += held.size_bytes + tail.documents_bytes
             if is_apart:
                 break
         return tails
@@ -670,5 +675,4 @@ class WriteOut:
                 self._written(catalog)
             except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
                 _log.exception("what waits for the tail of %r isn't told", catalog)
-        for seconds in took:
-            self._meters.written_out(seconds)
+        self._meters.written_out(took)

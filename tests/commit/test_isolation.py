@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -237,7 +237,7 @@ def test_writers_outlive_a_defect(store: SickStore, where: str) -> None:
     class Failing(Meters):
         left = 8
 
-        def written_out(self, seconds: float) -> None:  # noqa: ARG002
+        def written_out(self, moves: Sequence[float]) -> None:  # noqa: ARG002
             if where == "metered" and Failing.left:
                 Failing.left -= 1
                 raise ZeroDivisionError

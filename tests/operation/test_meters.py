@@ -51,9 +51,9 @@ class Told:
     def races_lost(self, heads: int) -> None:
         self.lost += heads
 
-    def written_out(self, seconds: float) -> None:
-        assert seconds >= 0
-        self.written += 1
+    def written_out(self, moves: Sequence[float]) -> None:
+        assert all(seconds >= 0 for seconds in moves)
+        self.written += len(moves)
 
     def delivered(self, seconds: float) -> None:
         self.delays.append(seconds)

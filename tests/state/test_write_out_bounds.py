@@ -3,6 +3,8 @@ failure ends a writer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gateway.decide.edits import KeyEdit
@@ -92,8 +94,8 @@ class Broken(Meters):
     def __init__(self) -> None:
         self.failures_left = write_out._WRITERS
 
-    def written_out(self, seconds: float) -> None:
-        super().written_out(seconds)
+    def written_out(self, moves: Sequence[float]) -> None:
+        super().written_out(moves)
         if self.failures_left:
             self.failures_left -= 1
             raise ValueError("a defect")

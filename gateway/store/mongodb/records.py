@@ -630,8 +630,9 @@ def head_move(move: HeadMove) -> Record:
     itself has been noted to be written out to: so neither update can take too many from it. The
     verdicts likewise.
     """
-    revision, judged = move.reached
-    state: Record = {"head": _head_fields(move.goal), "open": True}
+    goal = move.goal
+    revision, judged = goal.revision, goal.judged
+    state: Record = {"head": _head_fields(goal), "open": True}
     if move.commits:
         last = move.commits[-1]
         state |= {"time_us": last.time_us, "deleted": last.deletes_catalog}
