@@ -3,52 +3,51 @@
 ::
 
     GatewayError
-    +-- AccessError              who asks isn't let in
-    |   +-- Unauthenticated      nobody can tell whom the request is from
-    |   +-- Forbidden            it is known, and may not do this
+    +-- AccessError              the request isn't let in
+    |   +-- Unauthenticated      it has no valid token
+    |   +-- Forbidden            its principal may not do this
     |   +-- KeysUnavailable      its token can't be verified now
-    +-- CommitError              what is asked for can't be done
+    +-- CommitError              the request can't be performed
         +-- CatalogNotFound      the catalog was never written, or was deleted
         +-- DocumentNotFound     the key has no document
         +-- RevisionNotFound     above the head, or before the first commit
         +-- RevisionCompacted    below the history floor
-        +-- PatchDoesNotFit      the patch is well formed but not for this state
+        +-- PatchDoesNotFit      the patch is well formed, but doesn't fit the state
         +-- ConditionFailed      a condition of the request is false: see ``conflict``
         |   +-- UploadConflict   it was true when the upload was opened
-        +-- ConditionRequired    the catalog takes no write without one
+        +-- ConditionRequired    the catalog takes no write without a condition
         +-- TargetExists         the new key of a move has a document
-        +-- ChangedSince         what a revert would undo was changed since
+        +-- ChangedSince         what a revert would undo was changed later
         +-- RevertForbidden      a revert takes more rights than the principal has
         +-- SchemaViolation      the document doesn't satisfy a schema of its catalog
         +-- SettingsInvalid      these can't be the settings of a catalog
-        +-- AttributesInvalid    attributes are an object, and an acl among them is an acl
+        +-- AttributesInvalid    the attributes aren't an object, or their acl is malformed
         +-- DocumentForbidden    the document's acl doesn't let the principal do this
         +-- UploadNotFound       no such upload
         +-- UploadIncomplete     parts of the upload are missing
         +-- UploadCommitted      the upload takes no more parts
         +-- PinNotFound          no such pin
         +-- SubscriptionNotFound no such subscription
-        +-- OfAnother            the pin, or the application, is that of other principals
+        +-- OfAnother            the pin, or the application, belongs to other principals
         +-- ApplicationConflict  the application's version is over, or isn't begun
         +-- PinHolds             a pin keeps compaction below a revision
-        +-- SnapshotExists       history is compacted up to that revision already
-        +-- Unstorable           the value can't be held by the store
+        +-- SnapshotExists       history is already compacted up to that revision
+        +-- Unstorable           the store can't hold the value
         +-- AboveLimit           larger than a setting allows
         +-- IdempotencyMismatch  the key was used before with another payload
-        +-- RefusedBefore        the request was refused under its key before
+        +-- RefusedBefore        the request was refused before, under its key
         +-- QueueFull            admission refused, nothing was tried
         +-- MemoryFull           the process found no room in its memory
-        +-- TooManyWatchers      the process has as many watchers as it may
-        +-- TooManyUploads       open uploads are as many, or as large, as they may be
-        +-- DeadlineExceeded     the retry budget is spent, certainly not applied
-        +-- HeldBack             a write before it on its document has to be sent again first
+        +-- TooManyWatchers      the process has its maximum of watchers
+        +-- TooManyUploads       the open uploads are too many, or too large
+        +-- DeadlineExceeded     the write's time ran out; certainly not applied
+        +-- HeldBack             an earlier write of the document has to be sent again first
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
         |   +-- CatalogRestored  MongoDB is there, but the catalog is being restored
         +-- UnknownOutcome       the connection broke around the commit, or another change
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
-``retryable`` (sending the same request again may succeed). Those about uploads are in
-``gateway.uploads``, those about lists, and ChangedSince,  TooMuchWork in ``gateway.cpu``.
+``retryable`` (sending the same request again may succeed). TooMuchWork is in ``gateway.cpu``.
 """
 
 from __future__ import annotations
@@ -65,11 +64,11 @@ _Error = TypeVar("_Error", bound=BaseException)
 
 
 def untraced(error: _Error) -> _Error:
-    """``error``, and those that led to it, without the frames that they went through.
+    """``error``, and the errors that led to it, without their tracebacks.
 
-    For one that is kept as a value, or was handled by somebody who has it in a variable. Its
-    frames would hold it, and it them, with all that their callers had in their hands: documents
-    that nobody needs, until somebody looks for cycles.
+    For an error that is kept as a value, or that its handler keeps in a variable. Error and frames
+    would hold each other, and with them all that the frames refer to: documents that nobody needs,
+    until a search for cycles frees them.
     """
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -92,7 +91,7 @@ class GatewayError(Exception):
         self.detail = detail
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its fields: subclasses are made of other arguments."""
+        """Pickle the fields: the constructors of subclasses take other arguments."""
         return _restored, (type(self), self.args, vars(self))
 
 
@@ -105,7 +104,7 @@ def _restored(
 
 
 class AccessError(GatewayError):
-    """``detail`` holds nothing of a token."""
+    """``detail`` contains no part of a token."""
 
 
 class Unauthenticated(AccessError):
@@ -135,8 +134,8 @@ class KeysUnavailable(AccessError):
 
 
 class CommitError(GatewayError):
-    """``action`` is the index of the transaction's action that can't be done, None elsewhere; of
-    its ``else`` where ``otherwise`` is true."""
+    """``action`` is the index of the transaction's action that can't be performed, or None; if
+    ``otherwise`` is true, an action of ``else``."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -144,7 +143,7 @@ class CommitError(GatewayError):
         self.otherwise = False
 
 
-class CatalogNotFound(CommitError):  # ``head_revision`` is 0 where it was never written
+class CatalogNotFound(CommitError):  # ``head_revision`` is 0 if it was never written
     code = "catalog_not_found"
 
     def __init__(self, catalog: str, head_revision: int) -> None:
@@ -161,7 +160,7 @@ class DocumentNotFound(CommitError):
         self.key = key
 
     def at(self, head_revision: int) -> Self:
-        """The same, and that there isn't even a catalog where nothing was ever written to it."""
+        """The same error; if nothing was ever written to the catalog, it says that, too."""
         if head_revision == 0:
             self.detail = f"there is no catalog {self.catalog!r}, and so no document {self.key!r}"
         return self
@@ -184,7 +183,7 @@ class RevisionCompacted(CommitError):
 
 
 class PatchDoesNotFit(CommitError):
-    """``error`` says which operation doesn't; ``document`` is the live one that the request met."""
+    """``error`` names the operation; ``document`` is the live one that the decision saw."""
 
     code = "patch_does_not_fit"
 
@@ -214,7 +213,7 @@ class ConditionRequired(CommitError):
 
 
 class TargetExists(CommitError):
-    """``document``: the one that the request met under ``key``, None where it put one there."""
+    """``document`` is the one that the decision saw under ``key``, None if the request made it."""
 
     code = "target_exists"
 
@@ -229,7 +228,7 @@ class RevertForbidden(CommitError):
 
 
 class SchemaViolation(CommitError):
-    """``errors``: for each a ``pointer`` into the document and a ``message``."""
+    """Each of ``errors`` has a ``pointer`` into the document and a ``message``."""
 
     code = "schema_violation"
 
@@ -244,7 +243,7 @@ class SchemaViolation(CommitError):
 
 
 class SettingsInvalid(CommitError):
-    # ``errors``: as those of SchemaViolation, where several places may be wrong.
+    # ``errors``: like those of SchemaViolation, if several places may be wrong.
     code = "invalid_settings"
 
     def __init__(self, pointer: str, detail: str, errors: Sequence[dict[str, str]] = ()) -> None:
@@ -253,7 +252,7 @@ class SettingsInvalid(CommitError):
         self.errors = errors
 
 
-class AttributesInvalid(CommitError):  # ``pointer``: what of them can't be kept as such
+class AttributesInvalid(CommitError):  # ``pointer``: the place that is wrong
     code = "invalid_attributes"
 
     def __init__(self, key: str, pointer: str = "", detail: str = "") -> None:
@@ -264,7 +263,7 @@ class AttributesInvalid(CommitError):  # ``pointer``: what of them can't be kept
 
 
 class DocumentForbidden(CommitError):
-    """``of_range``: it is a document, not to be named, whose key begins with ``key``."""
+    """``of_range``: ``key`` is only the beginning of the document's key, which stays secret."""
 
     code = "forbidden"
 
@@ -277,7 +276,7 @@ class DocumentForbidden(CommitError):
         self.of_range = of_range
 
     def under(self, prefix: str) -> DocumentForbidden:
-        """The same of a document that isn't to be named."""
+        """The same error without the document's key."""
         return DocumentForbidden(self.name, self.right, prefix, of_range=True)
 
 
@@ -313,7 +312,7 @@ class SnapshotExists(CommitError):
 
 
 class Unstorable(CommitError):
-    """It is at ``pointer`` of the value, or of ``operation`` of the patch."""
+    """``pointer`` is the place in the value or, in a patch, in that of ``operation``."""
 
     code = "unstorable_value"
 
@@ -346,9 +345,9 @@ class IdempotencyMismatch(CommitError):
 
 
 class RefusedBefore(CommitError):
-    """``before``: the code that it was refused with. ``members``: what was told beside that."""
+    """``before`` is the code of the first refusal, ``members`` the other members of its problem."""
 
-    code = "refused_before"  # never told: see ``code_of``
+    code = "refused_before"  # never sent: see ``code_of``
 
     def __init__(self, code: str, detail: str, members: Mapping[str, Json] | None = None) -> None:
         super().__init__(detail)
@@ -366,7 +365,7 @@ class MemoryFull(CommitError):
     retryable = True
 
 
-class TooManyWatchers(CommitError):  # ``holder``: whose share is used up, if it is that
+class TooManyWatchers(CommitError):  # ``holder``: the principal whose share is used up
     code = "too_many_watchers"
     retryable = True
 
@@ -407,7 +406,7 @@ class UnknownOutcome(CommitError):
     applied = "unknown"
 
     def __init__(self, commit_id: str | None = None) -> None:
-        """``commit_id`` None: of a change that makes no commit."""
+        """``commit_id`` is None for a change that makes no commit."""
         what = "the change" if commit_id is None else f"commit {commit_id}"
         super().__init__(f"the database did not say whether {what} was applied")
         self.commit_id = commit_id
@@ -452,7 +451,7 @@ class SubscriptionNotFound(CommitError):
         super().__init__(f"there is no subscription {name!r}")
 
 
-class UploadIncomplete(CommitError):  # ``part``: the first one missing, None where all are
+class UploadIncomplete(CommitError):  # ``part``: the first missing one; None if all are missing
     code = "upload_incomplete"
 
     def __init__(self, part: int | None) -> None:
@@ -468,20 +467,20 @@ class UploadCommitted(CommitError):
         super().__init__(f"upload {upload_id!r} was committed; it takes no more parts")
 
 
-class TooManyUploads(CommitError):  # ``holder``: whose share is used up, if it is that
+class TooManyUploads(CommitError):  # ``holder``: the principal whose share is used up
     code = "too_many_uploads"
     retryable = True
 
     def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
-        detail = f"open uploads may come to at most {maximum} in all"
+        detail = f"the limit for all open uploads together is {maximum}"
         if holder is not None:
             detail = f"principal {holder!r} has used its share of open uploads"
         super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")
 
 
 class ItemsCollide(CommitError):
-    """``pointer`` is that of the later item, or of the one without a key; ``other`` that of the
-    earlier item, or of the key member that is missing."""
+    """``pointer`` points to the later item, or to the one without a key; ``other`` to the earlier
+    item, or to the missing key member."""
 
     code = "list_violation"
 
@@ -493,7 +492,7 @@ class ItemsCollide(CommitError):
 
 
 class ChangedSince(CommitError):
-    """``disputed`` are the places, one at least."""
+    """``disputed`` has at least one place."""
 
     code = "changed_since"
 
@@ -509,8 +508,8 @@ class ChangedSince(CommitError):
 
 
 class DocumentsBreakSettings(CommitError):
-    """``documents``: for each its ``key``, ``pointer``, ``other`` and ``message``, the first place
-    that is wrong. ``complete``: there are no more than these."""
+    """Each of ``documents`` has its ``key`` and, for its first wrong place, ``pointer``, ``other``
+    and ``message``. ``complete``: these are all."""
 
     code = "documents_break_settings"
 
@@ -526,14 +525,14 @@ class DocumentsBreakSettings(CommitError):
 
 
 class ListsUnchecked(SettingsInvalid):
-    """The documents have to be looked at before: ``Catalogs.set_up`` does, and sends it again."""
+    """The documents must be checked first: ``Catalogs.set_up`` does that, and sends it again."""
 
     def __init__(self) -> None:
         super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
 
 
 class OvertakenLook(DeadlineExceeded):
-    """The catalog has moved on since it was looked at: whoever looked looks again, in time."""
+    """The catalog has changed since it was read; the reader reads it again while there is time."""
 
     def __init__(self, looked_at: int | None, revision: int) -> None:
         looked = "looked at" if looked_at is None else f"looked at revision {looked_at}"
@@ -543,7 +542,7 @@ class OvertakenLook(DeadlineExceeded):
 def refusal_of(
     error: PatchError, catalog: str, key: str, document: DocumentRecord | None
 ) -> CommitError:
-    """Why ``document``, as the request found it, can't be edited; an edit has raised ``error``."""
+    """The refusal for ``error``, which an edit of ``document`` has raised."""
     if isinstance(error, DocumentAbsent):
         return DocumentNotFound(catalog, key)
     if isinstance(error, LimitExceeded):

@@ -32,7 +32,7 @@ from gateway.store.contract import Store, StoreUnreachable
 _HOLD_CALLS: Final = 6
 _HOLD_MS: Final = (50, 1_000)
 _HOLD_FIRST_MS: Final = 250
-# All that stand before a worker hold it up for so long, and for this share of a request's time.
+# All claims before a worker's delay it by no more than this, and this share of a request's time.
 _WAIT_LONGEST_S: Final = 1.0
 _WAIT_SHARE: Final = 0.25
 # The head is looked at so many times while a claim holds, in bounds.

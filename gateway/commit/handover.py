@@ -101,9 +101,9 @@ class HandOver:
         to = self._to.get(request.catalog)
         if to is None or self._neighbours is None or request.size_bytes > _HANDED_BYTES_MAX:
             return None
-        if request.dry_run:  # it changes nothing, so no doubt may be left of it
+        if request.dry_run:  # it changes nothing, so its outcome must not be unknown
             return None
-        if request.refusal is not None:  # whoever looked tells it as it was found
+        if request.refusal is not None:  # this worker found it out, and reports it itself
             return None
         worker, until = to
         if self._runtime.monotonic() >= until:

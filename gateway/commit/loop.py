@@ -5,21 +5,21 @@ where the cache is: nothing to catch up), decides p and q on the state at 7 (p b
 condition is false on the state that p left), and moves the head from 7 to 8, with commit 8 in it.
 
 * The move is won: c was at 7 until then and is at 8 now, so q's refusal was true right after p.
-  p and q are answered, and ``WriteOut`` is told to write commit 8 out behind them.
+  p and q are answered, and then ``WriteOut`` writes commit 8 out.
 * The move is lost: somebody else made 8, or stands in line before this worker (``claims``). Nothing
   that this round decided counts any more; p and q go back, are joined by what has arrived since,
   and are decided on the new state.
-* The connection breaks, or the database can't tell of c: the move may have happened, or may still
-  happen later on the server. The same move is sent again, with the same commit ids, until the
-  answer is definite: it asks for the same head as before, so it can win once at the most. If the
-  head turns out to be elsewhere, the commit at the first revision of the batch says whose it is, or
-  its first verdict. Meanwhile the round's other catalogs are answered, and its leader goes on.
-* The database refuses the move for what it is: nothing was applied. p and q are tried one by one,
-  and whoever is refused alone is told so.
+* The connection breaks, or the database can't answer for c: the move may have happened, or may
+  still happen later on the server. The same move is sent again, with the same commit ids, until
+  the answer is definite: it requires the same head as before, so it can win only once. If the head
+  is elsewhere by then, the commit at the first revision of the batch, or its first verdict, shows
+  who made it. Meanwhile the round's other catalogs are answered, and its leader continues.
+* The database refuses the move itself: nothing was applied. p and q are tried one by one, and one
+  that the database refuses even then is refused.
 
-Where this worker alone seems to write the catalog (``Guesses``), the first try doesn't read the
-head. A won move proves that the cache was at it. A batch without a commit proves nothing, so its
-refusals and no-ops are decided once more, on a head read now, before anybody is answered.
+If this worker seems to be the only one that writes the catalog (``Guesses``), the first try doesn't
+read the head. A won move proves that the cache was at the head. A batch without a commit proves
+nothing, so its refusals and no-ops are decided again, on a head read now, before any answer.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ _LEADERS_APART = 8
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 _PAUSE_UNREACHABLE_S = 0.05
-# For a primary; then the requests go back, so that those whose time is over are told why.
+# How long to wait for a primary. Then the requests go back to the queue, so that those whose time
+# is over get their answers.
 _PATIENCE_S = 1.0
 _PAUSE_FULL_S = 0.003
 
@@ -136,9 +137,9 @@ def _was_made_by_verdict(store: Store, move: HeadMove) -> Moved | None:
 
 
 def answered_unknown(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
-    """Answer those whose commits may have been made, or yet be; return those that have none.
+    """Answer the requests whose commits may have been made, or may yet be; return the others.
 
-    A replay of such a commit is in doubt with it: both are one request to whoever sent it twice.
+    A replay of such a commit is in doubt, too: to its client, both are one request.
     """
     made = {commit.id for commit in decision.commits}
     left = []
@@ -229,8 +230,8 @@ class Round:
             self._commit(decisions)
 
     def _fail(self, error: Exception) -> None:
-        """After a defect, before any head was moved. It may be that of one catalog alone: each is
-        tried again by itself, and nothing is remembered."""
+        """Handle a defect, before any head was moved. It may concern only one catalog: try each one
+        again separately, and forget the cached states."""
         alone = len(self._batches) == 1
         self._parts.queue.suspects.failed(self._batches)
         for catalog in list(self._batches):
@@ -257,7 +258,7 @@ class Round:
         return {c: decision for c, decision in decisions.items() if c in held}
 
     def _meet(self) -> None:
-        """Wait for a primary; whoever's time is over meanwhile leaves. Raises StoreUnreachable."""
+        """Wait for a primary; requests whose time is over leave. Raises StoreUnreachable."""
         self._parts.store.await_reachable(_PATIENCE_S)
         for catalog, batch in list(self._batches.items()):
             if left := self._parts.queue.to_decide(batch):
@@ -303,7 +304,7 @@ class Round:
             self._abandon(catalog, error)
 
     def _abandon(self, catalog: str, error: Exception) -> None:
-        """From when its head is moved on, nobody knows what became of it; before that, nothing."""
+        """Once its head may have moved, the outcomes are unknown; before, nothing was applied."""
         about = {"catalog": catalog}
         _log.error("the writing of %r failed", catalog, exc_info=error, extra=about)
         if catalog not in self._batches:
@@ -454,7 +455,7 @@ class Round:
         self._end(catalog)
 
     def _doubt(self, catalog: str) -> None:
-        """Have the move gone on with until it is known what became of it, or its time is over."""
+        """Have the move sent again until its outcome is known, or its time is over."""
         runtime = self._parts.runtime
         self._parts.queue.suspects.failed([catalog])
         self._guesses.lost(catalog)

@@ -1,4 +1,4 @@
-"""What workers of one machine send each other, as bytes: a request, and what became of it.
+"""Messages between the workers of one machine, as bytes: a request, and its outcome.
 
 Workers that read each other's messages are of one version and have the same settings. Patches go
 as the JSON that clients send, and are parsed once more. Errors go by the names of their classes,
@@ -246,7 +246,7 @@ _Error = CommitError | PatchError
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """What became of a request that was handed over; ``error`` in the place of an outcome.
+    """The outcome of a request that was handed over, or the ``error`` instead.
 
     ``attempts`` as ``Written`` has them. ``goes_on``: the next request for its catalog is to be
     handed over, too.

@@ -112,7 +112,7 @@ _BYTES_MAX: Final = 4 * MIB
 _LOOK_ANYWAY_S: Final = 0.5
 
 _HINTS_MAX = 10_000
-# How long a batch under way may take beyond its requests' deadlines before they are told "unknown".
+# How long a batch may go on after its requests' deadlines before their outcomes are "unknown".
 _GRACE_AFTER_DEADLINE_S: Final = 15.0
 _LOOK_AGAIN_S: Final = 0.5
 # Decisions are quick: a batch that has been at it for longer is waiting for the database.
@@ -163,16 +163,16 @@ TRANSITIONS: Final[Mapping[Stage, Mapping[Stage, str]]] = {
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request from the queue to its answer. Its ``stage`` changes under the queue's lock, but for
-    the answer. ``attempts`` counts the races it has lost, ``looks`` the heads that were read for it
-    in vain.
+    """A request from the queue to its answer. Its ``stage`` changes under the queue's lock, except
+    at the answer. ``attempts`` counts the races that it lost, ``looks`` the heads that were read
+    for it in vain.
 
-    ``done`` is set at each answer to one of those that share it. ``after`` is the one before it,
-    of those that came together, on the same document.
+    Several requests may share ``done``; it is set at each answer to one of them. ``after`` is the
+    request before it on the same document, among those that came together.
     ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
-    ``deadline`` is that of the request, later by as long as it waited for room in the queue.
-    ``times`` are those of its last round. ``account`` is what its decisions may compute together;
-    None: as much as they like.
+    ``deadline`` is the request's, plus the time that it waited for room in the queue. ``times`` are
+    those of its last round. ``account`` bounds the processor time of all its decisions together;
+    None: there is no bound.
     """
 
     request: Request
@@ -205,17 +205,17 @@ class Pending:
         self.stage = stage
 
     def answer(self, outcome: Outcome) -> None:
-        """The first answer stays: a caller that was told "unknown" is told nothing else later."""
+        """The first answer stays: no other outcome follows an "unknown"."""
         if self.outcome is None:
             self.outcome = outcome
             if self.stage is not Stage.LEFT:
                 self.enter(Stage.ANSWERED)
-            # Whoever has found it set looks at all that it waits for once it has cleared it.
+            # A thread that finds it set clears it, and then checks everything that it waits for.
             if not self.done.is_set():
                 self.done.set()
 
     def ended(self) -> WriteEnded:
-        """What meters are told of it once it has its answer."""
+        """The report for the meters, once it has its answer."""
         assert self.outcome is not None
         code = outcome_code(self.outcome, dry_run=self.request.dry_run)
         return WriteEnded(code, self.attempts + 1, self.queued, self.taken, self.times)
@@ -371,10 +371,10 @@ class Queue:
         may_move: Callable[[str, bool], bool] = lambda *_: True,
         behind: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``may_move`` tells of a catalog, and of whether its next batch is large, whether its head
-        may move on; ``look_again`` is called when one may that it refused.
+        """``may_move`` gets a catalog, and whether its next batch is large, and says whether its
+        head may move; ``look_again`` is called once a head that it refused may move.
 
-        ``behind`` is told of each catalog whose turn is another worker's.
+        ``behind`` is called with each catalog whose turn another worker has.
         """
         self._runtime = runtime
         self._may_move = may_move
@@ -436,9 +436,11 @@ class Queue:
             self._look_now(pending.request.catalog)  # it is large now: see ``_is_large``
 
     def until_answered(self, pending: Pending, unless: Callable[[], bool] | None = None) -> bool:
-        """Whether it has its answer; otherwise ``unless`` says so, asked at each ``pending.done``.
+        """Wait for its answer; False if ``unless``, which is asked at each ``pending.done``, is
+        true.
 
-        Until the request's deadline; if its commit was sent by then, as long as that may take.
+        Waits until the request's deadline or, if its commit was sent by then, as long as that
+        takes.
         """
         while pending.outcome is None:
             if unless is not None and unless():
@@ -471,8 +473,8 @@ class Queue:
     def leave(self, pending: Pending) -> bool:
         """Take a request out, unless something was sent for it; returns whether it is out.
 
-        A batch goes on without a request that left. While a batch is being decided, its requests
-        stay for the first second: decisions are quick, and a departure discards that of the batch.
+        A batch continues without a request that left. While a batch is being decided, its requests
+        stay for the first second: a decision is quick, and a departure discards it.
         """
         with self._lock:
             if pending.stage in (Stage.HELD, Stage.ANSWERED, Stage.LEFT):
@@ -545,10 +547,7 @@ class Queue:
         return self._take_or_wait(self._line, self._collect)
 
     def take_apart(self) -> Apart:
-        """The next batch of a suspect, alone, or what goes on with a move in doubt.
-
-        Waits until there is one.
-        """
+        """Wait for the next batch of a suspect, alone, or for a move in doubt to continue."""
         return self._take_or_wait(self._apart, self._next_apart)
 
     def _take_or_wait(self, line: Line, look: Callable[[], tuple[_Taken, float | None]]) -> _Taken:

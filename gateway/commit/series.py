@@ -34,8 +34,8 @@ _Document = tuple[str, str]
 
 
 class Series:
-    """By one thread at a time. ``stirred`` is set at each answer, and by whoever wants the thread
-    to look up (``is_answered``)."""
+    """For one thread at a time. ``stirred`` is set at each answer, and to make the thread ask
+    ``unless`` again (``is_answered``)."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class Series:
         return True
 
     def is_answered(self, unless: Callable[[], bool] | None = None) -> bool:
-        """Wait until the first window under way has its answers; False as soon as ``unless``, which
-        is asked whenever ``stirred`` is set."""
+        """Wait until the first window under way has its answers. Return False as soon as ``unless``
+        is true; it is asked whenever ``stirred`` is set."""
         for pending in self._windows[0]:
             if pending.outcome is None:
                 if not self._queue.until_answered(pending, unless):
@@ -100,10 +100,10 @@ class Series:
         return True
 
     def take(self) -> list[WriteOutcome]:
-        """The outcomes of the first window under way, which is over with that; waits for them.
+        """Wait for the outcomes of the first window under way, end it, and return them.
 
-        One that is done behind one in doubt on its document is in doubt: who is told of both sends
-        both again, in order; told that the second is done, only the first.
+        If an earlier write of its document is in doubt, a done write counts as in doubt, too: the
+        client then sends both again, in order. Otherwise it would send only the first one again.
         """
         self.is_answered()
         self._let_go()
@@ -167,9 +167,10 @@ class Series:
 
 
 class Callers:
-    """Who comes next to bring many requests: the principals in turn, the calls of each in order.
+    """The order in which calls bring many requests: principals alternate, and each one's calls keep
+    their order.
 
-    So a principal with a thousand calls delays another's next one by one call of its own. At most
+    So a principal with a thousand calls delays the next call of another by only one of them. Only
     one call has its turn at a time. Thread-safe.
     """
 

@@ -1,4 +1,4 @@
-"""Applications: jobs whose rows are applied once, whoever runs them and however often they start.
+"""Applications: jobs whose rows are applied once, under any principal, however often they start.
 
 An *application* is a name under which some principals write a catalog, one *version* after the
 other. Its record says who they are, which version was begun last, and which one is finished. A
@@ -223,8 +223,9 @@ def _require_shared(name: str, record: Application, by: Principal) -> None:
 
 
 def _require_named(step: ApplicationStep, record: Application, by: Principal) -> None:
-    """What others may begin, finish and poison is theirs as much as the caller's, who shall say
-    so: else whoever takes a name first could have it finished for whoever comes next."""
+    """Raise unless the step names all principals that share the application: each of them may begin
+    and finish versions, so the caller must trust them all. Otherwise, a stranger that took the name
+    first could finish the caller's versions."""
     strangers = sorted({*record.principals} - {by.name, *(step.principals or ())})
     if strangers:
         raise ApplicationConflict(

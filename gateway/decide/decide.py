@@ -78,8 +78,8 @@ class BatchState:
         self.documents: dict[str, DocumentRecord] = {}
         self._range_state: RangeState | None = None
 
-    # No cached_property: that of Python 3.11 has one lock for all instances, and whoever is broken
-    # off while it holds the lock keeps it.
+    # No cached_property: that of Python 3.11 has one lock for all instances, and a request that is
+    # broken off while it holds the lock never releases it.
     @property
     def _ranges(self) -> RangeState:
         if self._range_state is None:
@@ -313,11 +313,11 @@ class RequestDecision:
         """The drafts of a request that was made before: what it asks for is so, by its own doing or
         another. None: it isn't.
 
-        Only where the false compares speak of the contents of documents that it writes: then they
-        are false because the content is there. A token, a revision, or another document's content
-        is a guard that must hold by itself. A range that was to have no documents has those alone
-        that it writes. This goes before ``otherwise``, which is for a state that somebody else
-        wanted. A move holds by no state alone: what was moved isn't known.
+        Only if the false compares are about contents of documents that it writes: then they are
+        false because it has written them. A compare of a token, a revision, or another document's
+        content must be true. A range that had to be absent must contain only documents that it
+        writes. This comes before ``otherwise``, which is for states that others made. The state
+        can't show that a move was done, because it doesn't say what was moved.
         """
         edits = self.request.edits
         if not self._are_explained(failed, edits):

@@ -23,7 +23,7 @@ from patching import ABSENT
 from patching.errors import ListViolation
 from patching.list_declarations import ListDeclarations
 
-# Documents that broke a declaration, as they are told; the search ends with the last of them.
+# The answer lists this many documents that break a declaration; then the search ends.
 BROKEN_MAX: Final = 100
 
 
@@ -60,7 +60,7 @@ def _is_named(conditions: Preconditions, key: str, own: str) -> bool:
 
 
 def broken(declarations: ListDeclarations, document: DocumentRecord) -> dict[str, str] | None:
-    """Where the live document breaks them first, as it is told; None where it doesn't."""
+    """The first place where the live document breaks them, as an answer shows it, or None."""
     assert document.content is not ABSENT
     try:
         declarations.lists_of(document.key).require(document.content)

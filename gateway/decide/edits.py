@@ -87,13 +87,13 @@ class KeyEdit(msgspec.Struct, frozen=True):
 
 
 class EditKind(NamedTuple):
-    """What is asked of a kind of edit wherever edits are told apart. How it is done is a row in
-    ``performing``, and how a client sends it one in ``gateway.http.write.ask``.
+    """The properties of a kind of edit. ``performing`` has a row for how it is performed, and
+    ``gateway.http.write.ask`` one for how a client sends it.
 
-    ``writes``: it may change its document. ``sees``: it takes the document's content, not its token
-    alone. ``reads``: what it does depends on what is there, which takes the right to read it, too.
-    ``is_guarded``: a catalog that requires a precondition requires none for it. ``is_rebased``: it
-    can be done over changes that don't concern it. ``is_weighed``: it takes work by what is there.
+    ``writes``: it may change its document. ``sees``: it needs the document's content, not only its
+    token. ``reads``: its effect depends on the content, so it needs the right to read it, too.
+    ``is_guarded``: it needs no precondition, even if the catalog requires one. ``is_rebased``: it
+    can be rebased over changes elsewhere. ``is_weighed``: its work grows with the content.
     ``is_of_one``: it is about the document of its key alone.
     """
 

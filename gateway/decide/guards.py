@@ -45,10 +45,10 @@ _COMPARED_BYTES = 50
 def require_guards(
     request: Request, state: State, settings: CatalogSettings, *, deleted: bool
 ) -> str | None:
-    """Raise what keeps the request from being done on ``state``, but for its compares: first what a
-    client is told first. ``deleted``: the catalog is.
+    """Raise the first guard that refuses the request on ``state``, in the order of their
+    precedence; compares aside. ``deleted``: the catalog is deleted.
 
-    Returns the token that the request is rebased from, None where it needn't be.
+    Returns the token that the request is rebased from; None if it needs no rebase.
     """
     refuse_forbidden(request, state.document)
     revision = state.revision

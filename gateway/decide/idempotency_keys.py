@@ -98,8 +98,8 @@ def replayed(asked: Idempotency, reply: Reply) -> Outcome:
 
 
 def stands(request: Request, reply: Reply) -> bool:
-    """Whether what the request's key decided before is its answer: not a refusal that another run
-    of its version was told."""
+    """Whether the earlier reply under the request's key answers it. A refusal of another run of its
+    version doesn't."""
     if not isinstance(reply, Verdict) or "refused" not in reply.outcome:
         return True
     run = request.fence.run if request.fence else None

@@ -146,8 +146,8 @@ def _change_and_document(
 
 
 def _base(found: DocumentRecord | None, draft: Draft) -> tuple[int, str]:
-    """What the change is made from; beside a full value, too: whoever doubts that follows the
-    patch."""
+    """The base of the change. A commit records it even with a full value: a reader that doubts the
+    value replays the patch."""
     if found is None or draft.action in ("put", "delete"):
         return 0, ""
     return found.revision, found.commit_id

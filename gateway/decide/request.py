@@ -139,17 +139,17 @@ class Request(msgspec.Struct, frozen=True):
     depends on, follow from the rest, and so do the keys that it needs no content of
     (``token_keys``).
 
-    ``lists_checked``: where it declares lists, the revision at which all documents had them right;
-    None: nobody has looked. Without ``checks_lists`` nobody has to.
+    ``lists_checked``: if it declares lists, the revision at which no document broke them; None:
+    nobody has checked. Without ``checks_lists``, nobody has to.
 
-    ``by`` is who asks for it, and ``author`` whom its commit names. ``once``: its idempotency key
-    decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
-    decided only while this holds, and its key is the application's. ``step``: in the place of
-    edits, that of an application.
+    ``by`` is the principal, and ``author`` the one that its commit names. ``once``: its idempotency
+    key decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
+    decided only while the fence is in force, and its key is the application's. ``step``: instead of
+    edits, the step of an application.
 
-    What was found out about the state before it is decided: ``refusal``, why it can't be done,
-    which its key stands for unless it has decided already; and ``as_of``, the one revision that
-    its edits, or that they are none, are right at. Elsewhere it is refused with OvertakenLook,
+    Facts that were found out before the decision: ``refusal``, why it must be refused, which its
+    key remembers unless it has decided before; and ``as_of``, the only revision at which its edits,
+    or their absence, are right. Elsewhere it is refused with OvertakenLook,
     which decides nothing.
     """
 
@@ -269,13 +269,13 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """The request holds already (or was a dry run): nothing was written, no revision spent.
+    """There was nothing to change (or it was a dry run): no commit, no new revision.
 
-    ``documents`` are the states it would leave, by key, None where there is no live document; for
-    a dry run that would change something ``would_change`` is true, ``changes`` says what, and the
-    tokens of changed documents are not ones to keep. ``succeeded`` is false where a compare was
-    false and the ``otherwise`` of the request changes nothing. ``replayed``: it was found out the
-    first time that the request was sent; contents are WITHHELD. ``left_out``: as in
+    ``documents`` are the states that it would leave, by key, None if there is no live document. For
+    a dry run that would change something, ``would_change`` is true, ``changes`` says what, and the
+    tokens of changed documents aren't valid. ``succeeded`` is false if a compare was false and the
+    ``otherwise`` of the request changes nothing. ``replayed``: it was decided by an earlier try;
+    contents are WITHHELD. ``left_out``: as in
     ``CommitRecord``. ``skipped`` is what its applies left to others.
     """
 

@@ -66,7 +66,7 @@ class Revert(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct, frozen=True):
-    """Of a document's two parts, which are ABSENT where there is none, and the content's owners."""
+    """A document's two parts, ABSENT if there is no document, and the owners of its content."""
 
     content: Json | Absent
     attributes: Json | Absent
@@ -80,8 +80,8 @@ class _State(msgspec.Struct, frozen=True):
 class Undoing(msgspec.Struct, frozen=True):
     """The terms of a revert that the request and its catalog give.
 
-    It is by ``author``, to be committed at ``revision``; ``last`` is the revision of the document's
-    last change. The items of its ``lists`` are told apart by their keys.
+    ``author`` reverts, by a commit at ``revision``; ``last`` is the revision of the document's last
+    change. The items of its ``lists`` are matched by their keys.
     """
 
     author: str

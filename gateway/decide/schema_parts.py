@@ -103,7 +103,7 @@ def _add(counts: Counts, more: Counts, times: int) -> None:
 
 
 class Schema:
-    """A schema taken apart, each part when it is come to. ``step`` is told what that takes."""
+    """A schema, divided into parts one by one as they are needed. ``step`` counts the work."""
 
     def __init__(self, root: Any, strict: bool, step: Callable[[int], None]) -> None:
         self.root = root

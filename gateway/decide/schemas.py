@@ -180,7 +180,7 @@ class Weighing:
                     f" cover most of Unicode, such as [^\\W\\d]: {FOLDED_MAX} are allowed in all"
                 )
             size = compiled_bytes(pattern)
-            # One that can't be compiled is told by its place, when it is tried.
+            # If it can't be compiled, the check that tries it names its place.
             self._patterns[pattern] = size if size <= COMPILED_BYTES_MAX else 0
             if len(self._patterns) > _PATTERNS_MAX:
                 raise SchemaTooHeavy(

@@ -97,8 +97,8 @@ class _Doors:
         self._request_cpu_s = request_cpu_s
 
     def let_in(self, observed: Observed) -> OpenContext | None:
-        """What its view is called with; None where there is none. In this order: who is refused
-        again and again pays for that, too."""
+        """The context for its view; None if the request has no view. The order matters: even a
+        principal that is refused again and again pays for its requests."""
         cpu.begin(self._request_cpu_s)
         principal = self._authorization.identify(observed)
         if principal is None:
@@ -111,7 +111,7 @@ class _Doors:
         return self._authorization.admit(observed, asker)
 
     def let_out(self, observed: Observed, answer: Response) -> Response:
-        """What is to be sent, and told of, instead of ``answer`` or as it is."""
+        """The answer to send and to report: ``answer``, or one in its place."""
         if observed.is_provisional and answer.status_code in _OF_THE_TIME:
             answer.headers["Time-Provisional"] = "true"
         answer = self._authorization.withhold(observed, answer)
@@ -202,7 +202,7 @@ class GatewayFlask(Flask):
     def index_routes(self) -> None:
         """Once all routes are there."""
         found: dict[tuple[str, str], DirectRoute] = {}
-        mixed: set[str] = set()  # where routes are told apart by more than that
+        mixed: set[str] = set()  # these need more than that to tell their routes apart
         for rule in self.url_map.iter_rules():
             parts = _IN_A_CATALOG.fullmatch(rule.rule)
             if parts is not None and parts[2] is None:
@@ -227,14 +227,14 @@ def create_app(
 ) -> GatewayFlask:
     """The service over ``gateway``; a WSGI application that needs nothing else.
 
-    ``authenticate`` tells whom a request is from; None: access control is off.
-    ``observers`` are told of each request; ``exposition`` is what ``/metrics`` answers.
-    ``admission`` is what it takes on at a time; ``principal_limits`` what each principal may ask
-    for, None: as much as it likes. ``tokens`` are made and revoked over HTTP; ``sign_in`` is how
-    people get one of an issuer, None: they don't.
+    ``authenticate`` finds the principal of a request; None: access control is off. ``observers``
+    get each request; ``exposition`` is the answer of ``/metrics``. ``admission`` bounds the
+    requests under way; ``principal_limits`` the rates of each principal; None: there are none.
+    ``tokens`` issues and revokes tokens over HTTP; ``sign_in`` lets people get one from an issuer;
+    None: they can't.
     """
     app = GatewayFlask("gateway", static_folder=None)
-    # OPTIONS is answered where there is more to say than Allow: at documents.
+    # Only documents answer OPTIONS: they have more to say than Allow.
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters |= {"segment": _Segment, "rest": _Rest}

@@ -1,14 +1,15 @@
-"""A request on its way in, and the types that say what is known of it by then.
+"""A request on its way in: a type for each step, with the facts that are known by then.
 
-    Observed      it has come: what it says of itself, and what becomes of it. ``door.observation``
-                  makes it, the WSGI environment carries it, and observers are told of it.
+    Observed      the request has arrived: its own data, and its outcome so far; made by
+                  ``door.observation``, carried by the WSGI environment, sent to observers
     Counted       it was admitted: its place among those under way, its memory (``door.admission``)
     RouteTaken    its route was found (``app``)
-    Asker         it is known whom it is from (``door.authorization``)
-    Context       it was let in: what a view is called with; ``OpenContext`` where the route is
-                  open to everybody, whoever asks
+    Asker         its principal is known (``door.authorization``)
+    Context       it was let in: the argument of a view; ``OpenContext`` for a route that is open to
+                  everybody
 
-``Observed`` keeps all but the last as they come, for it is told of a request however far that came.
+``Observed`` keeps all of these except the last, because observers get every request, however far it
+came.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class RateSpending(Protocol):
 
 
 class Counted(NamedTuple):
-    """``seat``: None of what is counted elsewhere, or not at all. ``account`` is what the request
-    holds of the process's memory, None where that has bounds of its own."""
+    """``seat`` is None if the request is counted elsewhere, or not at all. ``account`` holds the
+    memory of the request; None if other bounds apply."""
 
     seat: Seat | None
     account: Account | None
@@ -70,8 +71,8 @@ class RouteTaken(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """``holder`` names whose share of what there is only so much of counts
-    (``gateway.access.principal``), if anybody's. ``spending``: None without rates."""
+    """``holder`` names the one whose shares the request takes from (``gateway.access.principal``),
+    if there are shares. ``spending``: None without rates."""
 
     principal: Principal
     holder: str | None
@@ -91,7 +92,7 @@ NO_ROUTE: Final = RouteTaken(None, "(none)", MappingProxyType({}), None)
 
 
 class Observed:
-    """A request, and what became of it so far.
+    """A request, and its outcome so far.
 
     ``body_bytes`` is how long its body is said to be; None where that is known at its end.
     ``asker`` is None before it is known, and on routes that are open to everybody. ``status`` is 0

@@ -188,7 +188,7 @@ class Cache:
     """Thread-safe; every method is short and does no I/O."""
 
     def __init__(self, runtime: Runtime, limits: ServiceLimits, meters: Meters = NO_METERS) -> None:
-        """``meters`` are told of what is found wrong."""
+        """``meters`` count contradictions."""
         self.meters = meters
         self._lock = runtime.lock()
         self._limits = limits
@@ -441,10 +441,11 @@ class Cache:
         self._forgetting.append(forget)
 
     def went_back(self, catalog: str, before: HeadPosition, found: str) -> None:
-        """``found``, read now, can't follow what this process has known: ``before``.
+        """Forget the catalog: ``found``, read now, can't follow the head ``before`` that this
+        process knew.
 
-        Everything is forgotten, which is harmless where the reading was an old one after all.
-        Nothing is told of a head without a commit: it ends with its verdicts (``Janitor``).
+        Forgetting is harmless even if an old read arrived late. A head without a commit isn't
+        reported, because it ends with its verdicts (``Janitor``).
         """
         with self._lock:
             entry = self._entries.get(catalog)
@@ -541,7 +542,7 @@ class Cache:
             return self._bytes <= bytes_max or self._bytes == before
 
     def _evict(self, bytes_max: int | None = None) -> None:
-        """The entry that was used last stays: whoever has begun it is about to look at it."""
+        """Evict down to ``bytes_max``. The entry used last stays: its user is about to read it."""
         bytes_max = self._limits.cache_bytes_max if bytes_max is None else bytes_max
         while self._bytes > bytes_max:
             document = next(iter(self._by_use), None)
@@ -569,7 +570,7 @@ class Cache:
 
 
 def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:
-    """Whether the commit shows that the entry is of another history."""
+    """Whether the commit shows that the entry belongs to another history."""
     if not entry.last:
         return False
     if commit.revision == entry.revision:

@@ -98,7 +98,7 @@ def sweep_older(
 
 
 def left_of(commit: CommitRecord, keys: Collection[str], keeping: Keeping) -> Swept:
-    """``commit`` as it is left where only ``keys`` need it."""
+    """What remains of ``commit`` if only ``keys`` need it."""
     is_reply = commit.idempotency is not None and commit.time_us >= keeping.replies_since_us
     if not keys and not is_reply and commit.revision != keeping.floor:
         return Swept(commit.revision, None)

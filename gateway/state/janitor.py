@@ -110,10 +110,10 @@ class Janitor:
     def end_uncommitted(self) -> None:
         """Delete heads without a commit whose verdicts are over. Raises StoreUnreachable.
 
-        A refusal under an idempotency key makes a head also for a catalog that nobody ever writes.
-        It is deleted as it was found: a first commit meanwhile wins, and one afterwards finds no
-        head. Not before its verdicts are over, though they are written out: whoever has looked for
-        the key when there was no head could otherwise decide once more.
+        A refusal under an idempotency key makes a head even for a catalog that nobody ever writes.
+        The head is deleted only if it is as it was found: a first commit meanwhile wins, and a
+        later one finds no head. It stays until its verdicts have expired, although they are written
+        out: otherwise, a worker that looked for the key while there was no head could decide again.
         """
         if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
             return

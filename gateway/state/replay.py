@@ -124,10 +124,10 @@ def _require_base(document: DocumentRecord, commit: CommitRecord, change: Change
 def stored_documents(
     store: Store, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
 ) -> Mapping[tuple[str, str], DocumentRecord]:
-    """``Store.documents``, where the log gives those that can't be read, which is told.
+    """``Store.documents``; documents that can't be read are rebuilt from the log, and reported.
 
-    So what somebody made of a record by hand is nobody else's trouble. Raises StoreUnreachable,
-    and ForeignRecord where the log doesn't fit together either.
+    So a record that somebody edited by hand troubles nobody else. Raises StoreUnreachable, and
+    ForeignRecord if the log doesn't fit together either.
     """
     try:
         return store.documents(keys, content_bytes_max)
@@ -233,8 +233,8 @@ def _pages_by_key(
 
 
 def instead_of(store: Store, why: ForeignRecord) -> DocumentRecord:
-    """What the log gives for the document that can't be read, which is told; a tombstone where it
-    has none. Raises ``why`` where the log doesn't fit together, and StoreUnreachable."""
+    """The document that can't be read, rebuilt from the log, which is reported; a tombstone if the
+    log has none. Raises ``why`` if the log doesn't fit together, and StoreUnreachable."""
     if why.key is None:
         raise why
     document = _by_log(store, why.catalog, why.key, why)
@@ -275,11 +275,12 @@ def laid_over(
     stored: Mapping[str, DocumentRecord | None],
     tail: Sequence[CommitRecord],
 ) -> dict[str, DocumentRecord | None]:
-    """By key, the states that ``tail`` leaves, of which those ``stored`` have a part, or more.
+    """By key, the states that ``tail`` leaves. The ``stored`` ones may already have part of it, or
+    more.
 
-    Where ``tail`` wasn't made from what is stored, or that is missing, it is rebuilt from the log,
-    which is told. Everything below ``tail`` is written out. Raises HistoryIncomplete, WrongBase
-    where the log doesn't fit together itself, and StoreUnreachable.
+    If a stored document is missing, or isn't the one that ``tail`` was made from, it is rebuilt
+    from the log, and reported. Everything below ``tail`` is written out. Raises HistoryIncomplete,
+    WrongBase if the log contradicts itself, and StoreUnreachable.
     """
     states = dict(stored)
     for key, error in _advance_each(states, tail).items():
@@ -308,7 +309,7 @@ def _advance_each(
 
 
 def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
-    """What must never happen is told where somebody looks for it."""
+    """Count and log a contradiction, which must never happen."""
     meters.base_refused()
     about = {"catalog": catalog}
     _log.error("catalog %r: %s; the log is followed instead", catalog, error, extra=about)

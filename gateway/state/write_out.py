@@ -66,7 +66,7 @@ _LINGER_MOVES = 4
 # The next move waits for so many to be written out; for fewer, where it is a large batch's.
 _MOVES_MAX = 8
 _LARGE_MOVES_MAX = 4
-# What other workers made is left to them for a while, and looked for this often.
+# Other workers get some time to write their own commits out; this often, we check whether they did.
 _LOOK_AGAIN_S = 0.003
 # What a worker may take for each commit of its tail, on a busy machine.
 _GRACE_PER_COMMIT_S = 0.002
@@ -462,9 +462,10 @@ class WriteOut:
         judged: Sequence[Verdict] = (),
         documents: Mapping[str, DocumentRecord] = NOTHING,
     ) -> None:
-        """A head was moved, over a tail that was ``carried`` along, and verdicts, ``judged``.
+        """Take over a move of a head, the tail that it ``carried`` along, and the ``judged``
+        verdicts.
 
-        They were in it after ``since``. The move may have nothing of its own.
+        These were in the head after ``since``. The move may have no commits of its own.
         """
         with self._lock:
             held = self._outstanding.get(move.catalog)

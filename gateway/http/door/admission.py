@@ -47,7 +47,7 @@ _READING_STARTS: Final = tuple(method.encode() for method in _READING)
 class InFlight:
     """The requests of one kind that are under way, and their holders. Thread-safe.
 
-    The holder is a principal's name; None while it isn't known, or where access control is off.
+    The holder is a principal's name; None while it isn't known, or if access control is off.
     """
 
     def __init__(self, what: str, setting: str, count_max: int, bytes_max: int | None) -> None:
@@ -250,10 +250,9 @@ def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = Tru
     """The request's body, never empty. It is counted as under way and against the rate limits.
 
     ``parsed``: the body will be decoded, and the request's account holds what this takes. Raises
-    RequestRefused, also for too many values; TryLater where too much is under way; AboveLimit and
-    MemoryFull where there is no room for it; AccessError
-    where the principal would not be let in any more; StoreUnavailable; and the connection's errors
-    (werkzeug's BadRequest).
+    RequestRefused, also for too many values; TryLater if too much is under way; AboveLimit and
+    MemoryFull if there is no room for it; AccessError if the principal would no longer be let in;
+    StoreUnavailable; and the connection's errors (werkzeug's BadRequest).
     """
     raw = read_body(context, limits)
     seat, account = context.observed.counted
@@ -328,10 +327,10 @@ _forgotten: Final[deque[Held]] = deque()
 def _close_forgotten() -> None:
     """Close the answers that nobody closed: others need their seats.
 
-    What collects garbage may do so in the midst of any code, in any thread. So the end of an answer
-    can't be in ``__del__``: it takes locks, which whoever is interrupted may hold, and sets context
-    variables, which are another request's there (and which crash CPython 3.11 where it collects
-    while it sets one: python/cpython#148891).
+    The garbage collector may run in the middle of any code, in any thread. So ``__del__`` can't end
+    an answer: that takes locks, which the interrupted code may hold, and sets context variables,
+    which belong to another request there (and CPython 3.11 crashes if it collects garbage while it
+    sets one: python/cpython#148891).
     """
     while _forgotten:
         try:

@@ -1,4 +1,4 @@
-"""The audit log: who did what where, and what became of it.
+"""The audit log: who did what where, and with which outcome.
 
 A line for each request that can change something and for each one that access control refused, on
 the logger ``gateway.audit``, with its facts as fields. Writes in bulk have a line for every hundred
@@ -50,7 +50,7 @@ class LineOutcome(NamedTuple):
 
 
 class _Refusals:
-    """Which refusals are told, and how many were not. Thread-safe."""
+    """Which refusals are logged, and how many are left out. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._limits = PrincipalLimits((REFUSALS,), monotonic, _PRINCIPALS_MAX)
@@ -58,7 +58,7 @@ class _Refusals:
         self._lock = threading.Lock()
 
     def tell(self, fields: dict[str, Any]) -> None:
-        """``fields`` are of a line about a refusal."""
+        """Log a refusal with ``fields``, or count it as left out."""
         # No principal has an empty name.
         who = fields["principal"] or ""
         with self._lock:

@@ -102,7 +102,7 @@ class Authorization:
         """The principal that a request is from; None: everybody may do what it asks for."""
         if self._authenticate is None:
             _refuse_foreign_pages(observed.environ)
-        # No such route, or not this method: that is told to those who show who they are.
+        # Only a caller with a valid token learns that there is no such route, or not this method.
         endpoint = observed.route.endpoint
         if endpoint is not None and need_of(endpoint, observed.method) is Need.NOTHING:
             return None
@@ -136,9 +136,9 @@ class Authorization:
             raise TryLater("rate_limited", detail, excess.wait_s, violated_policies=[REFUSALS.name])
 
     def withhold(self, observed: Observed, answer: Response) -> Response:
-        """Let nobody read who would not be let in any more, when there is something to be read.
+        """Withhold the answer to a read if its principal would no longer be let in.
 
-        Of reads alone: what a write did is told to who was let in when it was decided.
+        Only for reads: a principal that was let in when its write was decided gets the outcome.
         """
         recheck = observed.require_still_let_in
         if recheck is None or answer.status_code >= 400 or observed.method not in _READING:
@@ -172,7 +172,7 @@ class Authorization:
                 raise Unauthenticated("the token is another principal's now", presented=True)
             if role is not None:
                 require(principal, role, catalog)
-            checked_at = now  # only now: whoever was refused asks again
+            checked_at = now  # only now: a refused check is repeated
 
         return recheck
 
@@ -300,7 +300,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "renew_pin": {"PUT": READ},
     "delete_pin": {"DELETE": READ},
     "compact": {"POST": ADMIN},
-    # What a receiver is told, no acl narrows.
+    # No acl narrows what a receiver gets.
     "list_subscriptions": {"GET": ADMIN},
     "read_subscription": {"GET": ADMIN},
     "put_subscription": {"PUT": ADMIN},

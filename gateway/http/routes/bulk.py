@@ -431,12 +431,12 @@ class _Run:
         self._large.let_go(window.offsets)
         self._parsed_bytes -= window.memory_bytes
         self._account.give_back(self._account.held - self._parsed_bytes)
-        # Where another window is under way, it isn't kept waiting by who takes no answers.
+        # If another window is under way, a client that takes no answers doesn't keep it waiting.
         self._spool.write(b"".join(window.answers), waits=not self._under_way)
 
     def _settled(self, needed: BeginNeeded, window: _Window) -> _Window:
-        """The window that goes on with the line that needs a begin: this one, or a new one where
-        what was read before is to be done first."""
+        """The window for the line that needs a begin: this one, or a new one if the lines before it
+        have to be committed first."""
         is_full = len(self._terms.begun) >= _BEGINS_MAX
         if is_full or any(each.has(needed.step.catalog) for each in (window, *self._under_way)):
             self._put(window)

@@ -161,8 +161,8 @@ def readable_catalogs(
 ) -> tuple[Sequence[Head], str | None]:
     """A page by name ascending, and the ``after`` of the next one.
 
-    Where it goes on, it goes on after a catalog that ``by`` may read: no other one's name is told.
-    Only names that begin as one of the grants does are looked at.
+    That ``after`` is a catalog that ``by`` may read, so it reveals no other name. Only names that
+    begin like one of the grants are read.
     """
     if any(grant.pattern == "*" for grant in by.grants):
         heads = listing.catalogs(after=after, prefix=prefix, limit=limit)

@@ -1,13 +1,13 @@
 """`/v1/catalogs/{catalog}/changes`: commits as they are made, by long poll or as an event stream.
 
-Both tell every commit above a revision that touches what was asked for, whole, once and in order,
-and how far the client has come by that: it goes on from there, at any gateway. A commit is encoded
-once, as an event; all streams send the same bytes, and a long poll takes its ``data`` out of them.
+Both send every commit above a revision that changes a selected document, whole, once and in order,
+and the position of the client, from which it can resume at any gateway. A commit is encoded once,
+as an event; all streams send the same bytes, and a long poll takes its ``data`` out of them.
 
-With ``initial=true`` the documents come first, as of one revision R, by key; then that they were
-all, and then the commits above R. A client that was cut off within the list goes on behind the last
-document that it was told (``R/key``), at any gateway: R is pinned until the client has caught up,
-and for two minutes after it was cut off.
+With ``initial=true``, the documents come first, as of one revision R, by key; then ``synced``, and
+then the commits above R. A client that was cut off in the middle of the list resumes after the last
+document that it got (``R/key``), at any gateway: R is pinned until the client has caught up, and
+for two minutes after it was cut off.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ _FromState = FromState[ToldDocument]
 
 
 class _Tell(NamedTuple):
-    """What is told of commits: the events of those that are seen, one after the other.
+    """Makes the events of the commits that the watcher may see, one after the other.
 
     ``imaged`` makes the event of a commit with whole documents; None: they are all made already.
     """
@@ -219,9 +219,9 @@ class _Tell(NamedTuple):
     def batches(
         self, taken: Taken, seen: Sequence[Told], parts: list[bytes]
     ) -> Iterator[tuple[int, list[bytes]]]:
-        """``parts`` and the events of ``seen``, or a bookmark; as lists of whole events, each with
-        the revision that they come to. With whole documents, one commit at a time is made: raises
-        GatewayError, after what was given is told."""
+        """``parts`` and the events of ``seen``, or a bookmark, as lists of whole events, each with
+        the revision that they reach. With whole documents, it makes one commit at a time, and
+        raises GatewayError after the lists that it has yielded."""
         if self.imaged is None or not seen:
             told = [each.encoded for each in seen] or [bookmark_event(taken.revision)]
             yield taken.revision, [*parts, *told]

@@ -152,7 +152,7 @@ def _encoded_difference(difference: DocumentDifference) -> msgspec.Raw:
 
 
 def verdict_shape(verdict: Verdict) -> dict[str, Any]:
-    """``problem`` is what a refused request was told of it; null where nothing was to be done."""
+    """``problem`` is that of a refused request; null if there was nothing to change."""
     refused = verdict.outcome.get("refused")
     problem = None
     if isinstance(refused, dict):
@@ -169,7 +169,7 @@ def verdict_shape(verdict: Verdict) -> dict[str, Any]:
 
 @interruptible
 def difference_shape(each: DocumentDifference) -> dict[str, Any]:
-    """A document that was created or deleted is told as a whole, another as patches (RFC 6902).
+    """A created or deleted document is shown as a whole, others as patches (RFC 6902).
 
     The token and the revision are those of the document at ``to``, or null. The key of the
     catalog's settings is null.

@@ -82,7 +82,7 @@ class TokenRoutes(Routes):
 
     @route("POST", "/v1/tokens", "create_token")
     def create(self, context: Context) -> Answer:
-        """A new token, which is told in this answer alone."""
+        """A new token, which only this answer shows."""
         parameters(context.environ, NO_PARAMETERS)
         asked = take_members(context, self._limits, TOKEN_REQUEST)
         name, grants = _named(asked["name"]), _granted(asked["grants"])

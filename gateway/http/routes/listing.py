@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 _KEYS_MAX = 1_000
 _LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
-# Documents whose keys contain a text: so many are read at once, and so much is told on a page.
+# Documents whose keys contain a text: so many are read at once, and a page has so many bytes.
 _AT_ONCE = 50
 _PAGE_BYTES = 4 * MIB
 

@@ -75,7 +75,7 @@ def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
 def _hidden(
     gateway: GatewayService, ask: Ask, changes: tuple[ChangeRecord, ...]
 ) -> frozenset[Life]:
-    """What whoever did it before may not see any more."""
+    """The lives that the principal may no longer see when its revert is replayed."""
     sight = gateway.acls.sight(ask.by, ask.catalog)
     lives = {Life(e.key, e.create_revision) for e in changes if e.key not in OWN_KEYS}
     return frozenset() if sight is None else sight.hidden(lives)

@@ -85,7 +85,7 @@ class UploadRoutes(Routes):
 
     @route("DELETE", _ONE, "drop_upload")
     def drop(self, context: Context, catalog: str, upload: str) -> Answer:
-        """Also where there is none any more. What was committed stays so."""
+        """Succeeds even if there is no such upload. A committed one stays applied."""
         catalog = self._catalog(context.environ, catalog)
         self._gateway.uploads.drop(catalog, _upload_id(upload), context.by)
         return empty_answer([])

@@ -2,10 +2,10 @@
 
 They are parameters of a document's routes, and members of an action or a bulk line:
 
-    manager   who wants it and is to own it; the principal, unless said
-    conflict  what becomes of what others own and want otherwise: refuse (unless said), skip, force
-    force     pointers at and below which it is taken from them in any case
-    pointers  where what plain writes own is given back; as a parameter: pointer, once for each
+    manager   the manager that applies, and owns what it sends; the principal by default
+    conflict  for leaves that others own with other values: refuse (the default), skip, force
+    force     pointers at and below which leaves are taken over in any case
+    pointers  where to give back what plain writes own; as a parameter: pointer, repeatable
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def read_patch(
 
 
 def _plain(body: Json, limits: Limits) -> patching.Patch:
-    """The RFC 6902 patch. An operation that extended patches alone have is told with their type."""
+    """The RFC 6902 patch. For an operation of extended patches, the error names their type."""
     try:
         return patching.parse(body, limits=limits)
     except patching.InvalidPatch as error:
@@ -232,7 +232,7 @@ def _plain(body: Json, limits: Limits) -> patching.Patch:
 
 
 def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
-    """The extended patch. Operations without the object around them are told with it."""
+    """The extended patch. If the object around the operations is missing, the error shows it."""
     try:
         return patching.parse_extended(body, limits=limits)
     except patching.InvalidPatch as error:

@@ -1,7 +1,7 @@
 """Refusals by HTTP itself, and every ``code`` that a problem can have, with its status and title.
 
-Codes are stable, titles are not. A row is never removed and its status never changed within version
-1 of the contract.
+Codes are stable, titles are not. Within version 1 of the contract, no row is removed, and no status
+changes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from patching import Json
 class RequestRefused(Exception):
     """The request can't be understood or isn't allowed. ``code`` is a row of ``KINDS``.
 
-    ``members`` go into the problem as they are, ``headers`` into the answer, and so does
-    ``retry_after_s``, where that isn't what the code's row says.
+    ``members`` go into the problem, ``headers`` into the answer. ``retry_after_s`` overrides that
+    of the code's row.
     """
 
     retryable = False
@@ -40,10 +40,11 @@ class RequestRefused(Exception):
 
 
 class TryLater(RequestRefused):
-    """There is too much of it at the moment: nothing was done, and later the same may be sent.
+    """There are too many such requests now: nothing was done, and the client may send it again.
 
-    ``wait_s``: when it may be let in, as far as is known. What the answer says is a whole number of
-    seconds, at least 1, and up to a quarter later: who was refused together comes back apart.
+    ``wait_s``: when the request may be let in, as far as the gateway knows. The answer says a whole
+    number of seconds, at least 1, and up to a quarter more, so that clients that were refused
+    together don't come back together.
     """
 
     retryable = True
@@ -124,7 +125,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     # The service
     "queue_full": ProblemKind(429, "Too many writes are waiting", retry_after_s=1),
     "overloaded": ProblemKind(429, "Too many requests are under way", retry_after_s=1),
-    # It says itself when to try again.
+    # Each refusal says when to try again.
     "rate_limited": ProblemKind(429, "Rate limit exceeded"),
     "too_many_watchers": ProblemKind(429, "Too many watchers", retry_after_s=5),
     "too_many_uploads": ProblemKind(429, "Too many open uploads", retry_after_s=30),

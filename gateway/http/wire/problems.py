@@ -117,7 +117,7 @@ def _answer(problem: Refusal, observed: Observed) -> Answer:
 
 
 def remembered(error: errors.CommitError) -> dict[str, Json]:
-    """A refusal as it is told when its request is sent again: large members are left out."""
+    """The members of a refusal that its replay shows: all but large ones."""
     problem = problem_of(error)
     assert problem is not None
     members = {

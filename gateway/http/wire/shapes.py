@@ -157,7 +157,7 @@ def _action(change: ChangeRecord) -> str:
 
 
 class _Life(msgspec.Struct):
-    """What a change that is told says of the life that it is of."""
+    """The life that a change in an answer belongs to."""
 
     key: str | None
     create_revision: int
@@ -303,7 +303,7 @@ def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
     return _event("commit", shape, told.revision)
 
 
-# Of so many documents of one commit at most, what they were and are is told beside their changes.
+# A commit comes with at most this many whole documents.
 _IMAGES_MAX: Final = 500
 Image = Callable[[str, int], DocumentRecord | None]
 
@@ -314,8 +314,8 @@ def with_images(
     """The event with whole documents beside its changes: ``value`` as the commit left it, and
     ``before``; a member is absent where there is no document.
 
-    ``image`` gives the live document under a key at a revision. What takes more than ``bytes_max``
-    together isn't told but named in ``withheld``, like all beyond some hundred documents.
+    ``image`` gives the live document under a key at a revision. Documents beyond ``bytes_max``
+    together, or beyond some hundred, are left out and named in ``withheld``.
     """
     shape: dict[str, Any] = _members(event_data(told.encoded))
     changes: list[dict[str, Any]] = []

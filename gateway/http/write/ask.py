@@ -234,11 +234,11 @@ def _refuse_many_tokens(conditions: Preconditions) -> None:
 
 @computed
 def fingerprint(ask: Ask, sent: Sent) -> str:
-    """A digest of what was asked: equal requests have equal ones, however they are written, and on
-    whichever route they come.
+    """A digest of what the request asks for. Equal requests have equal digests, however they are
+    written, and on every route.
 
-    Not in it: what only changes how long is tried and how it is answered (wait, return, dry_run),
-    and what is told of the change (message, author): the first request's is kept.
+    It leaves out preferences about time and answer (wait, return, dry_run), and the message and
+    author of the commit, for which the first request counts.
     """
     conditions = ask.conditions
     tokens = [
