@@ -39,7 +39,7 @@ def explain(session: Session, catalog: str, key: str, pointer: str, recursive: b
         if key_pattern(pattern)(key)
     }
     if not schemas:
-        raise Missing(f"no schema of {catalog!r} is about {key!r}")
+        raise Missing(f"no schema of {catalog!r} applies to {key!r}")
     found = 0
     for pattern, schema in schemas.items():
         for way, field, required in _fields(schema, pointer, recursive):

@@ -364,7 +364,7 @@ class Options:
             if use not in option.uses and not (use == LOAD and set(_READS) & set(option.uses)):
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
             if "deadletters" in lower and option.name not in ("deadLetters", "columns"):
-                raise OptionRefused(option.name, "it means nothing to deadLetters")
+                raise OptionRefused(option.name, "it has no effect with deadLetters")
             values[_field(option)] = _parsed(option, value)
         if "deadletters" in lower:
             values |= {"url": "", "catalog": ""}

@@ -81,7 +81,7 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"conflict": "drop"}, WRITE, "'conflict': it must be one of refuse, skip, force"),
         (URL | {"keys": "a,b"}, READ, "'keys': it must be a JSON array of keys, each once, not 'a"),
         (URL | {"keys": '["a", "a"]'}, READ, "'keys': it must be a JSON array of keys, each once"),
-        (URL | {"deadLetters": "/x"}, READ, "'url': it means nothing to deadLetters"),
+        (URL | {"deadLetters": "/x"}, READ, "'url': it has no effect with deadLetters"),
         ({"deadLetters": "s3a://x"}, READ, "'deadLetters': 's3a://x' is of a file system"),
         ({"deadLetters": "/x"}, READ_STREAM, "'deadLetters': it is for read alone"),
         (URL | {"partitions": "100001"}, READ, "'partitions': .* from 1 to 100000, not '100001'"),
