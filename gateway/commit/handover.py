@@ -46,7 +46,7 @@ class Peers(Protocol):
         """This worker."""
 
     def others(self) -> Collection[int]:
-        """Those that answer, as far as is known."""
+        """The other workers that answer, as far as this one knows."""
 
     def ask(self, worker: int, request: Request, until: float) -> Handed | None:
         """Hand a request over and wait; None where it wasn't taken, and nothing was tried.

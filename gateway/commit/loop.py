@@ -250,8 +250,9 @@ class Round:
             self._abandon(catalog, error)
 
     def _held(self, decisions: Mapping[str, Decision]) -> dict[str, Decision]:
-        """Those whose requests all are still there, and can't leave any more; the batches of the
-        others, which a request left whose time was over, go back to be decided anew."""
+        """The decisions of batches whose requests are all still there, and can't leave any more.
+
+        The other batches, which lost a request whose time was over, go back to be decided again."""
         held = self._parts.queue.hold({catalog: self._batches[catalog] for catalog in decisions})
         for catalog in decisions.keys() - held:
             self._end(catalog, self._batches[catalog])
@@ -267,8 +268,8 @@ class Round:
                 self._end(catalog)
 
     def _give_back(self, error: StoreUnreachable) -> None:
-        """Nothing was sent for any of the batches: they are tried again while there is time, each
-        by itself where it may be the trouble of one of them."""
+        """Put the batches back, because nothing was sent for any of them. They are tried again
+        while there is time; if one of them may be at fault, each is tried alone."""
         _log.warning("the database can't be reached: %s", error)
         pause_s = _PAUSE_UNREACHABLE_S
         if not isinstance(error, Unsent):  # that is everybody's trouble
@@ -298,7 +299,7 @@ class Round:
         return first_try and not is_shared and self._guesses.holds(catalog)
 
     def abandon(self, error: Exception) -> None:
-        """After a defect: what is still owned is answered and forgotten; moves in doubt go on."""
+        """After a defect, answer and forget the batches of this round; moves in doubt continue."""
         _log.error("a round of the commit loop failed", exc_info=error)
         for catalog in self._batches.keys() - self._pauses.keys():
             self._abandon(catalog, error)
@@ -439,7 +440,7 @@ class Round:
         self._end(catalog, batch, lost=True)
 
     def _rejected(self, catalog: str, rejected: Rejected) -> None:
-        """Nothing was applied. It may be the tail that is too much, or one request of the batch."""
+        """Handle a refused move: nothing was applied. The tail may be too large, or one request."""
         batch = self._batches[catalog]
         if rejected.too_large and any(self._carried(catalog)):
             self._write_out_first(catalog)
@@ -616,7 +617,7 @@ class CommitLoop:
         return pending.outcome, pending.attempts + 1
 
     def series(self, principal: str) -> Series:
-        """Of requests that come together, brought by that principal."""
+        """A series for requests that the principal sends together."""
         self._start()
         parts = self._parts
         return Series(

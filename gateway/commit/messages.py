@@ -57,7 +57,7 @@ _ALIASES: Final = {
 
 
 class Unreadable(ValueError):
-    """What was received is no such value."""
+    """The received bytes aren't a value of the declared type."""
 
 
 class Packer(NamedTuple):
@@ -122,7 +122,7 @@ class PackerTable:
         return _row([self.of(hints[name]) for name in names], _getter(names), _maker(kind))
 
     def _union(self, arguments: Sequence[Any]) -> Packer:
-        """Of plain JSON, or of classes; where both are possible, JSON has the place 0."""
+        """The packer of plain JSON, or of classes; if both are possible, JSON has the number 0."""
         plain = frozenset(get_origin(each) or each for each in arguments) & _JSON
         kinds = [each for each in arguments if (get_origin(each) or each) not in _JSON]
         if not kinds:
@@ -168,7 +168,7 @@ def _same(value: Any) -> Any:
 
 
 def _row(packers: Sequence[Packer], values_of: Pack, made_of: Pack) -> Packer:
-    """Of a fixed number of values, each with a packer of its own."""
+    """The packer of a fixed number of values, each with its own packer."""
     packs = [each.pack for each in packers]
     unpacks = [each.unpack for each in packers]
 
@@ -202,7 +202,7 @@ def _items(item: Packer, collection: Callable[[list[Any]], Any]) -> Packer:
 
 
 def _members(member: Packer) -> Packer:
-    """Of a mapping whose names are text."""
+    """The packer of a mapping whose names are text."""
     pack, unpack = member
 
     def pack_all(value: Any) -> Any:
@@ -220,7 +220,7 @@ def _optional(inner: Packer) -> Packer:
 
 
 def _as_it_is(kinds: frozenset[Any]) -> Packer:
-    """Of values of these JSON types; an integer is a number like another."""
+    """The packer of values of these JSON types; integers count as numbers."""
     allowed = kinds | {int} if float in kinds else kinds
 
     def unpack(packed: Any) -> Any:
@@ -330,7 +330,7 @@ def _encoded(packer: Packer, value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Of a class of its own, text is text."""
+    """A ``str`` of a subclass as plain text; TypeError for anything else."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"{type(value)} is no JSON")
@@ -355,7 +355,7 @@ def _conditions() -> Packer:
 
 
 def _content() -> Packer:
-    """Of ``Json | Absent``, or WITHHELD."""
+    """The packer of ``Json | Absent``, or WITHHELD."""
 
     def pack(value: Any) -> Any:
         if value is ABSENT or value is WITHHELD:
@@ -400,7 +400,7 @@ def _tree(root: type[_Error]) -> Iterator[type[_Error]]:
 
 
 def _pack_any(value: Any) -> Any:
-    """Of a field of an error: JSON, one of ``_FIELDS``, an error, or several of these."""
+    """Pack a field of an error: JSON, one of ``_FIELDS``, an error, or several of these."""
     if isinstance(value, list | tuple):
         return [type(value).__name__, [_pack_any(each) for each in value]]
     name = "error" if isinstance(value, _Error) else type(value).__name__

@@ -507,7 +507,7 @@ class Queue:
             pending.answer(Unknown(pending.request.commit_id))
 
     def to_decide(self, batch: Sequence[Pending]) -> list[Pending]:
-        """Those of a batch that are decided now: neither left nor held back."""
+        """The requests of a batch to decide now: those that neither left nor are held back."""
         with self._lock:
             now = self._runtime.monotonic()
             left = [p for p in batch if p.stage is not Stage.LEFT and not p.is_held_back()]

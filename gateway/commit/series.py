@@ -110,7 +110,7 @@ class Series:
         return [self._told(pending) for pending in self._windows.popleft()]
 
     def hold_back(self, catalog: str) -> None:
-        """Of this catalog nothing that comes from now on is done."""
+        """Hold back all later requests for this catalog."""
         self._held_back[catalog] = False
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Series:
         self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
 
     def _let_go(self) -> None:
-        """Of the first ones, as far as they have their answers: they hold no room any more."""
+        """Give back the room of the first requests that have their answers."""
         done = list(takewhile(lambda pending: pending.outcome is not None, self._queued))
         for _ in done:
             self._queued.popleft()

@@ -122,7 +122,7 @@ def fence_of(name: str, application: Application, run: str | None = None) -> str
 
 
 def refusal(request: Request, document: DocumentRecord | None, term: Term) -> Refused | None:
-    """Of a request whose fence doesn't hold: ApplicationConflict, or OfAnother."""
+    """The refusal of a request whose fence isn't in force: ApplicationConflict, or OfAnother."""
     try:
         _require_unfenced(request, document, term)
     except CommitError as error:
@@ -244,7 +244,7 @@ def _require_in_time(what: str, record: Application, term: Term) -> None:
 
 
 def _leaver(document: DocumentRecord | None, term: Term) -> str | None:
-    """Who has to leave for a new application; None: there is room. Raises AboveLimit."""
+    """The application that a new one replaces; None: there is room. Raises AboveLimit."""
     records = applications(document)
     count = len(records)
     if count < _APPLICATIONS_MAX:

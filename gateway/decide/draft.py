@@ -103,7 +103,7 @@ class Items(msgspec.Struct):
     limits: Limits
 
     def count(self, examined: int) -> None:
-        """So many were: the next one may only examine what is left, by its ``limits``."""
+        """Count examined items: ``limits`` then allow the next patch or test only the rest."""
         if examined:
             left = max(0, self.limits.items_examined_max - examined)
             self.limits = replace(self.limits, items_examined_max=left)

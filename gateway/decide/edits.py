@@ -129,7 +129,7 @@ def kind_of(edit: Edit) -> EditKind:
 
 
 def inner(edit: Edit) -> Edit:
-    """What is done, to the content or to the attributes."""
+    """The edit of the content or of the attributes itself."""
     return edit.edit if isinstance(edit, EditAttributes) else edit
 
 

@@ -284,8 +284,8 @@ class RequestDrafts:
         return NO_LISTS if self._lists is NO_DECLARATIONS else self._lists.lists_of(key)
 
     def _lists_for(self, each: KeyEdit) -> Lists:
-        """Those whose items the edit names by key: none for a patch that goes by index, and whose
-        request names the very state of its document, so that indexes can be trusted."""
+        """The lists whose items the edit names by key. There are none for a patch that uses indexes
+        if its request names the exact state of the document: then the indexes are right."""
         lists, edit = self._lists_of(each.key), each.edit
         if (
             lists is not NO_LISTS

@@ -222,7 +222,7 @@ class RangeState:
         return Count(least, listed.is_whole)
 
     def keys(self, edit: RangeEdit) -> list[str]:
-        """Of the live documents of a range, listed whole. Raises AboveLimit for too many."""
+        """The keys of all live documents of a range. Raises AboveLimit if there are too many."""
         prefix, most, limit = edit.prefix, DOCUMENTS_MAX, "range_documents_max"
         if isinstance(edit, RangeDeletion):
             most, limit = edit.most or most, edit.limit

@@ -115,7 +115,7 @@ class Schema:
         self._anchors = _anchors(root)
 
     def reachable(self) -> dict[int, Here]:
-        """By the id of each schema that looks at a value below the root, or the root itself."""
+        """By its id, each schema that checks the root or a value below it."""
         heres: dict[int, Here] = {}
         waiting = [id(self.root)]
         while waiting:
@@ -135,7 +135,7 @@ class Schema:
         return heres
 
     def _followed(self, name: int) -> tuple[int, int]:
-        """Where a schema leads that is a reference and nothing else, and over how many of them."""
+        """The schema at the end of a chain of mere references, and the length of the chain."""
         for hops in range(_CHAIN_MAX):
             part = self._part(name)
             if not part.refers_alone:
@@ -292,10 +292,10 @@ def _own_work(node: dict[str, Any]) -> int:
 
 
 def _pattern_work(pattern: str) -> int:
-    """By what it takes compiled: time goes with it where it comes to the worst.
+    """The work of a pattern, by its compiled size, which bounds the time in the worst case.
 
-    The first repetition behind the start of a text is counted as an endless one, which takes less:
-    at most one of its turns is under way at a time.
+    The first repetition after the start of a text counts as an endless one, which is cheaper: at
+    most one of its turns is under way at a time.
     """
     size = compiled_bytes(_FIRST_RUN.sub(r"\1*", pattern, count=1))
     return next((work for most, work in _PATTERN_WORK if size <= most), _PATTERN_WORK[-1][1])

@@ -150,8 +150,8 @@ class GatewayFlask(Flask):
     direct_routes: Mapping[tuple[str, str], DirectRoute] = MappingProxyType({})
 
     def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """What is in a catalog, which most requests are for, is found by two segments of the path
-        and the method, and takes the same way as in Flask: the doors, its view, the doors."""
+        """Routes in a catalog, which most requests use, are found by two segments of the path and
+        the method. They take the same way as in Flask: the doors, the view, the doors."""
         parts = environ["PATH_INFO"].split("/", 5)
         if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
             _, _, _, catalog, kind, name = parts
@@ -190,7 +190,7 @@ class GatewayFlask(Flask):
         return None if observed.asker is None else observed.asker.holder
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Nothing here is a coroutine; to find that out for each call takes longer than most."""
+        """No view is a coroutine, and to check that at each call would cost too much."""
         return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:

@@ -207,7 +207,7 @@ class Cache:
         return None if entry is None else entry.revision
 
     def places(self, catalogs: Iterable[str]) -> dict[str, HeadPosition]:
-        """Where the entries of these catalogs stand; those without one are left out."""
+        """The positions of these catalogs' entries; catalogs without an entry are left out."""
         with self._lock:
             found = ((each, self._entries.get(each)) for each in catalogs)
             return {catalog: entry.place for catalog, entry in found if entry is not None}
@@ -225,7 +225,7 @@ class Cache:
     def unwritten(
         self, catalog: str, tail: Sequence[CommitRecord], verdicts: Sequence[Verdict]
     ) -> Carried:
-        """What isn't written out by now, for all that this process knows: the tail that the
+        """The part that isn't written out, as far as this process knows: the tail that the
         catalog's next move carries along."""
         entry = self._entries.get(catalog)
         if entry is None:

@@ -114,8 +114,8 @@ class HeadReader:
         return None if tails is None else _standing(head, *tails)
 
     def _between(self, heads: Mapping[str, Head]) -> dict[str, Sequence[CommitRecord]]:
-        """By catalog, the commits that the cache lacks up to where its tail begins; none where some
-        are gone. Those of which it lacks too many, or that were compacted, are forgotten."""
+        """By catalog, the commits that the cache lacks up to the beginning of the tail; none if
+        some are gone. Catalogs that lack too many, or compacted ones, are forgotten."""
         spans: dict[str, tuple[int, int]] = {}
         for catalog, head in heads.items():
             known = self._cache.revision(catalog)

@@ -50,7 +50,7 @@ from gateway.store.contract import Store, Swept
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What is kept although no key needs it: ``floor``'s own commit, and replies since then."""
+    """What stays although no key needs it: the commit at ``floor``, and replies since then."""
 
     floor: int
     replies_since_us: int
@@ -144,7 +144,7 @@ _SWEPT_AT_ONCE = 100
 
 
 def _nothing(_: str) -> None:
-    """Where nobody wants to know how far a sweep is."""
+    """Ignore the progress of a sweep."""
 
 
 @dataclass(frozen=True, slots=True)

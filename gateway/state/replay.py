@@ -492,7 +492,7 @@ def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[Commi
 
 
 def _settle(held: int, *states: DocumentRecord | None) -> None:
-    """What was taken since then has become these states."""
+    """Charge only these states for what was taken since ``held``."""
     account = memory.account()
     if account.held != held:
         parts = (each.parts for each in states if each is not None)

@@ -49,7 +49,7 @@ _CATALOGS_MAX: Final = 10_000
 
 
 class Suspects(dict[str, float]):
-    """By suspect, since when a call for it alone that works clears it.
+    """By suspect, the time from which on a successful call for it alone clears it.
 
     Thread-safe; no method waits, and all are quick while there are none.
     """

@@ -175,7 +175,7 @@ class Tail:
         return sum(each.size_bytes for each in self.documents.values())
 
     def share(self, failures: int) -> Tail:
-        """What is written out of it in one go: after each failure in a row half as many commits."""
+        """The part to write out in one go: half as many commits after each failure in a row."""
         tail = Tail(
             self.since,
             self.written,
@@ -529,8 +529,8 @@ class WriteOut:
             self._let_go(tails, writer)
 
     def _take(self, line: _Line, mine: Event) -> tuple[dict[str, Tail], object]:
-        """What is due, by catalog, and what names this write-out; waits for it, and for ``mine``,
-        which is set when something is due before that."""
+        """Wait until tails are due; return them by catalog, and an object that names this
+        write-out. ``mine`` is set if something is due earlier."""
         while True:
             with self._lock:
                 now = self._runtime.monotonic()

@@ -183,7 +183,7 @@ def open_to_everybody(observed: Observed) -> OpenContext:
 
 
 def _no_recheck() -> None:
-    """Of what is open to everybody."""
+    """The recheck of a route that is open to everybody."""
 
 
 def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:

@@ -323,7 +323,7 @@ class _Run:
                 yield some, memory_bytes
 
     def _next_lines(self) -> list[BodyLine]:
-        """Those that are there, or the first ones to come; meanwhile windows are finished."""
+        """The lines that have arrived, or the next ones; windows are finished meanwhile."""
         while self._under_way:
             ahead = self._lines.has_next if self._may_be_ahead(0) else None
             if not self._series.is_answered(ahead):
@@ -465,7 +465,7 @@ class _Run:
         cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
 
     def _end_line(self, index: int) -> bytes:
-        """In the place of the line at ``index``, which isn't looked at."""
+        """The last answer, in place of that to the line at ``index``, which isn't read."""
         maximum = self._terms.limits.bulk_refused_lines_max
         detail = (
             f"{maximum} lines in a row were refused or blank (bulk_refused_lines_max);"
@@ -474,7 +474,7 @@ class _Run:
         return problem_line(index, RequestRefused("too_many_refused", detail), self._name)
 
     def _pace(self, name: str, amount: int) -> None:
-        """Where the principal is limited, wait until it may have this much; no line is refused."""
+        """If the principal has a rate, wait until it allows this much; no line is refused."""
         if self._spending is not None:
             self._spending.pace(name, amount, self._lines.is_closed)
 
@@ -655,7 +655,7 @@ class LargeLines:
             self.let_go([offset])
 
     def let_go(self, offsets: Iterable[int]) -> None:
-        """Those of them that were held need no room any more."""
+        """Give back the room of the lines at ``offsets`` that hold any."""
         with self._lock:
             held = self._held.intersection(offsets)
             self._held -= held

@@ -54,7 +54,7 @@ class SignInRoutes(Routes):
 
     @route("GET", "/console/sign-in", "read_sign_in")
     def offered(self, context: OpenContext) -> Answer:
-        """Where the browser asks the issuer; null where people enter a token."""
+        """The issuer's address for the browser; null if people enter a token."""
         parameters(context.environ, NO_PARAMETERS)
         offer = None if self._sign_in is None else self._sign_in.offer()
         return body_answer(encode({"sign_in": offer}), [NO_STORE])

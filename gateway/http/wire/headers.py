@@ -45,7 +45,7 @@ NO_PREFERENCES = Preferences()
 
 
 def preferences(environ: Environ) -> Preferences:
-    """Where a preference is given twice, the first counts. 400 for a ``wait`` that is no number."""
+    """The preferences; of a repeated one, the first counts. 400 if ``wait`` isn't a number."""
     text: str | None = environ.get("HTTP_PREFER")
     if text is None:
         return NO_PREFERENCES
@@ -166,7 +166,7 @@ def patch_type(environ: Environ, *, applies: bool = True) -> str:
 
 
 def _media_type(environ: Environ) -> str:
-    """In lower case, without parameters; "" where the charset is another one than UTF-8."""
+    """The type in lower case, without parameters; "" if the charset isn't UTF-8."""
     header: str = environ.get("CONTENT_TYPE", "")
     if header in (JSON_PATCH, JSON, MERGE_PATCH, EXTENDED_PATCH, APPLY):
         return header
@@ -260,7 +260,7 @@ def document_path(catalog: str, key: str) -> str:
 
 
 def outcome_path(catalog: str, idempotency_key: str) -> str:
-    """Where to ask what became of the request sent under ``idempotency_key``."""
+    """The path of the outcome of the request under ``idempotency_key``."""
     return f"/v1/catalogs/{quote(catalog, safe='')}/outcomes/{quote(idempotency_key, safe='')}"
 
 

@@ -243,7 +243,7 @@ _CONTESTED_MAX = 100
 
 
 def members_of(error: GatewayError) -> Members:
-    """Those that tell of ``error`` what programs need; {} for most kinds."""
+    """The members of its problem that programs need; {} for most kinds."""
     for kind in type(error).__mro__:
         if kind in _MEMBERS:
             return _MEMBERS[kind](error)
@@ -359,7 +359,7 @@ def _current(live: DocumentRecord | None) -> dict[str, Any]:
 
 
 def _small(**values: Json | Absent) -> Members:
-    """Those of ``values`` that are there and small."""
+    """The ``values`` that are present and small."""
     return {
         name: value for name, value in values.items() if value is not ABSENT and _is_small(value)
     }

@@ -239,7 +239,7 @@ def shown_part(document: DocumentRecord, part: Part) -> Json:
 
 
 def written_shape(ask: Ask, result: Result) -> dict[str, Any]:
-    """What is told of a write that isn't one of a document."""
+    """The answer to a write that isn't of one document."""
     return {
         "catalog": ask.catalog,
         "revision": result.catalog_revision,
@@ -306,7 +306,7 @@ def _would_change(
 def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> DocumentRecord | None:
     """The document as the write left it, or would leave it.
 
-    None where there is none, history has it no more, or its writer may not read it.
+    None if there is none, if history no longer has it, or if its writer may not read it.
     """
     if result.replayed:
         return _document_then(gateway, ask, result)

@@ -189,7 +189,7 @@ class LineTerms:
     writable: set[str] = field(default_factory=set)
     """Catalogs that ``by`` may write, of those that lines named last."""
     begun: dict[tuple[str, bytes], Fence | BeginRefused] = field(default_factory=dict)
-    """By catalog and digest of the ``begin``, what became of the steps that lines asked for."""
+    """By catalog and digest of the ``begin``, the outcomes of the steps that lines asked for."""
 
     def writable_catalog(self, name: str) -> str:
         """``name``, of a catalog that the sender may write. Raises RequestRefused and Forbidden."""
@@ -206,7 +206,7 @@ class LineTerms:
 def line_request(
     gateway: GatewayService, line: BodyLine, terms: LineTerms
 ) -> Request | BeginNeeded:
-    """BeginNeeded where ``terms`` don't know yet what became of the line's begin.
+    """The request of a line, or BeginNeeded if ``terms`` lack the outcome of the line's begin.
 
     Raises RequestRefused, BeginRefused, and what decoding a document or a patch raises."""
     if line.text is None:
@@ -421,7 +421,7 @@ def written_line(
     try:
         result = result_of(written, request.key, dry_run=request.dry_run)
     except CommitError as error:
-        # What became of an application's keys is told by sending again, and nowhere else.
+        # To learn the outcome of an application's key, the client sends the line again.
         of_application = request.fence is not None and not request.fence.open
         own = None if of_application else request.idempotency
         key = own.key if own else None

@@ -45,7 +45,7 @@ from gateway.read.visibility import Sight, life_of
 from gateway.service import GatewayService
 
 _COMMITS_MAX = 20
-# Of these those on the documents of a range are told.
+# Of these, the answer shows those on the documents of a range.
 _RANGE_COMMITS_MAX = 100
 # The changes since a composite of more documents aren't looked up: each takes a query.
 _DOCUMENTS_MAX = 10
@@ -137,14 +137,14 @@ def _without_value(change: ChangeRecord) -> ChangeRecord:
 def changes_since(
     gateway: GatewayService, by: Principal, catalog: str, failed: ConditionFailed
 ) -> list[dict[str, Any]] | None:
-    """The first 20 commits after the client's token; None where that can't be told.
+    """The first 20 commits after the client's token, or None if history doesn't say.
 
-    Those on the key that the condition was about, or on any where it was about the catalog; on the
-    documents of a range, as far as they are among the first 100; of a composite, those on the
-    documents that aren't as it says, each after its own token.
+    These are commits on the key of the condition or, for a condition on the catalog, on any key;
+    for a range, those on its documents that are among the first 100; for a composite, those on its
+    stale documents, each after its own token.
 
-    The token may be one of another catalog or none of ours at all: then this is of no use, and
-    does no harm. What ``by`` may not see of them is left out.
+    If the token is from another catalog, or isn't ours at all, they are useless but harmless.
+    Whatever ``by`` may not see of them is left out.
     """
     log = _Log(gateway, catalog, gateway.acls.sight(by, catalog))
     if len(failed.conflict.stale) > 1:
@@ -182,10 +182,9 @@ class Represented:
         self._left_bytes = VALUES_BYTES_MAX
 
     def members(self, catalog: str, key: str, error: CommitError) -> dict[str, Any]:
-        """Those members of the problem of ``error`` that tell a token, with ``value`` beside it.
-
-        ``too_large`` instead: there is no more room. ``key`` is the document that was to be
-        written, if it was one.
+        """The members of the problem of ``error`` that have a token, each with its ``value``, or
+        with ``too_large`` if there is no more room. ``key`` is the document to write, if it was
+        one.
         """
         problem = problem_of(error)
         if problem is None or KINDS[problem.code].status not in _STATUSES:

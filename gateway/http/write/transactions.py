@@ -115,7 +115,8 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class TransactionBody:
-    """``body`` is what was sent, but for what changes only how it is told (message, dry_run)."""
+    """``body`` is what was sent, without members that don't change its effect (message,
+    dry_run)."""
 
     compare: tuple[Compare, ...]
     then: tuple[KeyEdit, ...]
