@@ -472,7 +472,7 @@ class TooManyUploads(CommitError):  # ``holder``: the principal whose share is u
     retryable = True
 
     def __init__(self, setting: str, maximum: int, holder: str | None = None) -> None:
-        detail = f"the limit for all open uploads together is {maximum}"
+        detail = f"open uploads are limited to {maximum} in all"
         if holder is not None:
             detail = f"principal {holder!r} has used its share of open uploads"
         super().__init__(f"{detail} ({setting}); commit or drop some, or wait until they expire")

@@ -322,7 +322,7 @@ def test_open_uploads_are_bounded_and_leave_room_to_others(
     with pytest.raises(TooManyUploads, match="principal 'bob'"):
         begin(bounded, BOB)
     begin(bounded, EVE)
-    with pytest.raises(TooManyUploads, match="at most 4 in all"):
+    with pytest.raises(TooManyUploads, match="limited to 4 in all"):
         begin(bounded, JOE)
     bounded.uploads.drop("c0", mine[0].upload.id, ME)
     begin(bounded, JOE)
