@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -722,3 +724,14 @@ def test_wrong_options_are_named(options: tuple[str, ...], said: str) -> None:
 if __name__ == "__main__":
     with Gateway("http://127.0.0.1:1") as nowhere:  # which isn't asked anything
         TOOLS.write_text(json.dumps(tools_listed(nowhere, "c"), indent=2) + "\n")
+
+
+def test_the_page_has_the_arguments_of_each_tool() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "agents.md").read_text()
+    rows = re.findall(r"(?m)^\| `(\w+)` \| .* \| (.*) \|$", page)
+    written = {tool: set(re.findall(r"`(\w+)`", arguments)) for tool, arguments in rows}
+    written["change"] |= written["preview"] - {"preview"}
+    for tool, arguments in written.items():
+        taken = {*inspect.signature(getattr(AgentTools, tool)).parameters} - {"self", "catalog"}
+        assert arguments - {"preview"} == taken, tool
+    assert len(written) == 7

@@ -240,3 +240,10 @@ def test_the_manifest_selects_its_own_pods() -> None:
         found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
     ):
         assert selector.items() <= labels
+
+
+def test_the_page_names_the_alerts_that_wake_somebody() -> None:
+    page = (DOCS / "operations.md").read_text()
+    listed = page.partition("\n## Alerts\n")[2].partition("\n### ")[0]
+    critical = {rule["alert"] for rule in alerts() if rule["labels"]["severity"] == "critical"}
+    assert set(re.findall(r"`(Gateway\w+)`", listed)) == critical
