@@ -39,6 +39,7 @@ from gateway.store.unreachable import as_unavailable
 
 _Answer = TypeVar("_Answer")
 _Told = TypeVar("_Told")
+RefuseMorePins = Callable[[str, str, str, Callable[[], None]], None]
 # What is told of a live document: it is made of one after the other, and none is kept.
 Tell = Callable[[DocumentRecord], _Told]
 
@@ -115,7 +116,7 @@ class Listing:
         settler: Settler,
         runtime: Runtime,
         limits: ServiceLimits,
-        refuse_more_pins: Callable[[str, str, str], None],
+        refuse_more_pins: RefuseMorePins,
     ) -> None:
         """``refuse_more_pins``: see ``HistoryRetention``."""
         self._store = store
@@ -416,28 +417,28 @@ class _Hold:
     def is_held(self) -> bool:
         return bool(self._pin.id)
 
-    def begin(self, revision: int, refuse_more_pins: Callable[[str, str, str], None]) -> None:
+    def begin(self, revision: int, refuse_more_pins: RefuseMorePins) -> None:
         """Raises RevisionCompacted, AboveLimit and StoreUnreachable."""
         owner, pin_id = self._pin.owner, self._runtime.new_id()
         if self.resumable:
             named = f"{owner}\0{revision}\0{self._prefix}"
             pin_id = hashlib.sha256(named.encode()).hexdigest()[:32]
-        refuse_more_pins(self._catalog, owner, pin_id)
-        self._pin = replace(self._pin, id=pin_id, revision=revision)
-        self._set()
+        pin = replace(self._pin, id=pin_id, revision=revision)
+        refuse_more_pins(self._catalog, owner, pin_id, lambda: self._set(pin))
+        self._pin = pin
 
     def renew(self) -> None:
         """Cheap: it is called often. Raises RevisionCompacted and StoreUnavailable."""
         if self._runtime.monotonic() - self._renewed_at > _EXPORT_RENEW_S:
-            self._set()
+            self._set(self._pin)
 
     def end(self) -> None:
         with suppress(StoreUnreachable):  # it expires by itself
             self._store.drop_pin(self._catalog, self._pin.id)
 
-    def _set(self) -> None:
+    def _set(self, pin: PinRecord) -> None:
         expires_us = self._runtime.now_us() + _EXPORT_PIN_S * 1_000_000
-        pin = replace(self._pin, expires_us=expires_us)
+        pin = replace(pin, expires_us=expires_us)
         with as_unavailable():
             if not self._store.set_pin(self._catalog, pin):
                 self._listing.require_above_floor(self._catalog, pin.revision)

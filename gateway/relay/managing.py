@@ -134,6 +134,8 @@ class SubscriptionService:
                 record = self._created(catalog, name, wanted, by, wanted.secret or made or "")
                 with as_unknown():
                     done = self._records.create_subscription(record)
+                if done:
+                    self._refuse_made(record)
             else:
                 record, made = self._changed(before, wanted, by), None
                 anew = wanted.initial or wanted.after is not None
@@ -214,16 +216,7 @@ class SubscriptionService:
     def _created(
         self, catalog: str, name: str, wanted: SubscriptionTerms, by: str, secret: str
     ) -> SubscriptionRecord:
-        with as_unavailable():
-            count = len(self._records.subscriptions_of(catalog))
-        maximum = self._limits.catalog_max
-        if count >= maximum:
-            raise AboveLimit(
-                f"{catalog!r} has {count} subscriptions; {maximum} are allowed",
-                limit="subscriptions_max",
-                maximum=maximum,
-                actual=count + 1,
-            )
+        self._refuse_more(catalog, counted=0)
         return SubscriptionRecord(
             catalog,
             name,
@@ -237,6 +230,28 @@ class SubscriptionService:
             number=int(self._runtime.new_id()[:12], 16),
             position=self._begin(catalog, wanted.after, initial=wanted.initial),
         )
+
+    def _refuse_made(self, record: SubscriptionRecord) -> None:
+        """Drop it and raise AboveLimit where others were made since it was let through."""
+        try:
+            self._refuse_more(record.catalog, counted=1)
+        except AboveLimit:
+            with as_unavailable():
+                self._records.drop_subscription(record.catalog, record.name)
+            raise
+
+    def _refuse_more(self, catalog: str, *, counted: int) -> None:
+        """Raises AboveLimit. ``counted`` is 1 where the one more is among those there are."""
+        with as_unavailable():
+            count = len(self._records.subscriptions_of(catalog)) - counted
+        maximum = self._limits.catalog_max
+        if count >= maximum:
+            raise AboveLimit(
+                f"{catalog!r} has {count} subscriptions; {maximum} are allowed",
+                limit="subscriptions_max",
+                maximum=maximum,
+                actual=count + 1,
+            )
 
     def _changed(
         self, before: SubscriptionRecord, wanted: SubscriptionTerms, by: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gateway.errors import (
@@ -83,6 +83,7 @@ class HistoryRetention:
                 with as_unknown():
                     is_set = self._store.set_pin(catalog, pin)
                 if is_set:
+                    self._refuse_made(catalog, owner, pin_id)
                     return pin
                 bounds = self._bounds(catalog)
                 if revision is not None:
@@ -137,13 +138,29 @@ class HistoryRetention:
                 catalog, revision, lambda: self._runtime.sleep(self._pause_s)
             )
 
-    def refuse_more_pins(self, catalog: str, owner: str, pin_id: str) -> None:
-        """Raises AboveLimit where ``owner`` may not have one more pin in the catalog, and has none
-        with this id."""
+    def refuse_more_pins(
+        self, catalog: str, owner: str, pin_id: str, make: Callable[[], None]
+    ) -> None:
+        """Have ``make`` set the pin. Raises AboveLimit where ``owner`` may not have one more pin in
+        the catalog, and has none with this id."""
         with as_unavailable():
             bounds = self._bounds(catalog)
-            if all(pin.id != pin_id for pin in bounds.pins):
+            is_new = all(pin.id != pin_id for pin in bounds.pins)
+            if is_new:
                 self._refuse_more(catalog, owner, bounds)
+            make()
+            if is_new:
+                self._refuse_made(catalog, owner, pin_id)
+
+    def _refuse_made(self, catalog: str, owner: str, pin_id: str) -> None:
+        """Drop the pin and raise AboveLimit where others were made since it was let through."""
+        bounds = self._bounds(catalog)
+        others = tuple(each for each in bounds.pins if each.id != pin_id)
+        try:
+            self._refuse_more(catalog, owner, replace(bounds, pins=others))
+        except AboveLimit:
+            self._store.drop_pin(catalog, pin_id)
+            raise
 
     def _bounds(self, catalog: str) -> Retention:
         bounds = self._store.retention(catalog)

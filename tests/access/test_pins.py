@@ -9,12 +9,13 @@ import pytest
 from gateway.errors import AboveLimit
 from gateway.http import create_app
 from gateway.http.wire.codes import KINDS
-from gateway.limits import ServiceLimits
+from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.read.listing import whole
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.settings import Settings
 from tests.access.service import Caller, Service, catalog_path, document_path
+from tests.asking import WatchedStore, once
 from tests.memory_store import MemoryStore
 
 PINS = f"{catalog_path('c')}/pins"
@@ -81,6 +82,23 @@ def test_one_principal_leaves_room_for_the_others(service: Service) -> None:
         assert (told["limit"], told["maximum"]) == ("pins_per_principal_max", share)
         eve = service.caller("eve", "admin:*")
     assert pinned(service.caller("ann", "read:c"))["owner"] == "ann"
+
+
+def test_pins_that_are_made_at_one_moment_are_no_more_than_there_may_be() -> None:
+    store = MemoryStore()
+    limits = ServiceLimits(retention=RetentionLimits(pins_per_principal_max=2))
+    watched: Any = WatchedStore(store)
+    first, other = (GatewayService(each, ThreadRuntime(), limits) for each in (watched, store))
+    Service(gateway=other).caller("ann", "write:c").send("PUT", document_path("c"), 1)
+
+    def two_others() -> None:
+        for _ in range(2):
+            other.retention.pin("c", None, 60, "eve")
+
+    watched.before["set_pin"] = once(two_others)
+    with pytest.raises(AboveLimit):
+        first.retention.pin("c", None, 60, "eve")
+    assert len(other.retention.pins("c")) == 2
 
 
 def test_exports_are_pins_of_their_principal() -> None:

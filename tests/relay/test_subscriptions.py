@@ -711,6 +711,26 @@ class TestRefusals:
         refused = problem(gateway.put(receiver, "t"), 413, "over_limit")
         assert (refused["limit"], refused["maximum"]) == ("subscriptions_max", 1)
 
+    def test_nor_more_where_some_are_made_at_one_moment(
+        self, begin: Begin, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gateway = begin(catalog_max=1)
+        table = gateway.service.subscriptions._records
+        create = table.create_subscription
+
+        def beside_another(record: SubscriptionRecord) -> bool:
+            monkeypatch.setattr(table, "create_subscription", create)
+            with ThreadPoolExecutor(1) as other:
+                made = other.submit(gateway.put, receiver, "other").result(WAIT_S)
+            assert made.status_code == 201
+            return create(record)
+
+        monkeypatch.setattr(table, "create_subscription", beside_another)
+        refused = problem(gateway.put(receiver, "t"), 413, "over_limit")
+        assert (refused["limit"], refused["maximum"]) == ("subscriptions_max", 1)
+        listed = gateway.catalog.client.get(gateway.path).get_json()["subscriptions"]
+        assert [each["name"] for each in listed] == ["other"]
+
     @pytest.mark.parametrize("name", ["a.b", "a%20b", "x" * 65, "%00"])
     def test_a_name_is_one(self, gateway: Gateway, receiver: Receiver, name: str) -> None:
         assert gateway.put(receiver, name).status_code in (400, 404)
