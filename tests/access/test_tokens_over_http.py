@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -17,14 +17,23 @@ from gateway.tokens.issued import Tokens
 from tests.patience import WAIT_MS, WAIT_S
 from tests.service import RunningGateway, own_database
 
+NO_HEADERS: Mapping[str, str] = {}
+
 
 class Served:
     def __init__(self, gateway: RunningGateway, root: str) -> None:
         self.gateway = gateway
         self.root = root
 
-    def send(self, method: str, path: str, token: str, body: Any = None) -> tuple[int, Any]:
-        request = urllib.request.Request(self.gateway.url + path, method=method)
+    def send(
+        self,
+        method: str,
+        path: str,
+        token: str,
+        body: Any = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> tuple[int, Any]:
+        request = urllib.request.Request(self.gateway.url + path, None, {**headers}, method=method)
         request.add_header("Authorization", f"Bearer {token}")
         if body is not None:
             request.add_header("Content-Type", "application/json")
@@ -68,6 +77,23 @@ def test_a_token_is_made_used_listed_and_revoked(served: Served) -> None:
     assert served.send("DELETE", f"/v1/tokens/{made['id']}", served.root)[0] == 204
     told = served.send("GET", "/v1/tokens", served.root)[1]["tokens"]
     assert next(each for each in told if each["id"] == made["id"])["revoked"]
+
+
+def test_terms_that_no_route_of_tokens_has_change_nothing(served: Served) -> None:
+    _, made = served.create(name="kept", grants=["read:*"])
+    revoked = f"/v1/tokens/{made['id']}"
+    for query, headers, code in (
+        ("?dry_run=true", {}, "invalid_parameter"),
+        ("", {"If-Match": '"1-aaaaaaaa"'}, "invalid_condition"),
+        ("", {"If-None-Match": "*"}, "invalid_condition"),
+    ):
+        body = {"name": "more", "grants": ["read:*"]}
+        for method, path, sent in (("DELETE", revoked, None), ("POST", "/v1/tokens", body)):
+            status, told = served.send(method, path + query, served.root, sent, headers)
+            assert (status, told["code"]) == (400, code)
+    told = served.send("GET", "/v1/tokens", served.root)[1]["tokens"]
+    assert next(each for each in told if each["id"] == made["id"])["revoked"] is None
+    assert "more" not in [each["name"] for each in told]
 
 
 def test_only_an_admin_of_every_catalog_may(served: Served) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -137,6 +137,23 @@ def test_a_method_that_isnt_there_is_405_with_those_that_are(
     answer = client.open(path, method=method)
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["Allow"] == allowed
+
+
+def calls(app: Flask) -> Iterator[tuple[str, str]]:
+    """The methods and paths by which something is changed."""
+    for rule in app.url_map.iter_rules():
+        for method in sorted((rule.methods or set()) - {"GET", "HEAD", "OPTIONS"}):
+            yield method, re.sub(r"<[^>]+>", "1", rule.rule)
+
+
+def test_a_parameter_that_isnt_known_changes_nothing(client: FlaskClient) -> None:
+    """Such as ``dry_run``, where there is none."""
+    found = list(calls(client.application))
+    assert ("DELETE", "/v1/tokens/1") in found
+    for method, path in found:
+        media_type = "application/json-patch+json" if method == "PATCH" else "application/json"
+        answer = client.open(f"{path}?unknown=1", method=method, data="[]", content_type=media_type)
+        assert problem(answer, 400, "invalid_parameter")["parameter"] == "unknown", (method, path)
 
 
 @pytest.mark.parametrize(

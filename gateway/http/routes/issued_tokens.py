@@ -15,8 +15,7 @@ from gateway.http.door.admission import take_members
 from gateway.http.routes import Routes, route
 from gateway.http.wire.body import refuse_member
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.query import NO_PARAMETERS, parameters
+from gateway.http.wire.conditions import refuse_terms
 from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode
 from gateway.limits import RequestLimits
 from gateway.service import GatewayService
@@ -83,7 +82,7 @@ class TokenRoutes(Routes):
     @route("POST", "/v1/tokens", "create_token")
     def create(self, context: Context) -> Answer:
         """A new token, which only this answer shows."""
-        parameters(context.environ, NO_PARAMETERS)
+        refuse_terms(context.environ)
         asked = take_members(context, self._limits, TOKEN_REQUEST)
         name, grants = _named(asked["name"]), _granted(asked["grants"])
         issued = self._tokens().issue(name, grants, asked["expires_in_s"])
@@ -94,14 +93,14 @@ class TokenRoutes(Routes):
     @route("GET", "/v1/tokens", "list_tokens")
     def page(self, context: Context) -> Answer:
         """All tokens without their secrets, the oldest first; also revoked and expired ones."""
-        refuse_conditions(context.environ)
-        parameters(context.environ, NO_PARAMETERS)
+        refuse_terms(context.environ)
         tokens = self._tokens().all()
         return body_answer(encode({"tokens": [_shape(each) for each in tokens]}), [NO_STORE])
 
     @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
     def revoke(self, context: Context, token_id: str) -> Answer:
         """Within five seconds it lets nobody in any more; a revoked one stays so."""
+        refuse_terms(context.environ)
         revoked = self._tokens().revoke(token_id)
         if revoked is None:
             # What was sent may be a token by mistake, and isn't repeated.

@@ -180,10 +180,15 @@ def must_be_new(environ: Environ) -> bool:
     return asks
 
 
-def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:
-    """The catalog of a route that takes neither conditions nor parameters."""
+def refuse_terms(environ: Environ) -> None:
+    """For routes that take neither conditions nor parameters."""
     refuse_conditions(environ)
     parameters(environ, NO_PARAMETERS)
+
+
+def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:
+    """The catalog of a route that takes neither conditions nor parameters."""
+    refuse_terms(environ)
     return catalog_name(encoded, limits)
 
 
