@@ -28,6 +28,8 @@ _TRIES = 20
 PIN_S = 150
 # So long two secrets sign, where one is changed, unless somebody says otherwise.
 OVERLAP_S = 86_400
+# Of secrets that were changed one after the other within that time, so many former ones.
+_FORMER_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +281,11 @@ class SubscriptionService:
         assert wanted.secret is not None
         if not wanted.overlap_s:
             return ((wanted.secret, 0),)
-        until_us = self._runtime.now_us() + wanted.overlap_s * 1_000_000
-        return ((wanted.secret, 0), (newest, until_us))
+        now_us = self._runtime.now_us()
+        until_us = now_us + wanted.overlap_s * 1_000_000
+        earlier = [each for each in before.secrets[1:] if each[1] > now_us]
+        kept = [each for each in ((newest, until_us), *earlier) if each[0] != wanted.secret]
+        return ((wanted.secret, 0), *kept[:_FORMER_MAX])
 
     def _begin(self, catalog: str, after: int | None, *, initial: bool) -> str:
         if initial:

@@ -548,6 +548,21 @@ class TestChanges:
         assert is_signed(receiver.posts[-1], SECRET)
         assert not is_signed(receiver.posts[-1], OTHER)
 
+    def test_one_that_is_changed_again_keeps_no_other_from_its_time(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        third = "whsec_" + "REVG" * 12
+        for count, secret in enumerate((SECRET, OTHER, third), 1):
+            assert gateway.subscribe(receiver, secret=secret)["secrets"] == count
+        eventually(gateway.has_met)
+        gateway.catalog.put(1)
+        receiver.wait_for_commits(1)
+        assert all(is_signed(receiver.posts[-1], each) for each in (SECRET, OTHER, third))
+        assert gateway.subscribe(receiver, secret=OTHER)["secrets"] == 3
+        for number in range(9):
+            secret = "whsec_" + f"AAA{number}" * 12
+            assert gateway.subscribe(receiver, secret=secret)["secrets"] <= 5
+
     def test_a_secret_that_is_made_is_told_once(self, gateway: Gateway, receiver: Receiver) -> None:
         answer = gateway.catalog.client.put(f"{gateway.path}/s", json={"to": receiver.url})
         made = answer.get_json()["secret"]
