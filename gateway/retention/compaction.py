@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gateway.decide.settings import CatalogSettings
@@ -244,6 +245,7 @@ _FIRST_ROUND_S_MAX = 10.0
 
 
 SettingsOf = Callable[[DocumentRecord | None], CatalogSettings]
+_Settings = Mapping[tuple[str, str], DocumentRecord]
 
 
 class LeaseLost(Exception):
@@ -313,7 +315,9 @@ class Compactor:
             after = ""
             while heads := self._store.list_heads(after, "", _HEADS_AT_ONCE):
                 names = [head.catalog for head in heads]
-                settings = stored_documents(self._store, dict.fromkeys(names, (SETTINGS_KEY,)))
+                settings: _Settings | None = None
+                with suppress(ForeignRecord):  # one that can't be read is its catalog's trouble
+                    settings = self._settings(*names)
                 for head in heads:
                     self._compact_one(head, settings)
                 after = names[-1]
@@ -321,14 +325,19 @@ class Compactor:
             return False
         return True
 
-    def _compact_one(self, head: Head, settings: Mapping[tuple[str, str], DocumentRecord]) -> None:
+    def _settings(self, *catalogs: str) -> _Settings:
+        return stored_documents(self._store, dict.fromkeys(catalogs, (SETTINGS_KEY,)))
+
+    def _compact_one(self, head: Head, settings: _Settings | None) -> None:
         """Compact one catalog; its errors are no other's.
 
-        ``settings`` tell whether it is worth a closer look: they may have changed since.
+        ``settings`` tell whether it is worth a closer look: they may have changed since. None: they
+        are to be read.
         """
         catalog = head.catalog
         try:
-            own = self._settings_of(settings.get((catalog, SETTINGS_KEY)))
+            found = self._settings(catalog) if settings is None else settings
+            own = self._settings_of(found.get((catalog, SETTINGS_KEY)))
             if self._wanted_floor(catalog, head.revision, head.floor, own) > head.floor:
                 self._compact(head)
             elif head.floor > 0:
@@ -365,8 +374,7 @@ class Compactor:
         catalog = head.catalog
 
         def wanted(standing: Standing) -> int:
-            found = stored_documents(self._store, {catalog: (SETTINGS_KEY,)})
-            own = self._settings_of(found.get((catalog, SETTINGS_KEY)))
+            own = self._settings_of(self._settings(catalog).get((catalog, SETTINGS_KEY)))
             return self._wanted_floor(catalog, standing.revision, standing.floor, own)
 
         done = self._compaction.compact_as_wanted(catalog, wanted, self._rest)

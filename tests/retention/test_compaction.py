@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any, cast
@@ -29,7 +29,7 @@ from gateway.read.history import HistoryReads, Which
 from gateway.retention.compaction import Compactor
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.contract import ForeignRecord, Store, StoreUnreachable, Swept
 from tests.asking import SetClock, WatchedStore, once, patch, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
@@ -518,6 +518,29 @@ class TestInTheBackground:
         compactor = compactor_of(store, ThreadRuntime(), meters, commits=2)
         assert compactor.run_round()
         assert [store.retention(c).swept for c in ("a", "b", "c")] == [10, 0, 10]  # type: ignore[union-attr]
+        assert meters.failed == 1
+
+    def test_settings_that_cant_be_read_end_nobody_elses_compaction(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Somebody has edited them by hand, and their history, too."""
+        gateway = written(store, "a", "b", "c")
+        gateway.write("b", SETTINGS_KEY, put({"retention": {"commits": 8}}))
+        change = {"op": "replace", "path": "/retention/commits", "value": 9}
+        gateway.write("b", SETTINGS_KEY, patch(change))
+        wait_until_written(gateway, "b")
+        store.sweep("b", [Swept(13, None)])
+        documents = store.documents
+
+        def edited(keys: Mapping[str, Collection[str]], *arguments: Any) -> Any:
+            if SETTINGS_KEY in keys.get("b", ()):
+                raise ForeignRecord("b", SETTINGS_KEY, "its settings can't be read")
+            return documents(keys, *arguments)
+
+        monkeypatch.setattr(store, "documents", edited)
+        meters = CountingMeters()
+        assert compactor_of(store, ThreadRuntime(), meters, commits=2).run_round()
+        assert [floor(store, catalog) for catalog in ("a", "b", "c")] == [10, 0, 10]
         assert meters.failed == 1
 
     def test_a_round_ends_where_the_store_is_away(
