@@ -361,13 +361,13 @@ WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())
         {"_id": 7},
         {"_id": "c\0a", "catalog": "c"},
         {"_id": "c\0a", **WRITTEN},  # under the name of another one
-        {
-            "_id": "c\0a",
-            **WRITTEN,
-            "name": "a",
-            "failing_since_us": "today",
-        },
-        {"_id": "c\0a", **WRITTEN, "name": "a", "secrets": ["s"]},
+        *(
+            {"_id": "c\0a", **WRITTEN, "name": "a", **edited}
+            for edited in (
+                *({"position": 5}, {"position": "five"}, {"secrets": ["s"]}, {"secrets": [[1, 2]]}),
+                *({"failures": "1"}, {"failing_since_us": "today"}, {"paused": 0}, {"error": "e"}),
+            )
+        ),
     ],
 )
 def test_a_subscription_that_no_gateway_has_written_keeps_nobody_from_the_others(

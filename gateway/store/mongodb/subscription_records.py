@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +21,9 @@ from gateway.store.contract import PROGRESS, SubscriptionRecord
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
 from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
+
+# A revision, and maybe a place within its documents; see ``SubscriptionRecord``.
+_is_position = re.compile(r"(?:[0-9]{1,19}(?:/.*)?)?", re.DOTALL).fullmatch
 
 
 class MongoSubscriptions(StorePart):
@@ -134,4 +138,6 @@ def _from(record: Record) -> SubscriptionRecord:
     found = msgspec.convert(record, SubscriptionRecord)
     if record["_id"] != _id(found.catalog, found.name):
         raise ValueError(f"its name isn't that of {found.name!r} of {found.catalog!r}")
+    if not _is_position(found.position):
+        raise ValueError(f"its position is {found.position!r}")
     return found
