@@ -72,6 +72,12 @@ class Envelopes(Protocol):
     def key_of(self, position: str) -> tuple[int, str]:
         """The revision and the key of such a position."""
 
+    def synced_at(self, revision: int) -> str:
+        """The place of that event, which no other has."""
+
+    def compacted_at(self, position: str) -> str:
+        """Likewise."""
+
     def event_id(self, catalog: str, position: str) -> str: ...
 
     def message(self, form: str, events: Sequence[bytes]) -> tuple[bytes, str]: ...
@@ -339,9 +345,8 @@ class Runner:
                     if begun.export is not None:
                         begun.export.renew()
                 account.close()
-            synced = f"{revision}/synced"
             event = envelopes.synced(record.catalog, revision, begun.made)
-            self._send(record, [event], synced)
+            self._send(record, [event], envelopes.synced_at(revision))
             self._moved(record, str(revision), 1)
             if begun.export is not None:
                 begun.export.close()
@@ -369,9 +374,8 @@ class Runner:
         event = self._parts.envelopes.compacted(
             record.catalog, error.code, error.detail, record.position
         )
-        place = f"{record.position}/compacted"
         try:
-            self._send(record, [event], place)
+            self._send(record, [event], self._parts.envelopes.compacted_at(record.position))
         except Undelivered as failure:
             self._failed(record, failure)
         else:

@@ -138,6 +138,27 @@ class TestDelivery:
         receiver.wait_for_commits(7)
         assert all(is_signed(post, SECRET) for post in receiver.posts)
 
+    def test_no_two_events_have_one_id_whatever_documents_are_called(
+        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+    ) -> None:
+        for key in ("a", "a/compacted", "compacted", "synced", "!synced", "/synced", "!compacted"):
+            gateway.catalog.put(1, key=key)
+        gateway.subscribe(receiver, initial=True)
+        receiver.wait_for(lambda it: it.of("synced"))
+        eventually(lambda: gateway.shown()["position"] == "7")
+        assert gateway.post("s/pause").status_code == 200
+        gateway.catalog.put(2)
+        eventually(gateway.has_met)
+        for pin in gateway.service.retention.pins("shop"):
+            gateway.store.drop_pin("shop", pin.id)  # nobody has renewed it
+        gateway.service.retention.compact("shop", 8)
+        assert gateway.post("s/resume").status_code == 200
+        receiver.wait_for(lambda it: len(it.of("synced")) == 2)
+        assert len(receiver.of("compacted")) == 1
+        sent = [event["id"] for event in receiver.events]
+        assert len(set(sent)) == len(sent) == 7 + 1 + 1 + 8 + 1
+        assert [post.headers["webhook-id"] for post in receiver.posts] == sent
+
     def test_a_list_that_fails_goes_on_behind_what_was_taken(
         self, begin: Begin, receiver: Receiver
     ) -> None:

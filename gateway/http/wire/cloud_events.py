@@ -47,13 +47,13 @@ def synced(catalog: str, revision: int, made: MadeBy | None) -> bytes:
     """The documents of ``revision`` have all been sent."""
     data = encode(synced_shape(revision, made))
     time_us = None if made is None else made.time_us
-    return _event(catalog, "synced", f"{revision}/synced", data, time_us)
+    return _event(catalog, "synced", synced_at(revision), data, time_us)
 
 
 def compacted(catalog: str, code: str, detail: str, position: str) -> bytes:
     """What follows on ``position`` can't be told any more: the state comes next, anew."""
     data = encode({"status": 410, "code": code, "detail": detail, "position": position})
-    return _event(catalog, "compacted", f"{position}/compacted", data, None)
+    return _event(catalog, "compacted", compacted_at(position), data, None)
 
 
 def _event(catalog: str, kind: str, place: str, data: bytes, time_us: int | None) -> bytes:
@@ -76,6 +76,15 @@ def event_id(catalog: str, position: str) -> str:
 
 def position(revision: int, key: str) -> str:
     return str(FeedPosition(revision, key))
+
+
+# With a character that is encoded in keys: no document has such a place, whatever its key.
+def synced_at(revision: int) -> str:
+    return f"{revision}/!synced"
+
+
+def compacted_at(position: str) -> str:
+    return f"{position}/!compacted"
 
 
 def key_of(text: str) -> tuple[int, str]:
