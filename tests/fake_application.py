@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,18 @@ def create_from_nothing(settings: Any) -> flask.Flask:
     import pymongo  # noqa: F401 - as the gateway's own does
 
     return create(settings)
+
+
+def create_stopped(settings: Any) -> flask.Flask:
+    """The first worker is stopped while it makes this, and notes when the application is told."""
+    here = Path(os.environ[FOLDER])
+    application = create(settings)
+    if not (here / "first").exists():
+        (here / "first").touch()
+        vars(application)["begin_stop"] = (here / "told").touch
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)  # as whatever waits while it is made
+    return application
 
 
 def broken(settings: Any) -> flask.Flask:

@@ -212,6 +212,12 @@ def test_workers_that_are_still_starting_do_not_hold_the_end(tmp_path: Path) -> 
         assert server.stop()[0] == 0
 
 
+def test_an_application_whose_worker_was_stopped_while_it_was_made_is_told(tmp_path: Path) -> None:
+    """What it has begun already ends: a relay gives its subscriptions back."""
+    with serving(tmp_path, NO_DATABASE, "--workers=1", application="create_stopped", fork=False):
+        assert (tmp_path / "told").exists()
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_request_that_does_not_end_is_cut_off(
     number: int, tmp_path: Path, eventually: Eventually

@@ -112,6 +112,8 @@ class RefusingWorker(Worker):
         super().load_wsgi()
         if isinstance(self.wsgi, CheckedBodies):
             self.wsgi.application.memory.when_short = self.unsent.cut_stalled
+        if not self.alive:  # stopped while it was made, which it wasn't told then
+            self.begin_stop()
 
     def held_bytes(self) -> int:
         """What the requests of the application hold of its memory as objects."""
