@@ -218,7 +218,8 @@ class SubscriptionService:
     def _created(
         self, catalog: str, name: str, wanted: SubscriptionTerms, by: str, secret: str
     ) -> SubscriptionRecord:
-        self._refuse_more(catalog, counted=0)
+        with as_unavailable():
+            self._refuse_more(catalog, counted=0)
         return SubscriptionRecord(
             catalog,
             name,
@@ -235,17 +236,17 @@ class SubscriptionService:
 
     def _refuse_made(self, record: SubscriptionRecord) -> None:
         """Drop it and raise AboveLimit where others were made since it was let through."""
-        try:
-            self._refuse_more(record.catalog, counted=1)
-        except AboveLimit:
-            with as_unavailable():
+        with as_unknown(is_done=True):
+            try:
+                self._refuse_more(record.catalog, counted=1)
+            except AboveLimit:
                 self._records.drop_subscription(record.catalog, record.name)
-            raise
+                raise
 
     def _refuse_more(self, catalog: str, *, counted: int) -> None:
-        """Raises AboveLimit. ``counted`` is 1 where the one more is among those there are."""
-        with as_unavailable():
-            count = len(self._records.subscriptions_of(catalog)) - counted
+        """Raises AboveLimit and StoreUnreachable. ``counted`` is 1 where the one more is among
+        those there are."""
+        count = len(self._records.subscriptions_of(catalog)) - counted
         maximum = self._limits.catalog_max
         if count >= maximum:
             raise AboveLimit(

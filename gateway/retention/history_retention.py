@@ -83,7 +83,8 @@ class HistoryRetention:
                 with as_unknown():
                     is_set = self._store.set_pin(catalog, pin)
                 if is_set:
-                    self._refuse_made(catalog, owner, pin_id)
+                    with as_unknown(is_done=True):
+                        self._refuse_made(catalog, owner, pin_id)
                     return pin
                 bounds = self._bounds(catalog)
                 if revision is not None:
