@@ -1,5 +1,6 @@
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from gateway.store.mongodb.tokens import MongoTokens
 from patching import digest
 from patching.owners import Ownership, OwnerTree
 from tests.patience import WAIT_MS
+from tests.service import own_database
 from tests.store.contract_suite import StoreContract, commit, document, move
 from tests.store.listings_suite import ListingsContract
 from tests.store.ranges_suite import RangesContract
@@ -38,7 +40,32 @@ def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def emptied(mongodb_uri: str) -> Iterator[Callable[[], MongoStore]]:
+    """The store of one database, without a record: to make its indexes takes MongoDB longer than
+    most tests do, and these change none."""
+    with (
+        own_database(mongodb_uri) as name,
+        MongoClient[Any](mongodb_uri) as client,
+        closing(connect(mongodb_uri, name, timeout_ms=WAIT_MS)) as store,
+    ):
+
+        def empty() -> MongoStore:
+            for each in set(client[name].list_collection_names()) - {"format"}:
+                client[name][each].delete_many({})
+            return store
+
+        yield empty
+
+
+class OnMongo:
+    @pytest.fixture
+    def store(self, emptied: Callable[[], MongoStore]) -> MongoStore:
+        return emptied()
+
+
 class TestMongoStore(
+    OnMongo,
     StoreContract,
     VerdictsContract,
     ListingsContract,
@@ -50,19 +77,19 @@ class TestMongoStore(
     pass
 
 
-class TestMongoUploads(UploadsContract):
+class TestMongoUploads(OnMongo, UploadsContract):
     @pytest.fixture
     def uploads(self, store: MongoStore) -> MongoUploads:
         return store.uploads()
 
 
-class TestMongoSubscriptions(SubscriptionsContract):
+class TestMongoSubscriptions(OnMongo, SubscriptionsContract):
     @pytest.fixture
     def subscriptions(self, store: MongoStore) -> MongoSubscriptions:
         return store.subscriptions()
 
 
-class TestMongoTokens(TokensContract):
+class TestMongoTokens(OnMongo, TokensContract):
     @pytest.fixture
     def tokens(self, store: MongoStore) -> MongoTokens:
         return store.tokens()
