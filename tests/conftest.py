@@ -22,7 +22,7 @@ from psutil import pid_exists, virtual_memory
 from werkzeug.routing import Rule
 
 from gateway.store.embedded import EmbeddedMongod
-from tests import routing
+from tests import background, routing
 from tests.patience import TEST_S, WAIT_MS, WAIT_S, pause_s
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """A test that hangs fails with a stack trace; `--timeout` says otherwise."""
     if config.getoption("timeout", None) is None:
         config.option.timeout = TEST_S
+    # Not as the hooks of a conftest, which aren't told of the fixtures of a session.
+    config.pluginmanager.register(background)
     if not hasattr(config, "workerinput"):  # not in the processes that share the tests
         _make_docs_page()
 
@@ -237,6 +239,7 @@ def mongod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMongod]
         EmbeddedMongod(folder, start_timeout_s=WAIT_S) as running,
     ):
         yield running
+        running.kill()  # to close its files, which nobody opens again, would take seconds
 
 
 @pytest.fixture(scope="module")
