@@ -1,5 +1,5 @@
-"""`gateway backup` and `gateway restore`: a catalog with its history, in a file; `gateway advance`:
-what was restored goes on under revisions that nobody knows."""
+"""`gateway backup` and `gateway restore`: a catalog with its history, in a file; and
+`gateway advance`, which keeps a restored catalog from using the revisions of lost commits again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads much of the database goes on where another primary was elected meanwhile."""
+"""Long reads of the database go on after another primary is elected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _PAUSE_S: Final = 0.5
 
 
 class AskingAgain:
-    """Of who asks much of the database, and may ask anything again: once one call has returned,
-    those that raise StoreUnreachable or StoreUnavailable are made again for _AWAY_S."""
+    """Repeats calls that raise StoreUnreachable or StoreUnavailable, until none has worked for
+    _AWAY_S. The first call isn't repeated: MongoDB may not be there at all.
+
+    For callers whose every call may be made twice."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -44,6 +46,8 @@ class AskingAgain:
 
 
 class _Asked:
+    """Stands for a store or a settler: its methods are called by ``again``."""
+
     def __init__(self, asked: object, again: AskingAgain) -> None:
         self._asked = asked
         self._again = again

@@ -39,6 +39,7 @@ from gateway.limits import RetentionLimits
 from gateway.meters import NO_METERS, Meters
 from gateway.model import (
     SETTINGS_KEY,
+    Claim,
     CommitRecord,
     DocumentRecord,
     Head,
@@ -53,6 +54,8 @@ from gateway.store.unreachable import as_unknown
 
 _TRIES = 20
 _TOMBSTONES_AT_ONCE = 1_000
+# How long others wait for an advance that has lost a race.
+_HOLD_MS = 1_000
 # What JavaScript still counts exactly.
 _REVISION_MAX = 2**53 - 1
 
@@ -197,42 +200,53 @@ def lowest_pin(pins: Sequence[PinRecord], now_us: int) -> int | None:
 def advance(
     store: Store, settler: Settler, runtime: Runtime, catalog: str, by: int
 ) -> tuple[int, int] | None:
-    """Pass over all revisions up to ``by`` above the head; the head before and now, when it is the
-    floor, too.
+    """Move head and floor together, by ``by`` revisions. Returns the revision before and after.
 
-    An empty commit takes its place there, and all pins end. None where the catalog never had a
-    commit. Raises RevisionNotFound where there are no revisions so high, ForeignRecord where the
-    log goes on above the head (the commits there would become history), StoreUnreachable, and
-    StoreUnavailable where the catalog moves on all the time.
+    At the new head is an empty commit, and all pins end. None if the catalog never had a commit.
+    Raises RevisionNotFound if there are no revisions so high, ForeignRecord if the log has commits
+    above the head (they would become history), StoreUnreachable, and StoreUnavailable if others
+    moved the head in between at every try. After the first lost try, a claim has the others wait.
     """
-    for _ in range(_TRIES):
-        head = store.heads([catalog]).get(catalog)
-        if head is None or head.revision == 0:
-            return None
-        revision = head.revision + by
-        if revision > _REVISION_MAX:
-            raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
-        settler.settle(catalog)
-        above = store.list_commits(catalog, head.revision, _REVISION_MAX, 1, None, 1)
-        if above and store.heads([catalog])[catalog].place == head.place:
-            detail = f"the log has commit {above[0].revision}, but the head is at {head.revision}"
-            raise ForeignRecord(catalog, None, detail)
-        commit = CommitRecord(
-            catalog=catalog,
-            revision=revision,
-            time_us=max(runtime.now_us(), head.time_us + 1),
-            id=runtime.new_id(),
-            author="gateway advance",
-            message="passes over the revisions of a lost history",
-            idempotency=None,
-            attempts=1,
-            changes=(),
-            deletes_catalog=head.deleted,
-            parent=head.last,
-        )
-        if store.advance_head(head.place, commit):
-            return head.revision, revision
+    by_claim = runtime.new_id()
+    try:
+        for tried in range(_TRIES):
+            if tried:
+                store.claim([catalog], Claim(by_claim, _HOLD_MS))
+            head = store.heads([catalog]).get(catalog)
+            if head is None or head.revision == 0:
+                return None
+            revision = _advanced(store, settler, runtime, head, by)
+            if revision is not None:
+                return head.revision, revision
+    finally:
+        store.drop_claims([catalog], by_claim)
     raise StoreUnavailable("the catalog changes all the time")
+
+
+def _advanced(store: Store, settler: Settler, runtime: Runtime, head: Head, by: int) -> int | None:
+    """The new revision; None if others moved the head."""
+    catalog, revision = head.catalog, head.revision + by
+    if revision > _REVISION_MAX:
+        raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
+    settler.settle(catalog)
+    above = store.list_commits(catalog, head.revision, _REVISION_MAX, 1, None, 1)
+    if above and store.heads([catalog])[catalog].place == head.place:
+        detail = f"the log has commit {above[0].revision}, but the head is at {head.revision}"
+        raise ForeignRecord(catalog, None, detail)
+    commit = CommitRecord(
+        catalog=catalog,
+        revision=revision,
+        time_us=max(runtime.now_us(), head.time_us + 1),
+        id=runtime.new_id(),
+        author="gateway advance",
+        message="passes over the revisions of a lost history",
+        idempotency=None,
+        attempts=1,
+        changes=(),
+        deletes_catalog=head.deleted,
+        parent=head.last,
+    )
+    return revision if store.advance_head(head.place, commit) else None
 
 
 _log = logging.getLogger(__name__)

@@ -392,9 +392,9 @@ class Store(Protocol):
         """
 
     def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
-        """Move a head on to ``commit``, which needn't come right behind it, and write that out: it
-        is the floor then, and no pin is left. Only a head at ``place`` moves; what it stands for is
-        written out."""
+        """Move the head to ``commit``, at any higher revision, and write that commit out. It is the
+        floor, too, and all pins end. Nothing changes (False) unless the head is at ``place``; all
+        commits up to there must be written out."""
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         """Note that the history up to ``floor`` is swept; the note never goes back."""
@@ -636,8 +636,8 @@ class UploadStore(Protocol):
         """Delete the parts of an upload that isn't open any more, and keep the upload."""
 
     def drop_upload(self, upload: UploadRecord) -> None:
-        """Delete the upload, then its parts: who finds the upload open has found all of them.
-        Nothing to do where that was done."""
+        """Delete the upload, then its parts: so whoever finds the upload open afterwards had read
+        all its parts. Does nothing if that was done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from gateway.decide.edits import Delete, KeyEdit, MoveKey, Touch
@@ -24,13 +25,13 @@ from gateway.errors import (
 )
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, Meters
-from gateway.model import SETTINGS_KEY, Idempotency, PinRecord
+from gateway.model import SETTINGS_KEY, HeadMove, Idempotency, PinRecord
 from gateway.read.history import HistoryReads, Which
-from gateway.retention.compaction import Compactor
+from gateway.retention.compaction import Compactor, advance
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.store.contract import ForeignRecord, Store, StoreUnreachable, Swept
-from tests.asking import SetClock, WatchedStore, once, patch, put
+from gateway.store.contract import ForeignRecord, Moved, Store, StoreUnreachable, Swept
+from tests.asking import SetClock, WatchedStore, applied, once, patch, put
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import (
     Killed,
@@ -38,6 +39,7 @@ from tests.retention.history_checks import (
     compaction_of,
     history_of,
     killed_at,
+    settler_of,
     state_at,
     wait_until_written,
 )
@@ -648,3 +650,33 @@ def test_a_pin_made_while_compaction_runs_holds_or_is_refused(store: Store) -> N
     assert refused
     assert all(refused)
     assert check_history(store, "c", states, KEYS) == 11
+
+
+class Contested(MemoryStore):
+    """Whose head another writer moves whenever an advance has read it, unless it has to wait."""
+
+    rivals = 0
+
+    def list_commits(self, *given: Any) -> Sequence[Any]:
+        head = self.tails(["c"])["c"]
+        number = head.revision + 1
+        (last,) = self.commits({"c": (head.revision - 1, head.revision)})["c"]
+        commit = msgspec.structs.replace(
+            last, revision=number, id=f"rival-{number}", parent=head.last, changes=()
+        )
+        move = HeadMove("c", head.revision, (commit,), number, last=head.last)
+        if self.move_heads([move])["c"] is Moved.WON:
+            self.write_commits([commit])
+            self.rivals += 1
+        return super().list_commits(*given)
+
+
+def test_an_advance_that_lost_a_race_has_the_others_wait() -> None:
+    store, runtime = Contested(), ThreadRuntime()
+    gateway = gateway_on(store)
+    applied(gateway.write("c", "a", put(1)).outcome)
+    wait_until_written(gateway, "c")
+    was, now = advance(store, settler_of(store, runtime), runtime, "c", 100) or (0, 0)
+    assert (store.rivals, now - was) == (1, 100)
+    assert store.heads(["c"])["c"].revision == now
+    assert store.tails(["c"])["c"].claims == (), "nobody waits any longer"

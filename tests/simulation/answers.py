@@ -31,9 +31,8 @@ from .recorder import Call, Recording
 from .sameness import same
 from .verdicts import check_verdict, is_mismatch, is_replay, stands_for
 
-# What the last few slow calls of a round take, up to half a second each, and those that fail
-# because the store is down.
-_SLACK_S = 2.0
+# What the last few slow calls of a round take, and those that fail because the store is down.
+_SLACK_S = 1.0
 _SLACK_IF_FAULTY_S = 3.0
 
 

@@ -174,6 +174,7 @@ def test_where_a_stream_begins(written: Written) -> None:
     written.put_each((f"k{i}", i) for i in range(6))
     written.compact(2)
     assert reader(written).initialOffset()["revision"] == 6
+    assert reader(written).initialOffset().keys() == {"revision", "commit"}
     assert reader(written, startingRevision="latest").initialOffset()["revision"] == 6
     assert reader(written, startingRevision="earliest").initialOffset()["revision"] == 2
     assert reader(written, startingRevision=3).initialOffset()["revision"] == 2
@@ -305,6 +306,7 @@ def test_how_far_a_batch_goes(written: Written) -> None:
     assert bounded.getDefaultReadLimit() == ReadMaxRows(4)
     assert reader(written).getDefaultReadLimit() == ReadAllAvailable()
     assert bounded.latestOffset({"revision": 0}, ReadMaxRows(4))["revision"] == 4
+    assert bounded.latestOffset({"revision": 0}, ReadMaxRows(4)).keys() == {"revision", "commit"}
     assert bounded.latestOffset({"revision": 8}, ReadMaxRows(4))["revision"] == 10
     assert bounded.latestOffset({"revision": 2}, ReadAllAvailable())["revision"] == 10
     assert bounded.latestOffset({"revision": 2}, ReadMaxRows(1))["revision"] == 3

@@ -298,8 +298,8 @@ class StorePart:
     def _readable(
         self, found: Iterable[Record], made_from: Callable[[Record], _T], what: str
     ) -> list[_T]:
-        """Of small records, those that a gateway has written. One that somebody wrote by hand is
-        told in the log, once, and keeps nobody from the others."""
+        """The records that a gateway has written. One that somebody wrote by hand is left out, and
+        logged once, so that the others can be read."""
         made = []
         for record in found:
             try:
