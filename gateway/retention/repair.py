@@ -50,6 +50,15 @@ class Repaired:
     mended: bool = False
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A document as its log has it at a revision. Each try goes on from where the last one was:
+    the whole of a long log takes longer than others wait for a claim."""
+
+    revision: int = 0
+    state: DocumentRecord | None = None
+
+
 class Repair:
     """Every method raises StoreUnavailable, and may be repeated."""
 
@@ -81,6 +90,7 @@ class Repair:
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
         by = self._runtime.new_id()
+        followed = _Followed()
         try:
             for tried in range(_TRIES):
                 written = self._settler.settle(catalog).revision
@@ -88,7 +98,7 @@ class Repair:
                 if tried:
                     self._store.claim([catalog], Claim(by, _HOLD_MS))
                 head = self._store.tails([catalog])[catalog]
-                done = self._mend_at(head, written, key, apply=apply)
+                done = self._mend_at(head, written, key, followed, apply=apply)
                 if done is not None:
                     return done
                 self._store.drop_claims([catalog], by)
@@ -96,7 +106,9 @@ class Repair:
             self._store.drop_claims([catalog], by)
         return Repaired(catalog, key, "not repaired: others write the catalog all the time")
 
-    def _mend_at(self, head: Head, written: int, key: str, *, apply: bool) -> Repaired | None:
+    def _mend_at(
+        self, head: Head, written: int, key: str, followed: _Followed, *, apply: bool
+    ) -> Repaired | None:
         """None where the head was moved meanwhile. Everything up to ``written`` is written out."""
         catalog = head.catalog
         written = max(written, head.written)
@@ -108,8 +120,13 @@ class Repair:
             newer = f"it is stored as of {through}, the head is at {head.revision}"
             return Repaired(catalog, key, f"can't be repaired: {newer}")
         try:
-            expected = self._by_log(head, written, key, through)
-            right = self._by_log(head, written, key, head.revision)
+            if followed.revision < head.floor:
+                state = rebuild(self._store, catalog, key, head.floor)
+                followed.revision, followed.state = head.floor, state
+            expected = self._follow(followed, head, written, key, through)
+            if followed.revision < through:
+                followed.revision, followed.state = through, expected
+            right = self._follow(followed, head, written, key, head.revision)
         except (HistoryIncomplete, WrongBase, ForeignRecord) as error:
             if self._has_moved(head):
                 return None
@@ -128,13 +145,14 @@ class Repair:
         detail = f"was {_to(right)}, by commit {commit.revision}"
         return Repaired(catalog, key, detail, mended=True)
 
-    def _by_log(self, head: Head, written: int, key: str, through: int) -> DocumentRecord | None:
+    def _follow(
+        self, followed: _Followed, head: Head, written: int, key: str, through: int
+    ) -> DocumentRecord | None:
         """The document at ``through`` as the log has it. A value that is recorded beside a patch is
         what a worker made of the document as it was then, so that the patch itself is followed."""
-        catalog, floor = head.catalog, head.floor
-        state = rebuild(self._store, catalog, key, floor) if floor else None
-        tail = (commit for commit in head.tail or () if commit.revision > max(written, floor))
-        for commit in chain(self._log(catalog, key, floor, written), tail):
+        state, after = followed.state, followed.revision
+        tail = (commit for commit in head.tail or () if commit.revision > max(written, after))
+        for commit in chain(self._log(head.catalog, key, after, written), tail):
             for change in commit.changes if commit.revision <= through else ():
                 if change.key == key:
                     state = advance(state, commit, _without_copy(change, commit))
