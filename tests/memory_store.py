@@ -551,7 +551,7 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         after: int,
         through: int,
         limit: int,
-        key: str | None,
+        keys: str | Collection[str] | None,
         bytes_max: int,
         *,
         author: str | None = None,
@@ -559,10 +559,11 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
     ) -> Sequence[CommitRecord]:
         listed: list[CommitRecord] = []
         ascending = self._ascending(catalog)
+        wanted = {keys} if isinstance(keys, str) else keys
         for commit in reversed(ascending) if newest_first else ascending:
             by_them = author in (None, commit.author)
-            of_key = key is None or key in self._keys_of(commit)
-            if after < commit.revision <= through and by_them and of_key:
+            of_keys = wanted is None or not self._keys_of(commit).isdisjoint(wanted)
+            if after < commit.revision <= through and by_them and of_keys:
                 listed.append(commit)
                 bytes_max -= sum(len(repr((c.patch, c.value))) for c in commit.changes)
                 if len(listed) == limit or bytes_max <= 0:

@@ -1,4 +1,4 @@
-"""Does a catalog's log give what its documents say? Read only, key by key, in bounded memory.
+"""Does a catalog's log give what its documents say? Read only, in bounded memory.
 
 The log is followed from the oldest retained state to the head as it was when the verification
 began; what is written meanwhile isn't looked at. Findings, each of which must not be:
@@ -14,13 +14,16 @@ began; what is written meanwhile isn't looked at. Findings, each of which must n
 * a digest, of a content or of what a manager owns of it, that isn't what that gives;
 * where a second implementation of JSON Patch is given: a patch of which it makes something else.
 
+Some documents are replayed together, because two reads for each would take most of the time. If
+there is anything to be found about them, they are looked at again one by one.
+
 A pin keeps compaction away meanwhile; a compaction that is under way is waited for by nobody, and
 may show as changes whose documents were deleted: such a catalog is to be verified again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,6 +37,7 @@ from gateway.model import (
     SETTINGS_KEY,
     ChangeRecord,
     CommitRecord,
+    Digested,
     DocumentRecord,
     Head,
     PinRecord,
@@ -42,8 +46,8 @@ from gateway.model import (
 from gateway.retention.asking_again import AskingAgain
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import ForeignRecord, LoggedCommit, Store
+from gateway.state.replay import HistoryIncomplete, WrongBase, advance
+from gateway.store.contract import KEYS_MERGED_MAX, ForeignRecord, LoggedCommit, Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json, digest
 from patching.part_digests import owned_digests
@@ -52,6 +56,7 @@ from patching.values import Absent
 _COMMITS_AT_ONCE = 1_000
 _DOCUMENTS_AT_ONCE = 500
 _PAGE_BYTES_MAX = 8 * MIB
+_HELD_BYTES_MAX = 32 * MIB  # of documents that are replayed together
 _PIN_S = 600
 _PIN_RENEW_S = 60
 
@@ -234,21 +239,22 @@ def digest_fault(store: Store, catalog: str, document: DocumentRecord) -> str | 
     """What is wrong with the digests that are stored with a document, by which `sync` passes over
     what is as it should be. None, too, where it was written anew meanwhile. Raises
     StoreUnreachable."""
-    content, owners = document.content, document.owners
-    if content is ABSENT:
-        return None
     try:
         found = store.digests_of(catalog, [document.key], parts=True)
     except ForeignRecord as error:
         return f"its digests can't be read: {error.detail}"
-    for each in found:
-        if each.commit_id != document.commit_id:
-            continue
-        if each.digest is not None and each.digest != digest(content):
-            return "its digest isn't that of its content"
-        parts = {} if owners is None else owned_digests(content, owners)
-        if each.parts is not None and each.parts != parts:
-            return "the digests of what managers own aren't those of its content"
+    return _digest_fault(document, found[0] if found else None)
+
+
+def _digest_fault(document: DocumentRecord, stored: Digested | None) -> str | None:
+    content, owners = document.content, document.owners
+    if content is ABSENT or stored is None or stored.commit_id != document.commit_id:
+        return None
+    if stored.digest is not None and stored.digest != digest(content):
+        return "its digest isn't that of its content"
+    parts = {} if owners is None else owned_digests(content, owners)
+    if stored.parts is not None and stored.parts != parts:
+        return "the digests of what managers own aren't those of its content"
     return None
 
 
@@ -259,6 +265,37 @@ def _require_numbers(commit: CommitRecord) -> None:
         if type(value) is not int:
             detail = f"commit {commit.revision} can't be read: its {name} is {value!r}"
             raise ForeignRecord(commit.catalog, None, detail)
+
+
+_Digests = Mapping[str, Digested]
+
+
+class _TooLarge(Exception):
+    """Of several documents that are replayed together."""
+
+
+@dataclass(slots=True)
+class _Replay:
+    """A document, and its state as the log has it so far. ``is_lost``: the log doesn't give one;
+    ``is_told``: which was found, so there is no more to be found about it."""
+
+    document: DocumentRecord
+    through: int
+    state: DocumentRecord | None = None
+    is_lost: bool = False
+    is_told: bool = False
+
+    def begin(self, commit: CommitRecord, change: ChangeRecord) -> None:
+        """Up to the floor, of which compaction has left as much as leads there."""
+        before = None if self.is_lost else self.state
+        try:
+            self.state, self.is_lost = advance(before, commit, change), False
+        except (HistoryIncomplete, WrongBase):
+            self.is_lost = True
+
+
+def _held(replay: _Replay) -> int:
+    return 0 if replay.state is None else replay.state.size_bytes
 
 
 class _Verifying:
@@ -332,64 +369,122 @@ class _Verifying:
 
     def _documents(self) -> _Found:
         own = self._store.documents({self._catalog: [SETTINGS_KEY, APPLICATIONS_KEY]})
-        for document in own.values():
-            yield from self._document(document)
+        yield from self._each(list(own.values()))
         after = ""
         while documents := self._store.scan_documents(
             self._catalog, after, "", _DOCUMENTS_AT_ONCE, _PAGE_BYTES_MAX
         ):
+            together: list[DocumentRecord] = []
             for at in range(len(documents)):
                 try:
-                    document = documents[at]
-                    after = document.key
-                    yield from self._document(document)
+                    together.append(documents[at])
+                    after = documents[at].key
                 except ForeignRecord as error:
                     after = error.key or after
                     yield after, error.detail
+                if len(together) == KEYS_MERGED_MAX:
+                    yield from self._some(together)
+                    together = []
+            yield from self._some(together)
 
-    def _document(self, document: DocumentRecord) -> _Found:
-        self._tally.documents += 1
-        self._looked(1)
-        self._hold.renew()
-        key = document.key
-        through = min(document.revision, self._head.revision)
-        if document.revision > self._head.revision:
-            now = self._store.heads([self._catalog])[self._catalog]
-            if document.revision > now.revision:
-                yield key, f"the document is at {document.revision}, but the head at {now.revision}"
+    def _some(self, documents: Sequence[DocumentRecord]) -> _Found:
+        tally = Tally()
+        if self._is_clean(documents, tally):
+            self._count(len(documents), tally)
+        else:
+            yield from self._each(documents)
+
+    def _is_clean(self, documents: Sequence[DocumentRecord], tally: Tally) -> bool:
+        keys = [document.key for document in documents]
         try:
-            state = rebuild(self._store, self._catalog, key, min(self._head.floor, through))
-        except (HistoryIncomplete, WrongBase):
+            stored = self._store.digests_of(self._catalog, keys, parts=True)
+            replayed = self._replayed(documents, tally, {each.key: each for each in stored})
+            return stored.is_whole and next(replayed, None) is None
+        except (ForeignRecord, _TooLarge):
+            return False
+
+    def _each(self, documents: Sequence[DocumentRecord]) -> _Found:
+        for document in documents:
+            tally = Tally()
+            try:
+                yield from self._replayed([document], tally, None)
+            except ForeignRecord as error:
+                yield error.key, error.detail
+            self._count(1, tally)
+
+    def _count(self, documents: int, tally: Tally) -> None:
+        self._tally.documents += documents
+        self._tally.patches += tally.patches
+        self._looked(documents)
+
+    def _replayed(
+        self, documents: Sequence[DocumentRecord], tally: Tally, digests: _Digests | None
+    ) -> _Found:
+        """The findings about documents that are replayed together, with their ``digests`` or one
+        by one. Raises ForeignRecord, and _TooLarge if there are several."""
+        replays: dict[str, _Replay] = {}
+        for document in documents:
+            key, through = document.key, min(document.revision, self._head.revision)
+            replays[key] = _Replay(document, through)
+            if document.revision > self._head.revision:
+                now = self._store.heads([self._catalog])[self._catalog]
+                if document.revision > now.revision:
+                    newer = (
+                        f"the document is at {document.revision}, but the head at {now.revision}"
+                    )
+                    yield key, newer
+        last = max((each.through for each in replays.values()), default=0)
+        for commits in self._pages(0, last, list(replays)):
+            for commit in commits:
+                yield from self._follow(replays, commit, tally)
+            if len(replays) > 1 and sum(map(_held, replays.values())) > _HELD_BYTES_MAX:
+                raise _TooLarge
+        for key, replay in replays.items():
+            if replay.is_lost:
+                if not replay.is_told:
+                    yield key, f"the log doesn't give the state at {self._head.floor}"
+            elif replay.document.revision <= self._head.revision:
+                yield from self._compare(replay.document, replay.state, digests)
+
+    def _follow(self, replays: Mapping[str, _Replay], commit: CommitRecord, tally: Tally) -> _Found:
+        changes = [change for change in commit.changes if change.key in replays]
+        if not changes:
+            detail = f"commit {commit.revision} has no change of the document"
+            detail += ", which is among its keys"
+            raise ForeignRecord(self._catalog, next(iter(replays)), detail)
+        for change in changes:
+            replay = replays[change.key]
+            if commit.revision <= min(replay.through, self._head.floor):
+                replay.begin(commit, change)
+            elif commit.revision <= replay.through and not replay.is_told:
+                yield from self._step(replay, commit, change, tally)
+
+    def _step(
+        self, replay: _Replay, commit: CommitRecord, change: ChangeRecord, tally: Tally
+    ) -> _Found:
+        key, before = change.key, replay.state
+        if replay.is_lost:
+            replay.is_told = True
             yield key, f"the log doesn't give the state at {self._head.floor}"
             return
-        for commits in self._pages(self._head.floor, through, key):
-            for commit in commits:
-                change = self._change_of(commit, key)
-                differing = _recorded_wrongly(state, commit, change)
-                if differing:
-                    yield key, f"at {commit.revision}: {differing}"
-                before = ABSENT if state is None else state.content
-                try:
-                    state = advance(state, commit, change)
-                except (HistoryIncomplete, WrongBase) as error:
-                    yield key, f"the patch of {commit.revision} doesn't fit: {error}"
-                    return
-                if self._second is not None and change.patch is not None:
-                    self._tally.patches += 1
-                    differing = _otherwise(self._second, before, change.patch, state.content)
-                    if differing:
-                        yield key, f"at {commit.revision}: {differing}"
-        if document.revision <= self._head.revision:
-            yield from self._compare(document, state)
+        if differing := _recorded_wrongly(before, commit, change):
+            yield key, f"at {commit.revision}: {differing}"
+        try:
+            replay.state = advance(before, commit, change)
+        except (HistoryIncomplete, WrongBase) as error:
+            replay.is_lost = replay.is_told = True
+            yield key, f"the patch of {commit.revision} doesn't fit: {error}"
+            return
+        if self._second is not None and change.patch is not None:
+            tally.patches += 1
+            content = ABSENT if before is None else before.content
+            differing = _otherwise(self._second, content, change.patch, replay.state.content)
+            if differing:
+                yield key, f"at {commit.revision}: {differing}"
 
-    def _change_of(self, commit: CommitRecord, key: str) -> ChangeRecord:
-        for change in commit.changes:
-            if change.key == key:
-                return change
-        detail = f"commit {commit.revision} has no change of the document, which is among its keys"
-        raise ForeignRecord(self._catalog, key, detail)
-
-    def _compare(self, document: DocumentRecord, state: DocumentRecord | None) -> _Found:
+    def _compare(
+        self, document: DocumentRecord, state: DocumentRecord | None, digests: _Digests | None
+    ) -> _Found:
         key = document.key
         if state is None or not state.exists:
             # Compaction drops deletions at or below the floor from the history.
@@ -405,18 +500,25 @@ class _Verifying:
                 yield key, f"{member} is {stored!r}, by the log {replayed!r}"
         if not _same(document.content, state.content):
             yield key, f"the content at {document.revision} isn't what the log gives"
-        elif (fault := digest_fault(self._store, self._catalog, document)) is not None:
+        elif (fault := self._digest_fault(document, digests)) is not None:
             yield key, fault
         if not _same(document.attributes or {}, state.attributes or {}):
             yield key, f"the attributes at {document.revision} aren't what the log gives"
         if document.owners != state.owners:
             yield key, f"the owners at {document.revision} aren't what the log gives"
 
-    def _pages(self, after: int, through: int, key: str | None) -> Iterator[Sequence[CommitRecord]]:
+    def _digest_fault(self, document: DocumentRecord, digests: _Digests | None) -> str | None:
+        if digests is None:
+            return digest_fault(self._store, self._catalog, document)
+        return _digest_fault(document, digests.get(document.key))
+
+    def _pages(
+        self, after: int, through: int, keys: Collection[str] | None
+    ) -> Iterator[Sequence[CommitRecord]]:
         while after < through:
             self._hold.renew()
             commits = self._store.list_commits(
-                self._catalog, after, through, _COMMITS_AT_ONCE, key, _PAGE_BYTES_MAX
+                self._catalog, after, through, _COMMITS_AT_ONCE, keys, _PAGE_BYTES_MAX
             )
             if not commits:
                 return

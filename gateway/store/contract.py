@@ -100,6 +100,8 @@ class Undecoded(Sequence[_T]):
 
 CLAIMS_MAX: Final = 64
 # What a scan reads of acls, parts of managers and keys; and what it reads of a range.
+# The server merges the commits of so many keys, each in order; those of over 200 it would sort.
+KEYS_MERGED_MAX: Final = 100
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
 
@@ -312,13 +314,14 @@ class Store(Protocol):
         after: int,
         through: int,
         limit: int,
-        key: str | None,
+        keys: str | Collection[str] | None,
         bytes_max: int,
         *,
         author: str | None = None,
         newest_first: bool = False,
     ) -> Sequence[CommitRecord]:
-        """Written-out commits above ``after`` up to ``through``, of ``key``, ``author`` if given.
+        """Written-out commits above ``after`` up to ``through``; if they are given, those of the
+        key, or of one of the keys (at most KEYS_MERGED_MAX), and of ``author``.
 
         At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes. Each
         may be decoded anew whenever it is asked for.

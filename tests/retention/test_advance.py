@@ -26,9 +26,11 @@ BY = 1_000_000_000
 
 
 def copied(uri: str, database: str, to: str) -> None:
-    """As a dump and a restore would."""
+    """As a dump and a restore would, which are of one moment: heads first, for what is written out
+    meanwhile is in their tails."""
     with MongoClient[Any](uri) as client:
-        for name in client[database].list_collection_names():
+        names = client[database].list_collection_names()
+        for name in sorted(names, key="catalogs".__ne__):
             client[database][name].aggregate([{"$out": {"db": to, "coll": name}}])
 
 

@@ -23,17 +23,24 @@ from gateway.cli.verify import applied_by_jsonpatch
 from gateway.decide.edits import Delete
 from gateway.errors import CatalogNotFound
 from gateway.model import ChangeRecord, DocumentRecord
+from gateway.retention.verification import Verification
+from gateway.runtime import ThreadRuntime
 from gateway.store.contract import Store, Swept
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.records import document_id
 from patching import ABSENT, Json
 from patching.values import Absent
-from tests.asking import put
+from tests.asking import add, applied, put
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
-from tests.retention.history_checks import compaction_of, findings
+from tests.retention.history_checks import (
+    compaction_of,
+    findings,
+    settler_of,
+    wait_until_written,
+)
 from tests.retention.test_compaction import gateway_on, nothing, write_history
-from tests.store.contract_suite import commit
+from tests.store.contract_suite import OWNERS, commit
 from tests.store.verdicts_suite import judging, verdict
 
 
@@ -108,6 +115,57 @@ def test_whatever_is_wrong_is_found(store: MemoryStore, name: str) -> None:
     breakage(store)
     found = findings(store, "c")
     assert any(expected in each for each in found), found
+
+
+KEYS = [f"many-{number:03}" for number in range(250)]
+
+
+@pytest.fixture
+def many() -> MemoryStore:
+    """A few hundred documents, of which each was patched once, most of them at one moment."""
+    memory = MemoryStore()
+    gateway = gateway_on(memory)
+    for key in KEYS:
+        applied(gateway.write("c", key, put({"n": 0})).outcome)
+    for key in KEYS:
+        applied(gateway.write("c", key, add("/n", 1)).outcome)
+    wait_until_written(gateway)
+    return memory
+
+
+@pytest.mark.parametrize("name", ["content", "owners", "a base", "a record"])
+def test_one_that_is_wrong_among_many_is_found_alone(many: MemoryStore, name: str) -> None:
+    key, number = KEYS[120], 120
+    if name == "content":
+        overwrite(many, key, content={"n": 7})
+    elif name == "owners":
+        many._documents["c", key] = replace(stored(many, key), owners=OWNERS)
+    elif name == "a base":
+        change = many._commits["c"][251 + number].changes[0]
+        edit(many, 251 + number, changes=(replace(change, base_id="f" * 32),))
+    else:
+        edit(many, 251 + number, changes=())
+    runtime = ThreadRuntime()
+    verification = Verification(many, settler_of(many, runtime), runtime)
+    found = list(verification.verify("c"))
+    assert {each.key for each in found} == {key}
+    assert verification.tally.documents == len(KEYS)
+
+
+def test_many_documents_are_read_together(many: MemoryStore) -> None:
+    asked: list[str] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            asked.append(name)
+            return getattr(many, name)
+
+    for floor in (0, 300):
+        if floor:
+            compaction_of(many).compact("c", floor, nothing)
+        asked.clear()
+        assert findings(Counting(), "c") == []  # type: ignore[arg-type]
+        assert len(asked) < len(KEYS) / 5, asked
 
 
 def test_what_is_wrong_below_the_floor_is_found(store: MemoryStore) -> None:

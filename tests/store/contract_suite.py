@@ -517,6 +517,9 @@ class StoreContract:
         full = 1_000_000
         assert [c.revision for c in store.list_commits("c", 2, 9, 4, None, full)] == [3, 4, 5, 6]
         assert [c.revision for c in store.list_commits("c", 2, 9, 9, "a", full)] == [4, 6, 8]
+        of_some = store.list_commits("c", 2, 9, 5, ["a", "b", "none"], full)
+        assert [c.revision for c in of_some] == [3, 4, 5, 6, 7]
+        assert [c.revision for c in store.list_commits("c", 2, 9, 9, ["b"], full)] == [3, 5, 7, 9]
         newest = store.list_commits("c", 2, 9, 2, "a", full, newest_first=True)
         assert [c.revision for c in newest] == [8, 6]
         store.write_commits([commit(n, author="bob", key="a") for n in (11, 12)])

@@ -88,16 +88,17 @@ class HistoryPart(StorePart):
         after: int,
         through: int,
         limit: int,
-        key: str | None,
+        keys: str | Collection[str] | None,
         bytes_max: int,
         *,
         author: str | None = None,
         newest_first: bool = False,
     ) -> Sequence[CommitRecord]:
-        if key is None:
+        if keys is None:
             query, order, index = span(catalog, after, through), "_id", "_id_"
         else:
-            query, order, index = _of_keys(catalog, key, after, through), "revision", BY_KEY
+            named = keys if isinstance(keys, str) else one_of(keys)
+            query, order, index = _of_keys(catalog, named, after, through), "revision", BY_KEY
         if author is not None:
             query = {**query, "author": author}
         direction = DESCENDING if newest_first else ASCENDING
