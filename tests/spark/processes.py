@@ -2,36 +2,82 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
 
-_DAEMON = str(Path(__file__).with_name("daemon.py"))
+from tests.spark import pythons
+from tests.spark.pythons import ADDRESS
+
+_ROOT = Path(__file__).resolve().parents[2]
 
 
-def python_workers(spark: Any) -> list[psutil.Process]:
-    """Those that run tasks: forks of the daemons below this session's own JVM."""
-    found = []
-    with suppress(psutil.NoSuchProcess):
-        jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
-        for each in jvm.children(recursive=True):
+class Pythons:
+    """What forks the processes that Spark starts as Python: see `pythons`."""
+
+    def __init__(self, python: str, path: str = "") -> None:
+        self._folder = TemporaryDirectory(prefix="pythons-")
+        address = f"{self._folder.name}/asked"
+        # What Spark is told.
+        self.variables = {
+            "PYSPARK_PYTHON": str(Path(__file__).with_name("python")),
+            "PYSPARK_DRIVER_PYTHON": python,
+            ADDRESS: address,
+        }
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path,
+            "PYTHONHASHSEED": "0",  # as spark-submit has it
+            "PYTHONUNBUFFERED": "YES",  # as Spark has it
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(address)
+            listening.listen(128)
+            self._process = psutil.Popen(
+                (python, "-P", pythons.__file__, str(listening.fileno())),
+                stdin=subprocess.PIPE,
+                env=environment,
+                pass_fds=[listening.fileno()],
+                start_new_session=True,
+            )
+
+    def workers(self) -> list[psutil.Process]:
+        """Those that run tasks or plan them: forks of the daemons."""
+        found = []
+        for daemon in self._process.children():
             with suppress(psutil.NoSuchProcess):
-                parent = each.parent()
-                if is_daemon(each) and parent is not None and is_daemon(parent):
-                    found.append(each)
-    return found
+                found += daemon.children()
+        return found
+
+    def kill_all(self) -> None:
+        """It, and a session that is new, can go on."""
+        kill(self._process.children(recursive=True))
+
+    def close(self) -> None:
+        self.kill_all()
+        self._process.communicate()  # it ends with its input
+        self._folder.cleanup()
 
 
-def is_daemon(process: psutil.Process) -> bool:
-    """Also of its forks, which have its command line."""
-    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return _DAEMON in process.cmdline()
-    return False
+@cache
+def local_pythons() -> Pythons:
+    """For the sessions of this process, one after the other."""
+    made = Pythons(sys.executable, str(_ROOT))
+    atexit.register(made.close)
+    return made
 
 
 def kill(processes: list[psutil.Process]) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from tests.patience import WAIT_S
+from tests.spark.processes import kill, local_pythons
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # Four attempts for each task: without the second number, a local session has one.
@@ -22,11 +23,6 @@ JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-# Python as Spark runs it: what it forks has its imports already.
-PYTHONS = {
-    "PYSPARK_PYTHON": str(Path(__file__).with_name("python")),
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-}
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
@@ -89,7 +85,10 @@ class Sessions:
 
         gateway, context = SparkContext._gateway, SparkContext._active_spark_context
         if gateway is not None:
-            _end(gateway.proc.pid)
+            with suppress(psutil.NoSuchProcess):
+                jvm = psutil.Process(gateway.proc.pid)
+                kill([*jvm.children(recursive=True), jvm])
+            local_pythons().kill_all()
             gateway.proc.wait(WAIT_S)
             with suppress(Exception):
                 gateway.close()
@@ -111,7 +110,7 @@ class Sessions:
 
         from patching.spark import register
 
-        os.environ |= PYTHONS
+        os.environ |= local_pythons().variables
         path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         if str(ROOT) not in path:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, path)])
@@ -122,12 +121,3 @@ class Sessions:
         session.sparkContext.setLogLevel("ERROR")
         register(session)
         return session
-
-
-def _end(pid: int) -> None:
-    """Of the process and of all that it started, by SIGKILL."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for each in (*process.children(recursive=True), process):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()

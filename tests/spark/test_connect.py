@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ from tests.spark.attempts import (
 )
 from tests.spark.cluster import connect_server
 from tests.spark.passing import Passing
-from tests.spark.sessions import PYTHONS
+from tests.spark.processes import Pythons
 
 _FILES = (
     *("gateway", "patching", "pyspark_metadata_gateway.py", "openapi.yaml"),
@@ -64,7 +65,7 @@ class Shipped(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def shipped(java: None, tmp_path_factory: pytest.TempPathFactory) -> Shipped:  # noqa: ARG001
+def shipped(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shipped]:  # noqa: ARG001
     folder = tmp_path_factory.mktemp("shipped")
     for name in _FILES:
         place = ROOT / name
@@ -90,8 +91,8 @@ def shipped(java: None, tmp_path_factory: pytest.TempPathFactory) -> Shipped:  #
         folder / "bare", *PROJECT["optional-dependencies"]["spark"], project=False
     )
     variables = dict(word.split("=", 1) for word in words[:at])
-    pythons = PYTHONS | {"PYSPARK_DRIVER_PYTHON": str(python)}
-    return Shipped(folder, words[at + 1 : -1], {**variables, **pythons})
+    with closing(Pythons(str(python))) as pythons:
+        yield Shipped(folder, words[at + 1 : -1], variables | pythons.variables)
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.patience import RUN_S
+from tests.spark.processes import local_pythons
 from tests.spark.sessions import ROOT, Sessions
 
 
@@ -71,3 +75,42 @@ def test_a_test_that_fails_throws_its_session_away(tmp_path: Path) -> None:
         ("that_fails", "FAILED"),
         ("neighbour", "PASSED"),
     ], done.stdout
+
+
+_TOLD = """
+import json, os, sys
+
+here = {"argv": sys.argv[1:], "folder": os.getcwd(), "path": sys.path[:2], "x": os.environ["X"]}
+here |= {"given": sys.stdin.read(), "main": vars(sys.modules["__main__"]) is globals()}
+print(json.dumps(here), flush=True)
+sys.exit(3)
+"""
+
+
+def test_a_fork_is_what_the_python_would_be(tmp_path: Path) -> None:
+    """Its arguments, variables, folder, modules' path, files and exit code."""
+    (tmp_path / "told.py").write_text(_TOLD)
+    variables = {"X": "y", "PATH": os.environ["PATH"], "PYTHONPATH": "../elsewhere"}
+    of_forks = local_pythons().variables
+    told = []
+    for python, more in ((sys.executable, {}), (of_forks["PYSPARK_PYTHON"], of_forks)):
+        done = subprocess.run(
+            (python, "-m", "told", "a", "b"), cwd=tmp_path, env={**variables, **more},
+            input="given", capture_output=True, text=True, timeout=RUN_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 3, done.stderr
+        told.append(json.loads(done.stdout))
+    assert told[1] == told[0]
+
+
+def test_a_fork_ends_with_who_asked_for_it(tmp_path: Path, eventually: Any) -> None:
+    (tmp_path / "waits.py").write_text("import os, time; print(os.getpid()); time.sleep(3600)")
+    of_forks = local_pythons().variables
+    with subprocess.Popen(
+        (of_forks["PYSPARK_PYTHON"], "-m", "waits"), cwd=tmp_path, env={**os.environ, **of_forks},
+        stdout=subprocess.PIPE, text=True,
+    ) as asking:  # fmt: skip
+        assert asking.stdout is not None
+        fork = psutil.Process(int(asking.stdout.readline()))
+        asking.kill()
+    eventually(lambda: not fork.is_running())

@@ -20,7 +20,7 @@ from patching.client import RequestError
 from patching.client.routes import CatalogRoutes
 from patching.client.transport import Transport
 from tests.service import RunningGateway
-from tests.spark.processes import kill, python_workers
+from tests.spark.processes import kill, local_pythons
 
 Start = Callable[..., None]
 _DOCUMENTS = 3
@@ -115,7 +115,7 @@ def test_killed_python_workers_apply_nothing_twice(
     times = disturbed(
         routes,
         points,
-        lambda: killed.append(kill(python_workers(spark))),
+        lambda: killed.append(kill(local_pythons().workers())),
         lambda: write(patches(spark, 200), gateway, catalog),
     )
     assert sum(killed) >= 3

@@ -21,7 +21,7 @@ from patching.spark.sink import MetadataStreamWriter
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 from tests.spark.passing import Passing
-from tests.spark.processes import kill, python_workers, tear
+from tests.spark.processes import kill, local_pythons, tear
 from tests.spark.sessions import Sessions
 
 Query = Callable[..., Any]
@@ -147,7 +147,7 @@ _ENDS = [(1, False), (2, True), (4, True), (6, True)]
 
 
 def test_a_query_ended_anywhere_applies_each_row_once(
-    spark: Any, start: Query, passing: Passing, folder: Path, log: Any
+    start: Query, passing: Passing, folder: Path, log: Any
 ) -> None:
     """By a stop, or by the death of its workers too, after which a task is tried again."""
     numbers = fill(folder, 2, 20)
@@ -156,7 +156,7 @@ def test_a_query_ended_anywhere_applies_each_row_once(
         query = start(batchSize=5, url=passing.url)
         with held:
             if turn % 2:
-                assert kill(python_workers(spark)) > 0
+                assert kill(local_pythons().workers()) > 0
             query.stop()
         assert is_within_a_batch(folder), (number, applied)
     query = start(batchSize=50, reportPath=str(folder / "reports"))

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 from patching.spark.sync import sync
 from tests.service import RunningGateway
 from tests.spark.passing import Passing
-from tests.spark.processes import kill, python_workers
+from tests.spark.processes import kill, local_pythons
 
 from .test_sync import Catalog
 
@@ -40,7 +40,7 @@ class KillOnce:
         with self._lock:
             self._count += path == "/v1/bulk"
             if path == "/v1/bulk" and self._count == 5:
-                self.killed = kill(python_workers(self.there.spark))
+                self.killed = kill(local_pythons().workers())
                 self.killed_at = self.there.head() - self.begun
 
 
