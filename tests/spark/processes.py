@@ -29,12 +29,10 @@ class Pythons:
     def __init__(self, python: str, path: str = "") -> None:
         self._folder = TemporaryDirectory(prefix="pythons-")
         address = f"{self._folder.name}/asked"
-        # What Spark is told.
-        self.variables = {
-            "PYSPARK_PYTHON": str(Path(__file__).with_name("python")),
-            "PYSPARK_DRIVER_PYTHON": python,
-            ADDRESS: address,
-        }
+        # What Spark is told. The driver's Python has the data sources that nobody registered.
+        asks = str(Path(__file__).with_name("python"))
+        self.variables = {"PYSPARK_PYTHON": asks, "PYSPARK_DRIVER_PYTHON": asks}
+        self.variables |= {"TESTS_SPARK_PYTHON": python, ADDRESS: address}
         environment = {
             **os.environ,
             "PYTHONPATH": path,
@@ -47,7 +45,7 @@ class Pythons:
             listening.bind(address)
             listening.listen(128)
             self._process = psutil.Popen(
-                (python, "-P", pythons.__file__, str(listening.fileno())),
+                (python, "-P", pythons.__file__, "--forks", str(listening.fileno())),
                 stdin=subprocess.PIPE,
                 env=environment,
                 pass_fds=[listening.fileno()],

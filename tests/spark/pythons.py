@@ -10,7 +10,8 @@ have: numpy's would, unless they are forbidden.
     python -I -S pythons.py -m MODULE ARGUMENTS…
 
 is what Spark starts, in the place of Python: it asks for the fork, and ends with it. So it imports
-nothing that takes time. The parent is `processes.Pythons`.
+nothing that takes time. All else, as a program that is submitted, is left to Python. The parent is
+`processes.Pythons`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     # The arguments, variables and folder of a process.
     Request = tuple[list[str], dict[str, str], str]
 
-# Where the parent is asked. Without it, Python is Python.
+# Where the parent is asked.
 ADDRESS = "TESTS_SPARK_PYTHONS"
 _LENGTH_BYTES = 8
 _CODE_BYTES = 4
@@ -170,9 +171,9 @@ def _serve(listening: int) -> None:
 
 
 if __name__ == "__main__":
-    if not sys.argv[1].startswith("-"):
-        _serve(int(sys.argv[1]))
-    elif sys.argv[1] == "-m" and ADDRESS in os.environ:
+    if sys.argv[1] == "-m":
         os._exit(_ask(os.environ[ADDRESS], sys.argv[1:]))
+    elif sys.argv[1] == "--forks":
+        _serve(int(sys.argv[2]))
     else:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
