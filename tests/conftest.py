@@ -112,12 +112,11 @@ def _make_docs_page() -> None:
 
 # What their tests share takes longer to start than the tests take: they go to one process.
 TOGETHER = ("tests/console/", "tests/commandline/", "tests/systems/")
-SPARK_READS = tuple(
+# Two sessions of Spark, as a machine has two processors; the tests of each take as long.
+SPARK_ONE = tuple(
     f"tests/spark/test_{name}"
-    for name in ("contention", "export", "feed", "history", "source", "stream", "tokens")
+    for name in ("contention", "export", "feed", "history", "sync", "tokens")
 )
-
-
 # Of Spark's, those that start no session here: a cluster has its own.
 SPARK_ALONE = ("tests/spark/test_options.py", "tests/spark/test_connect.py")
 
@@ -126,8 +125,7 @@ def group_of(nodeid: str) -> str:
     """Tests of one group run in one process; those of a file share what it starts."""
     place = nodeid.partition("::")[0]
     if place.startswith("tests/spark/") and place not in SPARK_ALONE:
-        # Two sessions, of readers and of writers: the machine has two processors.
-        return "spark that reads" if place.startswith(SPARK_READS) else "spark that writes"
+        return "one spark" if place.startswith(SPARK_ONE) else "another spark"
     return next((each for each in TOGETHER if place.startswith(each)), place)
 
 
