@@ -109,6 +109,11 @@ def test_rows_with_the_same_text_reach_no_python_and_digests_are_not_listed(job:
     assert (job.planned, job.listed) == (["k3", "k5", "new"], False)
     assert job.written.routes.export().documents == wanted
     assert (job(wanted, delete=True).unchanged, job.planned, job.listed) == (6, [], False)
+    # A key that is there twice is refused whatever the state says.
+    twice = [*wanted.items(), ("k0", wanted["k0"])]
+    rows = [(key, json.dumps(value)) for key, value in twice]
+    with pytest.raises(DesiredInvalid, match="2 rows have this key"):
+        job.run(job.spark.createDataFrame(rows, "key string, document string"), delete=True)
 
 
 def test_few_changes_are_looked_at_again_rather_than_all_rows_written(
@@ -127,14 +132,6 @@ def test_few_changes_are_looked_at_again_rather_than_all_rows_written(
     assert (job(wanted, delete=True).sent, job.planned) == (1, ["k1", "k2", "k5", "new"])
     assert (job(wanted, delete=True).sent, job.planned, job.listed) == (0, [], False)
     assert job.written.routes.export().documents == wanted
-
-
-def test_a_key_that_is_there_twice_is_refused_whatever_the_state_says(job: Job) -> None:
-    job(documents(1))
-    text = json.dumps(documents(1)["k0"])
-    twice = job.spark.createDataFrame([("k0", text)] * 2, "key string, document string")
-    with pytest.raises(DesiredInvalid, match="2 rows have this key"):
-        job.run(twice)
 
 
 def test_what_others_did_is_found_in_the_feed(job: Job) -> None:
