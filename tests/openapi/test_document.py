@@ -137,6 +137,22 @@ def test_every_status_of_a_code_is_listed_on_an_operation_that_names_the_code() 
             assert described.get(code) == {status}, code
 
 
+def test_what_changes_something_takes_an_idempotency_key_or_refuses_it(app: Flask) -> None:
+    for operation in OPERATIONS:
+        if operation.method in ("get", "head", "options"):
+            continue
+        taken = {each["name"] for each in parameters(DOCUMENT, operation) if each["in"] == "header"}
+        answer = app.test_client().open(
+            re.sub(r"{\w+}", "1", operation.path),
+            method=operation.method.upper(),
+            headers={"Idempotency-Key": "k"},
+        )
+        content = answer.get_json(silent=True) or {}
+        refused = content.get("header") == "Idempotency-Key"
+        assert refused == ("Idempotency-Key" not in taken), operation
+        assert not refused or content["code"] == "invalid_header"
+
+
 def test_every_component_is_used() -> None:
     used = {part["$ref"] for part in parts(DOCUMENT) if isinstance(part.get("$ref"), str)}
     # Of bodies that are described by words: OpenAPI knows no lines, generators no second type.

@@ -15,9 +15,8 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import catalog_alone, must_be_new
+from gateway.http.wire.conditions import catalog_alone, must_be_new, refuse_all_but_conditions
 from gateway.http.wire.headers import catalog_name
-from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
 from gateway.relay.managing import OVERLAP_S, SubscriptionStanding, SubscriptionTerms
@@ -72,7 +71,7 @@ class SubscriptionRoutes(Routes):
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make it or change it; a change keeps its position unless it says where to begin."""
         is_new = must_be_new(context.environ)
-        parameters(context.environ, NO_PARAMETERS)
+        refuse_all_but_conditions(context.environ)
         catalog, name = catalog_name(catalog, self._limits), _name(subscription)
         asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])

@@ -20,7 +20,13 @@ from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import attributes_asked, decode_document, require_few_values
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
-from gateway.http.wire.headers import catalog_name, percent_decoded, preferences, require_key
+from gateway.http.wire.headers import (
+    catalog_name,
+    percent_decoded,
+    preferences,
+    refuse_idempotency_key,
+    require_key,
+)
 from gateway.http.wire.query import DRY_RUN_PARAMETERS, whole_number
 from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import carried_out, document_answer
@@ -112,7 +118,7 @@ class UploadRoutes(Routes):
         What is wrong with the parts, or the catalog, leaves the upload as it is.
         """
         refuse_conditions(context.environ)
-        _refuse_idempotency_key(context.environ)
+        refuse_idempotency_key(context.environ, _SERVES)
         said = read_ask(context, catalog_name(catalog, self._limits), known=DRY_RUN_PARAMETERS)
         numbers = self._numbers(context)
         opened = self._find(context, said.catalog, upload)
@@ -161,17 +167,11 @@ class UploadRoutes(Routes):
 
     def _catalog(self, environ: Environ, encoded: str) -> str:
         if environ["REQUEST_METHOD"] != "GET":
-            _refuse_idempotency_key(environ)
+            refuse_idempotency_key(environ, _SERVES)
         return catalog_alone(environ, encoded, self._limits)
 
 
-def _refuse_idempotency_key(environ: Environ) -> None:
-    if "HTTP_IDEMPOTENCY_KEY" in environ:
-        raise RequestRefused(
-            "invalid_header",
-            "Idempotency-Key: the upload itself serves as one; its commit is made once",
-            header="Idempotency-Key",
-        )
+_SERVES: Final = "the upload itself serves as one; its commit is made once"
 
 
 def _upload_id(encoded: str) -> str:

@@ -47,7 +47,7 @@ from gateway.errors import ConditionFailed
 from gateway.http.context import Environ
 from gateway.http.wire.body import REVISION, member, refuse_member, require_object
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.headers import catalog_name, percent_decoded
+from gateway.http.wire.headers import catalog_name, percent_decoded, refuse_idempotency_key
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.limits import RequestLimits
 from gateway.model import OWN_KEYS
@@ -180,10 +180,21 @@ def must_be_new(environ: Environ) -> bool:
     return asks
 
 
+_READING: Final = ("GET", "HEAD")
+
+
 def refuse_terms(environ: Environ) -> None:
-    """For routes that take neither conditions nor parameters."""
+    """For routes that take neither conditions nor parameters, nor an idempotency key where they
+    change something."""
     refuse_conditions(environ)
+    refuse_all_but_conditions(environ)
+
+
+def refuse_all_but_conditions(environ: Environ) -> None:
+    """For routes that take neither parameters nor, where they change something, a key."""
     parameters(environ, NO_PARAMETERS)
+    if environ["REQUEST_METHOD"] not in _READING:
+        refuse_idempotency_key(environ, "this route can't honour it")
 
 
 def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:

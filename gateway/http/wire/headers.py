@@ -45,7 +45,7 @@ NO_PREFERENCES = Preferences()
 
 
 def preferences(environ: Environ) -> Preferences:
-    """The preferences; of a repeated one, the first counts. 400 if ``wait`` isn't a number."""
+    """The preferences; of a repeated one, the first counts. 400 for a ``wait`` out of range."""
     text: str | None = environ.get("HTTP_PREFER")
     if text is None:
         return NO_PREFERENCES
@@ -63,9 +63,11 @@ def preferences(environ: Environ) -> Preferences:
 
 
 def _seconds(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise _refusal("Prefer", f"wait is a whole number of seconds, not {text[:50]!r}")
-    return int(text[:_WAIT_DIGITS_MAX]) if len(text) <= _WAIT_DIGITS_MAX else 10**_WAIT_DIGITS_MAX
+    digits = text.lstrip("0") or text[:1]
+    if not (text.isascii() and text.isdigit()) or len(digits) > _WAIT_DIGITS_MAX:
+        rule = f"wait is a whole number of seconds from 0 to {10**_WAIT_DIGITS_MAX - 1}"
+        raise _refusal("Prefer", f"{rule}, not {text[:50]!r}")
+    return int(digits)
 
 
 def idempotency_key(environ: Environ) -> str | None:
@@ -75,6 +77,12 @@ def idempotency_key(environ: Environ) -> str | None:
         rule = f"1 to {_IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters"
         raise _refusal("Idempotency-Key", rule)
     return key
+
+
+def refuse_idempotency_key(environ: Environ, why: str) -> None:
+    """For routes that decide nothing under one: who sends it relies on it."""
+    if "HTTP_IDEMPOTENCY_KEY" in environ:
+        raise _refusal("Idempotency-Key", why)
 
 
 def is_idempotency_key(text: str) -> bool:
