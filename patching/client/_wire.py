@@ -12,7 +12,13 @@ import msgspec
 import urllib3
 
 from patching.client._steps import Query
-from patching.client.errors import RequestError, UnexpectedAnswer, Unreachable, problem_of
+from patching.client.errors import (
+    RequestError,
+    TokenUnavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    problem_of,
+)
 
 _PROBLEM: Final = "application/problem+json"
 _READING: Final = ("GET", "HEAD", "OPTIONS")
@@ -105,14 +111,24 @@ class Outgoing:
         self._at = (place + 1) % len(self._bases)
 
     def headers(self, more: Mapping[str, str]) -> dict[str, str]:
-        """Of a request; ``more`` win over all others. ValueError for a token that is none."""
+        """Of a request; ``more`` win over all others. ValueError for a token that is none, and
+        TokenUnavailable where the function that is to return it doesn't."""
         headers = dict(self._headers)
-        if self._token is not None:
-            token = (self._token if isinstance(self._token, str) else self._token()).strip()
-            if not _VISIBLE(token):  # checked here: the library's own error would show it
-                raise ValueError("the token is empty, or has characters that no header can have")
-            headers["Authorization"] = f"Bearer {token}"
+        if isinstance(self._token, str):
+            headers["Authorization"] = _bearer(self._token)
+        elif self._token is not None:
+            try:
+                headers["Authorization"] = _bearer(self._token())
+            except Exception as error:
+                raise TokenUnavailable(error) from error
         return headers | dict(more)
+
+
+def _bearer(token: str) -> str:
+    text = token.strip()
+    if not _VISIBLE(text):  # checked here: the library's own error would show it
+        raise ValueError("the token is empty, or has characters that no header can have")
+    return f"Bearer {text}"
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:

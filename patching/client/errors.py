@@ -22,6 +22,7 @@ class ClientError(Exception):
 
         ClientError
         ├── RequestError             one request that failed
+        │   ├── TokenUnavailable     it wasn't sent: the function that returns the token raised
         │   ├── Unreachable          no answer came: refused, broken off, timed out
         │   ├── UnexpectedAnswer     an answer that no gateway gives
         │   └── Problem              the gateway refused (problem+json):
@@ -89,6 +90,17 @@ class Unreachable(RequestError):
 def is_closed(error: RequestError) -> bool:
     """Whether the client was closed, so that no other request will have an answer either."""
     return isinstance(error, Unreachable) and not error.retryable
+
+
+class TokenUnavailable(RequestError):
+    """The function that is to return the token raised, or returned none. The cause is what it
+    raised. Nothing was sent; a call ends with it, while followers and pins try again."""
+
+    code = "token_unavailable"
+
+    def __init__(self, cause: Exception) -> None:
+        detail = f"there is no token to send: {cause or type(cause).__name__}"
+        super().__init__(detail, applied="no", retryable=False)
 
 
 class UnexpectedAnswer(RequestError):

@@ -13,6 +13,7 @@ from patching.client import Catalog, Conflict, Gateway, NotFound, contested
 from patching.client.errors import PinLost
 from patching.client.results import SkippedPlace
 from patching.client.transport import Transport, segment
+from tests.client.fake_documents import Opens
 from tests.patience import WAIT_S
 from tests.service import RunningGateway
 
@@ -86,6 +87,29 @@ def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[
     assert catalog.compact(3).floor == 3
     with pytest.raises(RuntimeError):
         _ = catalog.pin(3).revision
+
+
+def test_a_pin_is_renewed_once_the_token_is_there_again(
+    service: RunningGateway, opens: Opens, catalog: Catalog, eventually: Callable[..., Any]
+) -> None:
+    for number in range(2):
+        catalog.put("k", number)
+    failures = [0]
+
+    def token() -> str:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError("the file of the token is being replaced")
+        return "t"
+
+    with (
+        opens(service.url, token=token) as another,
+        another.catalog(catalog.name).pin(2, seconds=3) as pin,
+    ):
+        (held,) = catalog.pins()
+        failures[0] = 1
+        eventually(lambda: catalog.pins()[0].expires > held.expires)
+        pin.check()
 
 
 def test_a_pin_that_is_lost_says_so(

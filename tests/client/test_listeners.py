@@ -328,3 +328,45 @@ def test_a_refusal_because_of_compaction_is_the_reason(gateway: Followed) -> Non
     assert "compacted" in str(subscription.error)
     with pytest.raises(Gone):
         follower.routes.commits(1)
+
+
+class FailingToken:
+    """Raises so many times when it is asked, from `fail` on, and is counted."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def fail(self, times: int = 3) -> None:
+        self.left = times
+
+    def __call__(self) -> str:
+        if self.left:
+            self.left -= 1
+            raise OSError("the file of the token is being replaced")
+        return "t"
+
+
+def test_a_token_that_is_not_there_for_a_moment_ends_no_follower(gateway: Followed) -> None:
+    token = FailingToken()
+    gateway.put(a=1)
+    follower = gateway.follow(token=token, poll_s=1)
+    token.fail()
+    gateway.put(a=2)
+    gateway.eventually(lambda: token.left == 0)
+    follower.wait_for(2, WAIT_S)
+    assert follower.current().documents == {"a": 2}
+
+
+def test_nor_a_listener_that_catches_up_from_the_gateway(gateway: Followed) -> None:
+    token = FailingToken()
+    gateway.put(a=1)
+    follower = gateway.follow(token=token, poll_s=60, history=History(commits=0))
+    gateway.put(a=2)
+    gateway.put(a=3)
+    follower.wait_for(3, WAIT_S)
+    told: list[int] = []
+    token.fail()
+    subscription = follower.subscribe(told_to(told), after=1)
+    gateway.eventually(lambda: told == [2, 3])
+    assert not subscription.stopped
+    assert token.left == 0
