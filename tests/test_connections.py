@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -85,6 +86,33 @@ def test_a_client_that_takes_less_is_cut_off(
     assert clock.now - begun <= 2 * STALL_S
     assert client.was_cut
     client.close()
+
+
+class Accepted(BoundedSending, socket.socket):
+    """The server's side of a connection."""
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        return socket.socket.send(self, data)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="only Linux tells")
+@pytest.mark.parametrize("how", ["closed", "shut down", "reset"])
+def test_whether_a_client_has_left_is_told_without_reading(
+    how: str, eventually: Callable[..., Any]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        handle, _ = listener._accept()  # type: ignore[attr-defined]
+        with client, Accepted(fileno=handle) as server:
+            client.sendall(b"a request that nobody has read yet")
+            assert not server.has_left()
+            if how == "shut down":
+                client.shutdown(socket.SHUT_WR)
+            else:
+                if how == "reset":
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+            eventually(server.has_left)
 
 
 def test_beyond_the_bound_whoever_has_taken_nothing_for_longest_goes(clock: Clock) -> None:

@@ -143,6 +143,8 @@ class _Hurried:
 # client has acknowledged all.
 _FIN_WAIT1 = 4
 _FIN_WAIT2 = 5
+# The client's side is shut down, and ours is open, or was shut down later.
+_LEFT = (7, 8)
 _BETWEEN_LOOKS_S = 0.05
 # The part of its answer that a client has to take in `send_stall_s`.
 PIECE_BYTES: Final = 64 * 1024
@@ -285,6 +287,10 @@ class BoundedSending:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLOUT)
         return bool(poll.poll(max(0.0, seconds) * 1000))
+
+    def has_left(self) -> bool:
+        """Whether the client has closed its side; False where the system doesn't say."""
+        return _state(self) in _LEFT
 
     def stop_receiving(self) -> None:
         """Its reader sees the end of the body after the bytes sent so far."""

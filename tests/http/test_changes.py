@@ -100,6 +100,22 @@ class TestLongPoll:
         assert poll(own, "?after=0&timeout=0&key=other") == {"commits": [], "revision": 1}
         assert poll(own, "?after=1&timeout=1") == {"commits": [], "revision": 1}
 
+    def test_it_ends_soon_after_its_client_has_left(self, own: Catalog) -> None:
+        class Left:
+            was_asked = False
+
+            def has_left(self) -> bool:
+                self.was_asked = True
+                return True
+
+        own.put(1)
+        connection = Left()
+        answer = own.client.get(
+            f"{own.path}/changes?after=1&timeout=60",
+            environ_overrides={"gunicorn.socket": connection},
+        )
+        assert (answer.get_json(), connection.was_asked) == ({"commits": [], "revision": 1}, True)
+
     def test_pages_go_on_from_the_revision(self, own: Catalog) -> None:
         for number in range(7):
             own.put(number)

@@ -12,6 +12,7 @@ for two minutes after it was cut off.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
@@ -71,6 +72,8 @@ EVENT_STREAM: Final = "text/event-stream"
 # How long a browser waits before it connects again.
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
+# How often a long poll looks whether its client is still there.
+_PRESENT_S: Final = 3.0
 # A page of commits with whole documents beside them ends with the one that fills it.
 _PAGE_BYTES = 4 * MIB
 
@@ -139,7 +142,7 @@ class ChangesRoutes(Routes):
             events = _events(watcher, tell, self._limits.watch_bookmark_s, recheck, [_PREAMBLE])
             return _stream(events, watcher)
         with watcher:
-            return _polled(_take(watcher, asked["timeout"], asked["limit"]), tell)
+            return _polled(_take(watcher, asked["timeout"], asked["limit"], environ), tell)
 
     def _from_state(
         self,
@@ -278,9 +281,17 @@ def _last_event_id(environ: Environ) -> FeedPosition | None:
         ) from error
 
 
-def _take(watcher: Watcher, timeout_s: float, limit: int) -> Taken:
+def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> Taken:
+    """The next commits, or none after ``timeout_s``, or soon after the client has left."""
+    connection = environ.get("gunicorn.socket")
+    until = time.monotonic() + timeout_s
     try:
-        return watcher.take(timeout_s, limit=limit, patient=True)
+        while True:
+            left_s = max(0.0, until - time.monotonic())
+            taken = watcher.take(min(left_s, _PRESENT_S), limit=limit, patient=True)
+            is_over = left_s <= _PRESENT_S or (connection is not None and connection.has_left())
+            if taken.told or is_over:
+                return taken
     except WatchEnded:
         # There is no commit so far, and the next request goes to another process.
         return Taken((), watcher.position)
