@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -14,6 +15,7 @@ import msgspec
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.names import CATALOG, REVISION
 from patching.client import Catalog, Change, Commit
+from patching.client._feed import Feed
 from patching.values import Absent
 
 _INSTALL: Final = (
@@ -21,6 +23,8 @@ _INSTALL: Final = (
 )
 _BATCH: Final = 500
 _FLUSH_S: Final = 30.0
+# The position that is saved is at most so old, and what an answer may take.
+_POLL_S: Final = 5
 _encode = msgspec.json.Encoder().encode
 
 
@@ -116,7 +120,9 @@ def relay(
     if begun is None:
         begun = after
     with (
-        of.changes(begun, initial=begun is None, prefix=prefix, include=["value"]) as feed,
+        of.changes(
+            begun, initial=begun is None, prefix=prefix, include=["value"], poll_s=_POLL_S
+        ) as feed,
         session.output.ended_from_outside(feed.close),
     ):
         if begun is None:
@@ -134,29 +140,40 @@ def relay(
 
 def _follow(
     of: Catalog,
-    feed: Iterator[Commit],
+    feed: Feed,
     writer: TopicWriter,
     limit: int | None,
     prefix: str,
     save: Callable[[int], None],
 ) -> None:
-    left = limit
-    while left is None or left > 0:
-        commit = next(feed, None)
-        if commit is None:
-            return
-        for change in commit.changes:
-            if change.key is not None and change.key.startswith(prefix):
-                headers = {
-                    "catalog": of.name,
-                    "revision": str(commit.revision),
-                    "commit_id": commit.commit_id,
-                    "author": commit.author,
-                }
-                writer.write(change.key, _value(of, commit, change), headers)
-        writer.flush()
-        save(commit.revision)
-        left = None if left is None else left - 1
+    """The position that is saved moves on past commits that are left out, too: else it would be
+    compacted away where there are many of them."""
+    left = math.inf if limit is None else limit
+    saved = feed.position
+    for commits in feed.pages():
+        for commit in commits:
+            _write(of, commit, writer, prefix)
+            writer.flush()
+            saved = commit.revision
+            save(saved)
+            left -= 1
+            if not left:
+                return
+        if feed.position > saved:
+            saved = feed.position
+            save(saved)
+
+
+def _write(of: Catalog, commit: Commit, writer: TopicWriter, prefix: str) -> None:
+    for change in commit.changes:
+        if change.key is not None and change.key.startswith(prefix):
+            headers = {
+                "catalog": of.name,
+                "revision": str(commit.revision),
+                "commit_id": commit.commit_id,
+                "author": commit.author,
+            }
+            writer.write(change.key, _value(of, commit, change), headers)
 
 
 def _value(of: Catalog, commit: Commit, change: Change) -> bytes | None:

@@ -108,12 +108,25 @@ class Following:
     @called
     def wait(self) -> Steps[None]:
         """Until there is a commit to `take`, or the feed is at its end."""
-        if self._lists:
-            raise ValueError("this feed begins with the state: go through its documents first")
+        self._require_listed()
         while not self._pending and not self.is_closed:
             self.position = self._asked_after
             if not (yield from self._fill()):
                 break
+
+    @called
+    def page(self) -> Steps[list[Commit] | None]:
+        """The commits of the next answer; None at the end."""
+        self._require_listed()
+        found, is_open = [*self._pending], True
+        if not found and not self.is_closed:
+            is_open = yield from self._fill()
+            found = [*self._pending]
+        if self.is_closed or not (found or is_open):
+            return None
+        self._pending.clear()
+        self.position = self._asked_after
+        return found
 
     def take(self) -> Commit | None:
         """The next commit; None at the end. No step: who is cancelled while it waits has not taken
@@ -123,6 +136,10 @@ class Following:
         commit = self._pending.popleft()
         self.position = commit.revision
         return commit
+
+    def _require_listed(self) -> None:
+        if self._lists:
+            raise ValueError("this feed begins with the state: go through its documents first")
 
     def _fill(self) -> Steps[bool]:
         """Ask once, until there is an answer; False where that is all."""
@@ -206,6 +223,14 @@ class Feed(Closable):
         be reached for minutes: begin anew.
         """
         return self._following.documents()
+
+    def pages(self) -> Iterator[list[Commit]]:
+        """The commits as they are answered, in place of one by one; an empty list where there were
+        none for a while (``poll_s``). With each, `position` moves on: for who keeps it, although
+        the commits that he wants are rare."""
+        while (page := self._following.page()) is not None:
+            yield page
+        self.close()
 
     def close(self) -> None:
         """End the iteration, also one that waits in another thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,24 @@ def test_a_feed_tells_what_comes_and_resumes(catalog: Catalog) -> None:
     assert seen == [3, 4, 5, 6, 7]
     assert live.position == 7
     assert list(live) == []
+
+
+def test_pages_of_a_feed_tell_how_far_it_has_come_without_a_commit(service: RunningGateway) -> None:
+    with Gateway(service.url, timeout_s=WAIT_S) as blocking:
+        catalog = blocking.catalog(uuid.uuid4().hex)
+        for number in range(3):
+            catalog.put(f"k{number}", number)
+        with catalog.changes(0, prefix="other", poll_s=1) as feed:
+            pages = feed.pages()
+            assert (next(pages), feed.position) == ([], 3)
+            catalog.put("other", 1)
+            (commit,) = next(pages)
+            assert (commit.revision, feed.position) == (4, 4)
+            feed.close()
+            assert list(pages) == []
+        with catalog.changes(0, follow=False) as feed:
+            assert [[each.revision for each in page] for page in feed.pages()] == [[1, 2, 3, 4]]
+            assert feed.position == 4
 
 
 def test_a_feed_tells_whole_documents_managers_and_the_state(catalog: Catalog) -> None:

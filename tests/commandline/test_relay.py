@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,29 @@ def test_a_prefix_selects(written: Catalog, topic: Topic) -> None:
     written.put("other", 1)
     topic.relay("--prefix", "k", "--after", "0", "--limit", "3")
     assert [key for key, _, _ in topic.by_revision(3)] == ["k0", "k1", "k2"]
+
+
+def test_it_moves_on_past_commits_that_it_leaves_out(written: Catalog, topic: Topic) -> None:
+    positions: list[str] = []
+
+    def write_behind() -> None:
+        """Once it has come past those that are there."""
+        until = time.monotonic() + WAIT_S / 2
+        while not topic.position.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        positions.append(topic.position.read_text() if topic.position.exists() else "none")
+        written.put("rare/1", 1)
+
+    writing = threading.Thread(target=write_behind)
+    writing.start()
+    topic.relay("--prefix", "rare/", "--after", "0", "--limit", "1")
+    writing.join()
+    assert positions == ["3\n"]
+    written.put("k9", 1)
+    written.compact(4)
+    written.put("rare/2", 2)
+    topic.relay("--prefix", "rare/", "--limit", "1")
+    assert topic.by_revision(2) == [("rare/1", 1, 4), ("rare/2", 2, 6)]
 
 
 def test_what_was_compacted_ends_it(written: Catalog, topic: Topic) -> None:
