@@ -12,7 +12,13 @@ import msgspec
 from gateway.cli import exit_codes
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.exit_codes import explained
-from gateway.cli.importing import ImportEntry, format_of, read_entries, read_value
+from gateway.cli.importing import (
+    ImportEntry,
+    ImportFileError,
+    format_of,
+    read_entries,
+    read_folder,
+)
 from gateway.cli.names import CATALOG, JSON, KEY
 from gateway.cli.output import error_line
 from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
@@ -48,6 +54,9 @@ _TOLD_MAX = 20
     is_flag=True,
     help="The manager also lets go of all other documents; empty ones are deleted.",
 )
+@click.option(
+    "--allow-empty", is_flag=True, help="Let --prune let go of everything if FILE has no documents."
+)
 @click.option("-m", "--message", metavar="TEXT", help="Message of every commit.")
 @click.option("--dry-run", is_flag=True, help="Count the changes without making them.")
 @click.pass_obj
@@ -61,6 +70,7 @@ def apply(
     conflict: str,
     prefix: str,
     prune: bool,
+    allow_empty: bool,
     message: str | None,
     dry_run: bool,
 ) -> int:
@@ -78,9 +88,13 @@ def apply(
         raise click.UsageError("give KEY and WANTED for one document, or --file for many")
     if one and (prefix or prune):
         raise click.UsageError("--prefix and --prune need --file")
+    if allow_empty and not prune:
+        raise click.UsageError("--allow-empty needs --prune")
     run = _Run(session, catalog, {"manager": manager}, message=message, dry_run=dry_run)
     if path is not None:
         entries = list(entries_of(path, prefix))
+        if prune and not entries and not allow_empty:
+            raise ImportFileError("no documents in FILE: letting go of all needs --allow-empty")
     else:
         entries = [ImportEntry(str(key), msgspec.Raw(msgspec.json.encode(wanted)))]
     run.apply(entries, conflict)
@@ -96,11 +110,7 @@ def entries_of(path: str, prefix: str) -> Iterator[ImportEntry]:
     if path == "-" or not Path(path).is_dir():
         yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
         return
-    folder = Path(path)
-    for file in sorted(folder.rglob("*.json")):
-        key = file.relative_to(folder).as_posix().removesuffix(".json")
-        if key.startswith(prefix):
-            yield ImportEntry(key, read_value(file))
+    yield from read_folder(Path(path), prefix)
 
 
 def _owner(shape: dict[str, Any]) -> str:

@@ -6,12 +6,13 @@ again finds nothing to do, and one that was interrupted goes on where it was.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final, Literal, NoReturn
 
 import click
 import msgspec
@@ -92,8 +93,31 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntr
         raise click.UsageError(f"can't read {path!r}: {error.strerror}") from error
 
 
-def read_value(path: Path) -> msgspec.Raw:
-    """A file that holds one document. Raises ImportFileError."""
+def read_folder(folder: Path, prefix: str) -> Iterator[ImportEntry]:
+    """A document in each ``.json`` file below, under its path without the suffix, if that begins
+    with ``prefix``. Raises ImportFileError, and UsageError where some of it can't be read: a file
+    that isn't seen is none that isn't there."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise click.UsageError(f"can't read {error.filename!r}: {error.strerror}") from error
+
+    found = (
+        Path(at, name)
+        for at, _, names in os.walk(folder, onerror=refuse)
+        for name in names
+        if name.endswith(".json")
+    )
+    for file in sorted(found):
+        key = file.relative_to(folder).as_posix().removesuffix(".json")
+        if key.startswith(prefix):
+            try:
+                value = _read_value(file)
+            except OSError as error:
+                refuse(error)
+            yield ImportEntry(key, value)
+
+
+def _read_value(path: Path) -> msgspec.Raw:
     with _readable(str(path)):
         text = path.read_bytes()
         _refuse_repeated(text, msgspec.json.decode(text))

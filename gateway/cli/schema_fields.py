@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
+from urllib.parse import unquote
 
 import click
 
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY
-from patching import join_pointer, split_pointer
+from patching import ABSENT, InvalidPatch, join_pointer, split_pointer
 from patching.list_declarations import key_pattern
-from patching.pointers import Tokens
+from patching.pointers import Tokens, find
 
 # Names of fields that stand for any member, and any item.
 _ANY: Final = "*"
@@ -32,6 +34,10 @@ def explain(session: Session, catalog: str, key: str, pointer: str, recursive: b
     * stands for any item of an array, and for any member that the schema doesn't name. Prints one
     JSON object per field, or a line on a terminal.
     """
+    try:
+        way = split_pointer(pointer)
+    except InvalidPatch as error:
+        raise click.UsageError(error.detail) from error
     settings = session.gateway.catalog(catalog).settings.get().settings or {}
     schemas = {
         pattern: schema
@@ -42,9 +48,9 @@ def explain(session: Session, catalog: str, key: str, pointer: str, recursive: b
         raise Missing(f"no schema of {catalog!r} applies to {key!r}")
     found = 0
     for pattern, schema in schemas.items():
-        for way, field, required in _fields(schema, pointer, recursive):
+        for place, field, required in _fields(schema, way, recursive):
             found += 1
-            shape = _shape(way, field, required) | {"schema": pattern}
+            shape = _shape(place, field, required) | {"schema": pattern}
             session.output.record(shape, _line(shape))
     if not found:
         raise Missing(f"the schemas of {key!r} say nothing of what is in '{pointer}'")
@@ -54,9 +60,8 @@ _Schema = Any  # an object, or a boolean
 _Field = tuple[Tokens, Mapping[str, Any], bool]
 
 
-def _fields(root: _Schema, pointer: str, recursive: bool) -> Iterator[_Field]:
-    """By their ways from the root: those in the value at ``pointer``, and below."""
-    way = split_pointer(pointer)
+def _fields(root: _Schema, way: Tokens, recursive: bool) -> Iterator[_Field]:
+    """By their ways from the root: those in the value at ``way``, and below."""
     places = [root]
     for token in way:
         places = [
@@ -107,11 +112,28 @@ def _parts(root: _Schema, place: _Schema) -> Iterator[Mapping[str, Any]]:
             waiting += part.get(keyword, ())
 
 
-def _referred(root: _Schema, pointer: str) -> _Schema:
-    node = root
-    for token in split_pointer(pointer):
-        node = node.get(token) if isinstance(node, dict) else None
-    return node
+def _referred(root: _Schema, fragment: str) -> _Schema:
+    """What a reference to ``fragment`` is to: a pointer, or an anchor. None: nothing."""
+    named = unquote(fragment)
+    if named and not named.startswith("/"):
+        return _anchored(root, named)
+    with suppress(InvalidPatch):
+        found = find(root, split_pointer(named))
+        return None if found is ABSENT else found
+    return None
+
+
+def _anchored(root: _Schema, name: str) -> _Schema:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            anchors = (node.get("$anchor"), node.get("$dynamicAnchor"))
+            if name in anchors or f"#{name}" in (node.get("$id"), node.get("id")):
+                return node
+        if isinstance(node, dict | list):
+            waiting += node.values() if isinstance(node, dict) else node
+    return None
 
 
 def _whole(root: _Schema, place: _Schema) -> Mapping[str, Any]:

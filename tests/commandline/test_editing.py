@@ -238,6 +238,32 @@ def test_fields_are_explained_by_the_schema(run: Commands, catalog: str) -> None
     assert "one of 1, 2, 3" in shown
     run("explain", catalog, "other", code=3)
     run("explain", catalog, "tables/orders", "/name", code=3)
+    assert (
+        "doesn't start with '/'" in run("explain", catalog, "tables/orders", "name", code=2).stderr
+    )
+
+
+def test_references_by_pointer_and_by_anchor_are_followed(run: Commands, catalog: str) -> None:
+    schema = {
+        "properties": {
+            "anchored": {"$ref": "#named"},
+            "pointed": {"$ref": "#/$defs/a%20b~1c"},
+            "listed": {"$ref": "#/allOf/0"},
+        },
+        "allOf": [{"title": "of a list"}],
+        "$defs": {
+            "named": {"$anchor": "named", "title": "by an anchor"},
+            "a b/c": {"title": "by a pointer"},
+        },
+    }
+    with Gateway(run.url) as client:
+        client.catalog(catalog).settings.put({"schemas": {"*": schema}})
+    told = {each["pointer"]: each.get("title") for each in run("explain", catalog, "k").lines()}
+    assert told == {
+        "/anchored": "by an anchor",
+        "/pointed": "by a pointer",
+        "/listed": "of a list",
+    }
 
 
 def test_drift_is_told_by_the_exit_code(run: Commands, catalog: str, tmp_path: Path) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.commandline.conftest import Commands
 
@@ -14,6 +18,46 @@ def write_folder(folder: Path, documents: dict[str, object]) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(value))
     return str(folder)
+
+
+def test_a_folder_is_read_as_a_whole_or_nothing_is_done(
+    run: Commands, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner.json").mkdir()
+    (tmp_path / "inner.json" / "a.json").write_text('{"n": 1}')
+    (tmp_path / "b.json").write_text('{"n": 1}')
+    command = ("apply", catalog, "-f", str(tmp_path), "--manager", "m", "--prune")
+    assert run(*command).json()["changed"] == 2  # the folder is one, whatever it is called
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    assert "gone.json" in run(*command, code=2).stderr
+    assert "gone.json" in run("diff", catalog, "-f", str(tmp_path), code=2).stderr
+    (tmp_path / "gone.json").unlink()
+    list_folder = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("inner.json"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return list_folder(path)
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "scandir", refuse)
+        assert "Permission denied" in run(*command, code=2).stderr
+    assert [each["key"] for each in run("get", catalog).lines()] == ["b", "inner.json/a"]
+
+
+def test_an_empty_folder_lets_go_of_nothing_unless_that_is_said(
+    run: Commands, catalog: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"n": 1}')
+    command = ("apply", catalog, "-f", str(tmp_path), "--manager", "m")
+    run(*command)
+    (tmp_path / "a.json").unlink()
+    assert "--allow-empty" in run(*command, "--prune", code=1).stderr
+    assert run(*command).json()["read"] == 0
+    assert run(*command, "--allow-empty", code=2)
+    assert [each["key"] for each in run("get", catalog).lines()] == ["a"]
+    assert run(*command, "--prune", "--allow-empty").json()["pruned"] == 1
+    assert run("get", catalog).stdout == ""
 
 
 def test_a_folder_is_applied_owned_and_pruned(run: Commands, catalog: str, tmp_path: Path) -> None:
