@@ -101,68 +101,68 @@ class DifferenceReads:
         sight: Sight | None = None,
     ) -> DifferencePage[_Told]:
         """The differences of keys above ``after``, of ``limit`` documents that were changed at
-        most: fewer, also none, where these are equal again, are beyond ``sight`` or large.
+        most: fewer, also none, where these are equal again or large.
 
         A document beyond ``sight`` counts as none. They are made, and told, one after the other.
         """
         found: list[_Told] = []
+        seen: str | None = None
         with as_unavailable(), memory.account().holding(memory.REPLY_BYTES):
             if not after and not span.prefix:
-                found += [told for told, _ in self._of_settings(span, tell)]
-            records = scanned_digests(
-                self._store, span.catalog, after, span.prefix, limit, above=span.low
-            )
+                for told, _ in self._of_settings(span, tell):
+                    found += told
             left_bytes = self._page_bytes_max
-            reached = None
-            current = self.current(span, [record.key for record in records])
-            for record in records:
-                if left_bytes < 0:
+            while True:
+                records = scanned_digests(
+                    self._store, span.catalog, after, span.prefix, limit, above=span.low
+                )
+                current = self.current(span, [record.key for record in records])
+                for record in records:
+                    if left_bytes < 0:
+                        break
+                    for told, size_bytes in self._of_record(span, record, current, tell, sight):
+                        found += told
+                        left_bytes -= size_bytes
+                        seen = record.key
+                    after = record.key
+                is_last = records.is_whole and (not records or after == records[-1].key)
+                # Nobody learns the key of what is beyond his sight: there is none to go on behind.
+                if is_last or sight is None or seen is not None:
                     break
-                for told, size_bytes in self._differences_of(span, record, current, tell, sight):
-                    found.append(told)
-                    left_bytes -= size_bytes
-                reached = record.key
             self.require_retained(span)
-        is_last = records.is_whole and (not records or reached == records[-1].key)
-        return DifferencePage(span.before, span.after, found, None if is_last else reached)
+        more = after if sight is None else seen
+        return DifferencePage(span.before, span.after, found, None if is_last else more)
 
     def _of_settings(
         self, span: Span, tell: Callable[[DocumentDifference], _Told]
-    ) -> Iterator[tuple[_Told, int]]:
+    ) -> Iterator[tuple[Sequence[_Told], int]]:
         name = (span.catalog, SETTINGS_KEY)
         record = stored_bare_documents(self._store, [name])[0].get(name)
         if record is not None and record.revision > span.low:
-            yield from self._differences_of(span, record, {}, tell, None)
+            yield from self._of_record(span, record, {}, tell, None)
 
-    def _differences_of(
+    def _of_record(
         self,
         span: Span,
         record: BareDocument,
         current: Mapping[str, DocumentRecord],
         tell: Callable[[DocumentDifference], _Told],
         sight: Sight | None,
-    ) -> Iterator[tuple[_Told, int]]:
-        """What is told of the difference, with its size; nothing where there is none."""
+    ) -> Iterator[tuple[Sequence[_Told], int]]:
+        """What is told of the difference, if there is one, with its size; nothing at all of what is
+        beyond ``sight``."""
         with memory.account().holding():
-            difference = self._difference(span, record, current, sight)
-            if difference is not None:
-                yield tell(difference), difference.size_bytes
-
-    def _difference(
-        self,
-        span: Span,
-        record: BareDocument,
-        current: Mapping[str, DocumentRecord],
-        sight: Sight | None,
-    ) -> DocumentDifference | None:
-        """None where there is none."""
-        low, high = self.states(span, record.key, current)
-        seen = [
-            each if each is None or sight is None or sight.sees_past(each, record) else None
-            for each in (living(low), living(high))
-        ]
-        before, after = seen if span.before < span.after else reversed(seen)
-        return None if same_state(before, after) else DocumentDifference(record.key, before, after)
+            low, high = self.states(span, record.key, current)
+            seen = [
+                each if each is None or sight is None or sight.sees_past(each, record) else None
+                for each in (living(low), living(high))
+            ]
+            before, after = seen if span.before < span.after else reversed(seen)
+            if not same_state(before, after):
+                difference = DocumentDifference(record.key, before, after)
+                yield (tell(difference),), difference.size_bytes
+            elif before is not None:
+                yield (), 0
 
     def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, DocumentRecord]:
         """The documents and tombstones under ``keys`` that are as the later revision had them.

@@ -11,8 +11,8 @@ are stored with the owners, unless items of lists are owned: then they are made 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import count, islice
 from typing import NamedTuple, cast
 
 from gateway import memory
@@ -33,6 +33,8 @@ _CONTENTS_MAX = 500
 _CONTENTS_BYTES_MAX = 4 * MIB
 # How many keys are looked at for a page of those that contain a text.
 _KEYS_MAX = 10_000
+# Of so many at a time it is asked which can be seen.
+_SEEN_AT_ONCE = 100
 # How often a page of folders looks for what comes behind one, and how far each time.
 _SEEKS_MAX = 200
 _STEP = 20
@@ -171,10 +173,26 @@ class DigestListing:
                 break
             found, after = self._visible(scan, records)
         more = found and self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
-        return KeyDigestPage(scan.at, found, after if more else None)
+        last = after if scan.sight is None or not found else found[-1].key
+        return KeyDigestPage(scan.at, found, last if more else None)
 
     def _containing(self, scan: _Scan, after: str, limit: int, text: str) -> KeyDigestPage:
-        """Of the next _KEYS_MAX keys those with this text in them, without regard to case."""
+        """Of the next _KEYS_MAX keys those with this text in them, without regard to case; of the
+        ones behind them, too, as long as none of them may be told."""
+        while True:
+            page, keys = self._next_containing(scan, after, limit, text)
+            if scan.sight is None or page.next_after is None:
+                return page
+            after = page.next_after
+            told = page.documents[-1].key if page.documents else None
+            told = told or _last_seen(scan.sight, [key for key in keys if key <= after])
+            if told is not None:
+                return replace(page, next_after=told)
+
+    def _next_containing(
+        self, scan: _Scan, after: str, limit: int, text: str
+    ) -> tuple[KeyDigestPage, Sequence[str]]:
+        """With the keys that were looked at."""
         keys = self._store.scan_keys(scan.catalog, after, scan.prefix, _KEYS_MAX)
         matching = [key for key in keys if text in key.casefold()]
         found: Sequence[KeyDigest] = ()
@@ -187,7 +205,7 @@ class DigestListing:
             if reached < matching[-1]:  # there are more of them
                 last = reached
         more = len(keys) == _KEYS_MAX or (keys and last < keys[-1])
-        return KeyDigestPage(scan.at, found, last if more else None)
+        return KeyDigestPage(scan.at, found, last if more else None), keys
 
     def _in_folders(self, scan: _Scan, after: str, limit: int, delimiter: str) -> KeyDigestPage:
         """The documents without the delimiter behind the prefix, and the folders of the others.
@@ -196,20 +214,23 @@ class DigestListing:
         """
         documents: list[KeyDigest] = []
         folders: list[str] = []
+        seen = ""  # the last key of what was found
 
         def folder_of(key: str) -> str | None:
             end = key.find(delimiter, len(scan.prefix))
             return None if end < 0 else key[: end + len(delimiter)]
 
-        for _ in range(_SEEKS_MAX):
+        for seeks in count():
             left = limit - len(documents) - len(folders)
-            if not left:
+            # As long as nothing may be told, there is no key to go on behind.
+            if not left or (seeks >= _SEEKS_MAX and (scan.sight is None or seen)):
                 break
             step = min(left, _STEP)
             records = self._records(scan, after, step)
             if not records:
                 return KeyDigestPage(scan.at, documents, None, folders)
             found, after = self._visible(scan, records)
+            seen = found[-1].key if found else seen
             documents += [each for each in found if folder_of(each.key) is None]
             for folder in filter(None, (folder_of(each.key) for each in found)):
                 if folder not in folders[-1:]:
@@ -217,6 +238,8 @@ class DigestListing:
             if folders and folder_of(after) == folders[-1]:
                 after = max(after, folders[-1] + _LAST)
         more = self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
+        if scan.sight is not None:
+            after = max([seen, *(each + _LAST for each in folders[-1:])])
         return KeyDigestPage(scan.at, documents, after if more else None, folders)
 
     def _records(self, scan: _Scan, after: str, limit: int) -> Sequence[Digested]:
@@ -261,6 +284,15 @@ class DigestListing:
             if each.revision > at:
                 found[each.key] = self._listing.rebuilt(catalog, each.key, at)
         return {key: document for key, document in found.items() if document is not None}
+
+
+def _last_seen(sight: Sight, keys: Sequence[str]) -> str | None:
+    """The last of ``keys`` under which there is a document that can be seen."""
+    for end in range(len(keys), 0, -_SEEN_AT_ONCE):
+        seen = sight.seen(keys[max(0, end - _SEEN_AT_ONCE) : end])
+        if seen:
+            return seen[-1]
+    return None
 
 
 @interruptible

@@ -107,7 +107,7 @@ class Listing:
     (above the head) and RevisionCompacted (below the floor).
 
     ``sight`` is what somebody sees of the catalog; None: everything. Documents beyond it are left
-    out where they weren't asked for by their keys.
+    out where they weren't asked for by their keys, and no page goes on behind the key of one.
     """
 
     def __init__(
@@ -299,6 +299,7 @@ class Listing:
     ) -> ListingPage[_Told]:
         catalog, prefix = scan.catalog, scan.prefix
         page: list[_Told] = []
+        last = after  # of what is told: nobody learns the key of what is beyond his sight
         more = True
         with memory.account().holding(memory.REPLY_BYTES):
             while not page and more:
@@ -313,13 +314,14 @@ class Listing:
                 ):
                     after = key
                     page += told
+                    last = key if told or scan.sight is None else last
                     left_bytes -= size_bytes
                     if left_bytes <= 0:  # they may have been larger then
                         break
                 more = bool(records)
             self.require_above_floor(catalog, revision)
             more = bool(page and self._store.scan_documents(catalog, after, prefix, 1, 1))
-        return ListingPage(revision, page, after if more else None)
+        return ListingPage(revision, page, last if more else None)
 
     def _teller(
         self, scan: _Scan, tell: Tell[_Told], revision: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -116,6 +117,63 @@ def test_a_page_goes_on_behind_what_cannot_be_seen(people: People) -> None:
         assert pages < 10
     assert keys == ["k3", "open"]
     assert exported(eve) == ["k3", "open"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/documents?",
+        "/documents?select=key&",
+        "/documents?select=key&revision=5&",
+        "/documents?select=digest&delimiter=/&",
+        "/documents?select=key&contains=K&",
+        "/documents?contains=K&",
+        "/differences?from=0&",
+        "/differences?from=5&",
+        "/changes?initial=true&",
+    ],
+)
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_page_names_no_key_that_cannot_be_seen(
+    query: str, limit: int, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.read.digests._KEYS_MAX", 2)
+    monkeypatch.setattr("gateway.read.digests._SEEKS_MAX", 2)
+    ann, eve = people("ann"), people("eve")
+    open_to_all = {"k02", "k05", "k09", "k2/1", "open"}
+    hidden = {f"k{number:02}" for number in range(12)} | {"k1/1", "k1/2", "k2/2", "z/1", "z/2"}
+    for key in sorted(open_to_all | hidden):
+        ann.put(key, {"n": 1})
+        if key not in open_to_all:
+            ann.put_attributes(key, ANN_ALONE)
+    ann.patch("k02", {"op": "add", "path": "/n", "value": 2})
+    ann.patch("k02", {"op": "add", "path": "/n", "value": 1})
+    told: list[str] = []
+    path, more = f"{query}limit={limit}", ""
+    headers: dict[str, str] = {}
+    for _ in range(40):
+        page = eve.get(path + more, **headers).get_json()
+        if "position" in page:
+            place = page["position"].partition("/")[2]
+            headers = {"Last_Event_ID": page["position"]}
+        else:
+            place = (page["next"] or {}).get("after", "")
+            more = f"&after={quote(place)}"
+        shown = [each["key"] for each in page.get("documents", page.get("differences", []))]
+        told += [*shown, *page.get("folders", [])]
+        seen = place.removesuffix("\U0010ffff")
+        assert not place or seen in open_to_all or seen in page.get("folders", []), place
+        if not place:
+            break
+    else:
+        raise AssertionError("the pages don't end")
+    expected = {key for key in open_to_all if "contains" not in query or "k" in key}
+    if "delimiter" in query:
+        expected = {f"{key.partition('/')[0]}/" if "/" in key else key for key in expected}
+    if "revision=5" in query:
+        expected = {"open"}
+    assert set(told) - {None} == expected
+    assert len(told) == len(set(told))
 
 
 def changed(commits: list[Any]) -> list[tuple[int, list[str]]]:
