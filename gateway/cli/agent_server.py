@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from importlib.metadata import version
+from itertools import chain
 from typing import Any, Final
 
 import anyio
@@ -251,10 +252,10 @@ class ResourceWatcher:
                 )
                 self._feed = catalog.changes(after, prefix=self._prefix)
                 with self._feed:
-                    for commit in self._feed:
-                        self._position = commit.revision
-                        for change in commit.changes:
+                    for commits in self._feed.pages():
+                        for change in chain.from_iterable(each.changes for each in commits):
                             anyio.from_thread.run(bus.publish, ResourceUpdated(self._uri(change)))
+                        self._position = self._feed.position  # also where there were none
             except (Gone, NotFound):
                 self._position = None  # what was missed can't be told any more, or never was
             except ClientError as error:

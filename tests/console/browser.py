@@ -318,6 +318,14 @@ class Browser:
             text,
         )
 
+    def hold_answers(self, part: str | None = None) -> None:
+        """Those to what has ``part`` in its address, or to what is sent with a body, until they are
+        let go."""
+        self.run("testedNetwork.hold(arguments[0])", part)
+
+    def let_answers_go(self) -> None:
+        self.run("testedNetwork.release()")
+
     def sent_bodies(self) -> list[Any]:
         """What the page sent since it was opened, as JSON."""
         return [json.loads(each) for each in self.run("return testedNetwork.bodies")]
@@ -396,7 +404,14 @@ Promise.all(names.map((name) => import(`/console/${name}.js`)))
 # Between the page and the network: the feed can be held back, and everything cut off.
 _NETWORK = """
 const testedNetwork = {
-  deaf: false, isCut: false, feeds: new Set(), bodies: [],
+  deaf: false, isCut: false, feeds: new Set(), bodies: [], held: null, waiting: 0,
+  holds: () => false,
+  hold(part = null) {
+    this.holds = (target, { body } = {}) => (part === null ? body : String(target).includes(part));
+    this.held = new Promise((resolve) => {
+      this.release = resolve;
+    });
+  },
   cut(on) {
     this.isCut = on;
     if (on) for (const feed of this.feeds) feed.error(new TypeError("cut off"));
@@ -408,6 +423,10 @@ window.fetch = async (target, options) => {
   if (testedNetwork.isCut) throw new TypeError("cut off");
   if (options?.body) testedNetwork.bodies.push(options.body);
   const answer = await fetched(target, options);
+  if (testedNetwork.holds(target, options)) {
+    testedNetwork.waiting += 1;
+    await testedNetwork.held;
+  }
   if (!new URL(target).pathname.endsWith("/changes")) return answer;
   const body = answer.body.pipeThrough(new TransformStream({
     start: (feed) => testedNetwork.feeds.add(feed),

@@ -227,3 +227,21 @@ api.request = async (url, { query: { key } }) => {
 };
 return api.several("c", keys).then((found) => [[...found.keys()], asked]);
 """
+
+
+def test_what_is_changed_while_a_list_is_read_is_marked_in_it(
+    browser: Browser, writer: Writer
+) -> None:
+    for key in ("a1", "a2", "b1"):
+        writer.put(key, 1)
+    browser.open(writer.catalog)
+    browser.wait_text(".documents", "a1", "b1")
+    browser.hold_answers("prefix=a")
+    browser.labelled("Keys that begin with").send_keys("a")
+    browser.wait(lambda: browser.run("return testedNetwork.waiting > 0"))
+    writer.put("a1", 2)
+    browser.wait_text(".feed", "a1", "r4")
+    browser.let_answers_go()
+    browser.wait(lambda: "b1" not in browser.text(".documents"))
+    browser.wait_text(".documents .is-changed", "a1", "changed")
+    browser.wait_text(".news", "replaced a1")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import json
 import random
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import patching
 from gateway.decide.edits import ApplyPatch
 from gateway.decide.rebase import overlapping
 from patching.list_declarations import parse_declarations
+from patching.list_rules import ArrayKeys
 from tests.console.browser import Browser
+from tests.console.writer import Writer
 from tests.service import RunningGateway
 
 BIG = [
@@ -556,3 +560,79 @@ def test_a_member_that_went_and_came_under_another_name_was_renamed(
     return m.withRenames(m.edits(before, after)).map(({kind, from, to}) =>
       [kind, from, to ?? []].filter((each) => each.length).join(" "))"""
     assert sorted(page.logic(script, json.dumps(before), json.dumps(after))) == told
+
+
+def test_a_key_is_of_a_request_until_that_is_refused(page: Browser) -> None:
+    script = """
+    let made = 0;
+    const keys = new m.IdempotencyKeys(() => (made += 1));
+    const used = [];
+    const send = async (parts, error) => {
+      const sent = (key) => {
+        used.push(key);
+        if (error) throw Object.assign(new Error(), error);
+      };
+      await keys.run(parts, sent).catch(() => {});
+    };
+    return (async () => {
+      await send(["a"], { code: "unreachable" });
+      await send(["a"], { code: "outcome_unknown", members: { applied: "unknown" } });
+      await send(["a"], { code: "changed_since", members: { applied: "no" } });
+      await send(["a"]);
+      await send(["b"]);
+      return used;
+    })();"""
+    assert page.logic(script) == [1, 1, 1, 2, 3]
+
+
+def test_what_is_asked_for_names_the_whole_document_too(page: Browser) -> None:
+    """Without its pointer, a request to give it back is one to let go of all that one applied."""
+    script = """
+    const before = window.fetch;
+    const asked = [];
+    window.fetch = async (target) => {
+      asked.push(String(target));
+      return new Response("{}");
+    };
+    const api = new m.Api({ token: { get: () => null }, askForToken: null });
+    return Promise.all([api.giveBack("c", "k", "", {}), api.giveBack("c", "k", "/a", {})])
+      .finally(() => { window.fetch = before; })
+      .then(() => asked.map((each) => each.split("/v1/")[1]));"""
+    assert page.logic(script) == [
+        "catalogs/c/owners/k?pointer=",
+        "catalogs/c/owners/k?pointer=%2Fa",
+    ]
+
+
+def test_the_revision_at_a_moment_is_the_last_one_before_it(
+    page: Browser, service: RunningGateway
+) -> None:
+    writer = Writer(service.url, uuid.uuid4().hex)
+    for number in range(3):
+        writer.put("k", number)
+    script = """
+    const api = new m.Api({ token: { get: () => null }, askForToken: null });
+    const at = async (catalog, moments) =>
+      Promise.all(moments.map((each) => api.revisionAt(catalog, new Date(each))));
+    const [past, future] = ["2000-01-01T00:00:00Z", "2999-01-01T00:00:00Z"];
+    return (async () => {
+      const [, { time }] = await api.commits(a[0], { after: 0, limit: 3 });
+      return [await at(a[0], [past, time, future]), await at(`${a[0]}-none`, [past, future])];
+    })();"""
+    (before, second, after), none = page.logic(script, writer.catalog)
+    assert second in (0, 1), "a browser's moments are whole milliseconds"
+    assert (before, after, none) == (0, 3, [0, 0])
+
+
+def test_items_are_named_by_their_numbers_as_the_gateway_names_them(page: Browser) -> None:
+    rule = parse_declarations([{"keys": "*", "pointer": "/f", "item_key": ["id"]}])
+    keys = rule.lists_of("k").at(("f",))
+    assert isinstance(keys, ArrayKeys)
+    known = [0, -0.0, 1, 1.0, -7, 1.5, 0.1, 1e-7, 1e15, 2.0**53, 1e16, 1e22, 1.5e300, 2**53 + 1]
+    known += [2**63 - 1, -(2**63), True, False, None, "1.0", "x"]
+    texts = [msgspec.json.encode({"id": each}).decode() for each in known]
+    texts += ['{"id": 1.50}', '{"id": 2.000}', '{"id": 1e2}']
+    found = page.logic(
+        "return a[0].map((text) => m.addressOf({ keys: [['id']] }, m.parse(text)))", texts
+    )
+    assert found == [keys.address_of(msgspec.json.decode(text)) for text in texts]

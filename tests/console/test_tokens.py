@@ -74,6 +74,46 @@ def test_an_admin_makes_a_token_and_revokes_it(
     assert secret not in running.log()
 
 
+def test_a_form_that_is_submitted_twice_makes_one_token(
+    browser: Browser, guarded: tuple[RunningGateway, Callable[..., str]]
+) -> None:
+    running, issue = guarded
+    browser.begin(running.url)
+    browser.open(wait=False)
+    browser.labelled("Bearer token").send_keys(issue("root", "admin:*"), Keys.ENTER)
+    browser.press("Tokens")
+    browser.press("New token")
+    browser.labelled("Whose is it?").send_keys("impatient")
+    browser.run(
+        """const form = document.querySelector("dialog form");
+        form.requestSubmit();
+        form.requestSubmit();"""
+    )
+    browser.wait_text(".note.good", "The token of impatient")
+    browser.driver.refresh()
+    browser.wait_text(".tokens", "impatient")
+    assert browser.text(".tokens").count("impatient") == 1
+
+
+def test_an_edit_is_not_lost_by_signing_out(
+    browser: Browser, guarded: tuple[RunningGateway, Callable[..., str]]
+) -> None:
+    running, issue = guarded
+    token = issue("root", "admin:*")
+    Writer(running.url, "signing-out", token).put("k", {"owner": "ann"})
+    browser.begin(running.url)
+    browser.open("signing-out", "k", "edit", wait=False)
+    browser.labelled("Bearer token").send_keys(token, Keys.ENTER)
+    browser.edit(('"ann"', '"me"'))
+    browser.press("Sign out")
+    browser.wait_text("dialog", "Leave your edit?")
+    browser.press("Stay", within="dialog")
+    assert '"me"' in browser.source
+    browser.press("Sign out")
+    browser.press("Discard my edit", within="dialog")
+    browser.wait_text("dialog", "Sign in")
+
+
 def test_who_is_no_admin_everywhere_makes_no_tokens(
     browser: Browser, guarded: tuple[RunningGateway, Callable[..., str]]
 ) -> None:

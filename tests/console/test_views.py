@@ -435,6 +435,43 @@ def test_an_edit_is_not_lost_by_going_elsewhere(browser: Browser, table: Writer)
     browser.wait_text("h1", "Catalogs")
 
 
+def test_who_goes_back_while_asked_stays_where_he_was(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T, "edit")
+    browser.edit(('"ann"', '"me"'))
+    browser.press("Catalogs")
+    browser.wait_text("dialog", "Leave your edit?")
+    browser.driver.back()
+    browser.wait(lambda: not browser.find("dialog"))
+    assert '"me"' in browser.source
+    browser.press("Catalogs")
+    browser.press("Discard my edit", within="dialog")
+    browser.wait_text("h1", "Catalogs")
+    assert browser.run("return location.hash") == "#/"
+
+
+def test_what_is_typed_while_an_edit_is_sent_is_not_lost(browser: Browser, table: Writer) -> None:
+    """Not even where it is no JSON yet; it is an edit of what was saved."""
+    browser.open(table.catalog, T, "edit")
+    for owner, more, revision in (("bob", "bobby", 4), ("eve", "evelyn", 6)):
+        browser.edit((f'"{table.read(T)["owner"]}"', f'"{owner}"'))
+        browser.hold_answers()
+        browser.press("Send")
+        browser.wait(lambda owner=owner: table.read(T)["owner"] == owner)
+        text = browser.source.replace(f'"{owner}"', f'"{more}"')
+        browser.write(text if owner == "bob" else text[:-2])
+        browser.let_answers_go()
+        browser.wait_text("main", f"Applied, as revision {revision}.")
+        browser.press("Edit")
+        if owner == "eve":
+            assert browser.source == text[:-2]
+            browser.write(text)
+        assert browser.source == text
+        browser.press("Send")
+        browser.applied(revision + 1)
+        assert table.read(T) == TABLE | {"owner": more}
+        browser.press("Edit")
+
+
 def test_any_two_revisions_are_compared(browser: Browser, table: Writer) -> None:
     table.replace(T, "/owner", "bob")
     table.delete(T)

@@ -118,14 +118,15 @@ export class Api {
     return page && { count: page.documents.length, isAll: page.next === null };
   }
 
-  /** The catalog's revision at a moment: 0 before its first commit, null where history is gone. */
+  /** The catalog's revision just before a moment: its last one for a moment to come, null where history is gone. */
   async revisionAt(catalog, moment) {
     try {
-      const query = { at: moment.toISOString(), select: "key", limit: 1 };
-      return (await this.#json(`${path(catalog)}/documents`, { query })).get("revision");
+      const answer = await this.request(`${path(catalog)}/commits`, { query: { since: moment.toISOString(), limit: 1 } });
+      const [next] = parse(await answer.text()).get("commits").map(commitOf);
+      return next ? next.revision - 1 : Number(answer.headers.get("Catalog-Revision"));
     } catch (error) {
-      if (!(error instanceof Problem) || ![404, 410].includes(error.status)) throw error;
-      return error.status === 404 ? 0 : null;
+      if (!(error instanceof Problem) || error.status !== 410) throw error;
+      return null;
     }
   }
 
@@ -210,7 +211,7 @@ export class Api {
 
   /** Give back what plain writes took over at and below `pointer`, which is as owners name it. */
   giveBack(catalog, key, pointer, more) {
-    return this.write(catalog, key, { part: "owners", method: "DELETE", query: { pointer }, ...more });
+    return this.write(catalog, key, { part: "owners", method: "DELETE", query: { pointer: [pointer] }, ...more });
   }
 
   /** `text` is sent as it is, so that nothing in it is written another way. */
@@ -307,9 +308,9 @@ export class Api {
   async request(url, { method = "GET", query = {}, headers = {}, body, signal } = {}) {
     const target = new URL(url, this.root);
     for (const [name, value] of Object.entries(query)) {
-      for (const each of [value].flat()) {
-        if (each !== null && each !== undefined && each !== "") target.searchParams.append(name, each);
-      }
+      // "" is nothing to say, but each of a list is said: the pointer of a whole document is empty.
+      if (Array.isArray(value)) value.forEach((each) => target.searchParams.append(name, each));
+      else if (value !== null && value !== undefined && value !== "") target.searchParams.append(name, value);
     }
     for (;;) {
       const token = this.token.get();

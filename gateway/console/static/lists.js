@@ -7,6 +7,7 @@ import { matches } from "./access.js";
 import { canonical, kindOf } from "./json.js";
 import { tokensOf } from "./pointers.js";
 
+const INTEGRAL_MAX = 2 ** 63; // a number with a fraction, up to this, is named as the integer that it equals
 const SEPARATOR = "␟"; // between the values of a composite key
 
 /** The rules of the lists in a document under `key`. */
@@ -42,7 +43,16 @@ export function addressOf(rule, item) {
 
 function textOf(value) {
   if (value === undefined || value instanceof Map || Array.isArray(value)) return null;
-  return kindOf(value) === "text" ? value : String(value);
+  return kindOf(value) === "number" ? numberText(String(value)) : String(value);
+}
+
+/** As the gateway writes a number in an address: 1.0 is 1, which it equals. */
+function numberText(source) {
+  const number = Number(source);
+  if (/^-?\d+$/.test(source)) return number === 0 ? "0" : source; // an integer, of any size
+  if (Number.isInteger(number) && Math.abs(number) <= INTEGRAL_MAX) return String(BigInt(number));
+  const text = String(number);
+  return /e/i.test(source + text) ? source : text;
 }
 
 /** Items by address; null where two have one, or one has none. */

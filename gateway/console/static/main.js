@@ -64,18 +64,24 @@ class Console {
 
   /** Show what the address names. An unsent edit is given up only where the person says so. */
   async #follow() {
-    if (location.hash === this.#shownHash) return;
-    dismissDialogs();
-    const route = parseRoute(location.hash);
-    if (this.#view?.goTo?.(route)) {
-      this.#shownHash = location.hash;
+    if (location.hash === this.#shownHash) {
+      dismissDialogs(); // of a place that they left again, say
       return;
     }
-    if (this.#view?.isDirty?.() && !(await confirmLeaving())) {
+    dismissDialogs();
+    const { hash } = location;
+    const route = parseRoute(hash);
+    if (this.#view?.goTo?.(route)) {
+      this.#shownHash = hash;
+      return;
+    }
+    const mayLeave = !this.#view?.isDirty?.() || (await confirmLeaving());
+    if (location.hash !== hash) return; // they went elsewhere meanwhile, which is followed by itself
+    if (!mayLeave) {
       history.replaceState(null, "", this.#shownHash || "#/");
       return;
     }
-    this.#shownHash = location.hash;
+    this.#shownHash = hash;
     this.#show(route);
   }
 
@@ -150,7 +156,8 @@ class Console {
       this.api.token.get() && button("Sign out", () => this.#forget(), { class: "quiet" }));
   }
 
-  #forget() {
+  async #forget() {
+    if (this.#view?.isDirty?.() && !(await confirmLeaving())) return;
     this.api.token.set(null);
     this.#who = null;
     this.#principal = null;

@@ -135,6 +135,21 @@ export function secretNote(title, about, text, kept) {
     h("div", { class: "actions" }, button("Copy", copy, { class: "primary" }), button("I have kept it", kept), copied));
 }
 
+/** A listener for a form: what it began is over before it begins again, so that nothing is sent twice. */
+export function oneAtATime(act) {
+  let isUnderWay = false;
+  return async (event) => {
+    event.preventDefault();
+    if (isUnderWay) return;
+    isUnderWay = true;
+    try {
+      await act(event);
+    } finally {
+      isUnderWay = false;
+    }
+  };
+}
+
 /** What went wrong, readably. */
 export function problemNote(error, ...more) {
   const { code = "", status = 0 } = error;

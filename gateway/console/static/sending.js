@@ -34,6 +34,9 @@ export function requirementsOf(guard, { token }, seenRevision) {
   return { conditions, query: guard === "catalog" ? { resource_version: seenRevision } : {} };
 }
 
+/** Whether nobody knows if a request that failed was applied. */
+export const isUnsure = ({ code, members }) => code === "unreachable" || members?.applied === "unknown";
+
 /** A key for each request, the same for the same request: sent again it is not applied again. */
 export class IdempotencyKeys {
   #last = { content: null, key: null };
@@ -46,6 +49,16 @@ export class IdempotencyKeys {
     const content = JSON.stringify(parts);
     if (content !== this.#last.content) this.#last = { content, key: this.newKey() };
     return this.#last.key;
+  }
+
+  /** What `send(key)` resolves to, with the key of the request that `parts` make. */
+  async run(parts, send) {
+    try {
+      return await send(this.for(...parts));
+    } catch (error) {
+      if (!isUnsure(error)) this.forget();
+      throw error;
+    }
   }
 
   /** The request was refused, which is what its key decided: sent again, it is another one. */

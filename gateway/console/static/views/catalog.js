@@ -53,7 +53,7 @@ export class CatalogView {
     });
     this.stale = new Map(); // key -> what became of it
     this.since = []; // the commits that did
-    this.pages = new Pages((start) => this.#read(start), () => this.#show());
+    this.pages = new Pages((start) => this.#read(start), () => this.#shown());
   }
 
   async open() {
@@ -185,10 +185,16 @@ export class CatalogView {
 
   async #read(start) {
     const read = this.#byChange ? this.#readChanged(start) : this.filter.owner ? this.#readOwned(start) : this.#readKeys(start);
-    const page = { bound: null, ...await read };
+    return { bound: null, ...await read };
+  }
+
+  /** Another page is shown, as of its revision: what came since that is marked in it. */
+  #shown() {
+    const { revision = 0, after = null } = this.pages;
+    Object.assign(this, { revision, after, since: [] });
     this.stale.clear();
-    this.since = [];
-    return page;
+    this.#mark(this.live.recent);
+    this.#show();
   }
 
   async #readKeys(start) {
@@ -203,8 +209,8 @@ export class CatalogView {
       ({ after, revision } = page.next);
     }
     const { documents = [], folders = [], next = null, revision: read = 0 } = page ?? {};
-    Object.assign(this, { revision: read, after });
-    return { rows: [...folders.map((folder) => ({ folder })), ...await this.#withValues(documents, read)], next };
+    const rows = [...folders.map((folder) => ({ folder })), ...await this.#withValues(documents, read)];
+    return { rows, next, revision: read, after };
   }
 
   /** The rows of documents, with their values where members of them are shown. */
@@ -237,9 +243,8 @@ export class CatalogView {
       ({ after, revision } = page.next);
     }
     const { next = null, revision: read = 0 } = page ?? {};
-    Object.assign(this, { revision: read, after: first });
     const bound = next === null ? null : `Looked at ${plural(looked, "document")}, by key. Next looks at more.`;
-    return { rows: await this.#withValues(found, read), next, bound };
+    return { rows: await this.#withValues(found, read), next, bound, revision: read, after: first };
   }
 
   /** Those that were changed, out of the history. */
@@ -247,8 +252,8 @@ export class CatalogView {
     const { catalog, filter } = this;
     const since = start?.since ?? (filter.since ? sinceTime(filter.since, Date.now()) : null);
     const revision = start?.revision ?? (await this.api.catalog(catalog))?.revision ?? 0;
-    Object.assign(this, { revision, after: null });
-    if (!revision) return { rows: [], next: null };
+    const read = { revision, after: null };
+    if (!revision) return { rows: [], next: null, ...read };
     const there = async (keys) => {
       const found = await this.api.several(catalog, keys, { manager: filter.owner, contents: this.columns.length > 0 && !filter.owner });
       return filter.owner ? new Map([...found].filter(([, { digest }]) => digest !== null)) : found;
@@ -262,7 +267,7 @@ export class CatalogView {
     const told = new Map(page.rows.map((row) => [row.key, row]));
     const rows = await this.#withValues(page.rows.map(({ key, commit, value }) => ({ key, revision: commit.revision, value })), null);
     for (const row of rows) this.commits.set(row.changed, Promise.resolve(told.get(row.key).commit));
-    return { rows, next: page.next && { ...page.next, revision, since }, bound };
+    return { rows, next: page.next && { ...page.next, revision, since }, bound, ...read };
   }
 
   #isWithin(key) {
@@ -290,8 +295,13 @@ export class CatalogView {
 
   /** Mark what the page shows and a commit changed. */
   #take(commits) {
-    const newer = commits.filter((commit) => commit.revision > this.revision && this.#touches(commit));
-    if (!newer.length) return;
+    if (this.#mark(commits)) this.#show();
+  }
+
+  /** Whether there is anything new to be seen. */
+  #mark(commits) {
+    const newer = commits.filter((commit) => commit.revision > this.revision && !this.since.includes(commit) && this.#touches(commit));
+    if (!newer.length) return false;
     const shown = new Set(this.pages.rows.map(({ key }) => key));
     for (const commit of newer) {
       for (const change of commit.changes.filter(({ key }) => key !== null && this.#shows(key))) {
@@ -300,7 +310,7 @@ export class CatalogView {
       }
     }
     this.since.push(...newer);
-    this.#show();
+    return true;
   }
 
   #touches(commit) {

@@ -3,9 +3,10 @@
 
 import { Problem, newIdempotencyKey, record } from "../api.js";
 import { JsonError, stringify } from "../json.js";
-import { button, field, fill, h, openDialog, problemNote, say, settled } from "../page.js";
+import { button, field, fill, h, oneAtATime, openDialog, problemNote, say, settled } from "../page.js";
 import { tokensOf } from "../pointers.js";
 import { hrefOf } from "../routes.js";
+import { IdempotencyKeys } from "../sending.js";
 import { schemasOf, specAt } from "../schema.js";
 import { JsonText } from "./json_text.js";
 import { MemberRows } from "./member_rows.js";
@@ -25,8 +26,7 @@ export async function createDocument(api, { catalog, key = "" }) {
 
 class NewDocument {
   #settings = new Map(); // by catalog, what is asked of its documents
-  #sent = new Map(); // sent again unchanged, it is the same request
-  #idempotencyKey = newIdempotencyKey();
+  #keys = new IdempotencyKeys(newIdempotencyKey);
 
   constructor(api, catalog, key, close) {
     Object.assign(this, { api, close, kind: "fields" });
@@ -42,7 +42,7 @@ class NewDocument {
     this.#look();
     this.#draw();
     const kinds = h("fieldset", { class: "choice" }, h("legend", {}, "Content"), this.#choice("fields", "member by member"), this.#choice("json", "as JSON"));
-    this.element = h("form", { onsubmit: (event) => this.#submit(event), oninput: () => fill(this.trouble), onkeydown: (event) => {
+    this.element = h("form", { onsubmit: oneAtATime(() => this.#submit()), oninput: () => fill(this.trouble), onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.element.requestSubmit();
     } },
       h("div", { class: "pair" }, field("Catalog", this.catalog), field("Key", this.key)),
@@ -108,29 +108,20 @@ class NewDocument {
     }
   }
 
-  async #submit(event) {
-    event.preventDefault();
+  async #submit() {
     fill(this.trouble);
     const value = this.#read();
     if (value === undefined) return;
     const text = this.kind === "fields" ? stringify(value) : this.text.value; // as it was written
     const names = { catalog: this.catalog.value, key: this.key.value };
     try {
-      await this.api.put(names.catalog, names.key, text, {
-        conditions: { "If-None-Match": "*" },
-        message: this.message.value,
-        idempotencyKey: `${this.#idempotencyKey}-${this.#attempt(names, text)}`,
-      });
+      const message = this.message.value;
+      await this.#keys.run([names, text, message], (idempotencyKey) => this.api.put(
+        names.catalog, names.key, text, { conditions: { "If-None-Match": "*" }, message, idempotencyKey }));
       this.close(names);
     } catch (error) {
       fill(this.trouble, this.#refusal(error, names));
     }
-  }
-
-  #attempt(names, text) {
-    const content = JSON.stringify([names, text, this.message.value]);
-    if (!this.#sent.has(content)) this.#sent.set(content, this.#sent.size);
-    return this.#sent.get(content);
   }
 
   #refusal(error, names) {

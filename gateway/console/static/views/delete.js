@@ -4,8 +4,8 @@
 import { newIdempotencyKey } from "../api.js";
 import { authorsOf, whatItDid } from "../concerns.js";
 import { ABSENT } from "../differences.js";
-import { button, detail, field, fill, h, openDialog, problemNote, say } from "../page.js";
-import { requirementsOf } from "../sending.js";
+import { button, detail, field, fill, h, oneAtATime, openDialog, problemNote, say } from "../page.js";
+import { IdempotencyKeys, requirementsOf } from "../sending.js";
 import { changeList } from "./changes.js";
 import { elsewhereList } from "./stale.js";
 
@@ -20,6 +20,8 @@ export async function deleteDocument(model) {
 }
 
 class Deletion {
+  #keys = new IdempotencyKeys(newIdempotencyKey);
+
   constructor(model, close) {
     Object.assign(this, { model, finish: close, refusal: null });
     this.news = h("div", { role: "alert" });
@@ -30,7 +32,7 @@ class Deletion {
     this.condition = h("p", { class: "hint" });
     this.rest = h("div", {}, this.condition, field("Message", this.message, "For the history; optional."),
       h("label", { class: "check" }, this.wholeCatalog, "Only if nothing else in the catalog has changed either"));
-    this.element = h("form", { onsubmit: (event) => this.#submit(event) }, this.news, this.rest, this.trouble,
+    this.element = h("form", { onsubmit: oneAtATime(() => this.#submit()) }, this.news, this.rest, this.trouble,
       h("div", { class: "actions" }, button("Cancel", () => close(null), { autofocus: true }), this.submit));
     this.close = model.listen(() => this.#draw());
     this.#draw();
@@ -85,18 +87,15 @@ class Deletion {
     return undefined;
   }
 
-  async #submit(event) {
-    event.preventDefault();
+  async #submit() {
     const { model } = this;
     if (this.submit.hidden) return;
     fill(this.trouble);
     const guard = this.wholeCatalog.checked ? "catalog" : "unchanged";
     try {
-      await model.write(() => model.api.delete(model.catalog, model.key, {
-        ...requirementsOf(guard, model.shown, model.seenRevision),
-        message: this.message.value,
-        idempotencyKey: newIdempotencyKey(),
-      }));
+      const asked = { ...requirementsOf(guard, model.shown, model.seenRevision), message: this.message.value };
+      await model.write(() => this.#keys.run([asked],
+        (idempotencyKey) => model.api.delete(model.catalog, model.key, { ...asked, idempotencyKey })));
       this.finish(`Deleted ${model.key}.`);
     } catch (error) {
       if (error.status === 412) this.refusal = error;

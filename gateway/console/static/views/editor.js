@@ -9,7 +9,7 @@ import { merge, same } from "../merge.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
 import { button, doneAs, field, fill, h, plural, problemNote, settled } from "../page.js";
 import { placeName, pointerOf } from "../pointers.js";
-import { GUARDS, IdempotencyKeys, operationsOf, requirementsOf } from "../sending.js";
+import { GUARDS, IdempotencyKeys, isUnsure, operationsOf, requirementsOf } from "../sending.js";
 import { changeList, placeOf, summaryOf } from "./changes.js";
 import { placesNote } from "./fault.js";
 import { JsonText } from "./json_text.js";
@@ -165,7 +165,7 @@ export class EditorView {
   /** Another state is shown: without an edit, edit that. */
   update() {
     const { shown } = this.model;
-    if (!this.#opened || shown === this.base) return;
+    if (!this.#opened || this.#sending || shown === this.base) return;
     if (!this.isDirty()) {
       this.base = shown;
       this.#setText(shown.value);
@@ -351,7 +351,7 @@ export class EditorView {
     fill(face.trouble);
     try {
       const answer = await this.model.write(() => face.request(mine));
-      this.reset();
+      this.#saved(mine);
       face.message.value = "";
       this.sent(outcome(answer), this.tab);
     } catch (error) {
@@ -360,7 +360,20 @@ export class EditorView {
       this.#sending = false;
       face.submit.textContent = label;
     }
+    this.update();
     return undefined;
+  }
+
+  /** `sent` is what the model shows now: what was edited meanwhile is an edit of that. */
+  #saved(sent) {
+    const mine = this.mine();
+    if (mine !== undefined && same(mine, sent)) {
+      this.reset();
+      return;
+    }
+    const { value, conflicts } = mine === undefined ? { value: mine, conflicts: [] } : merge(sent, mine, this.model.shown.value);
+    const next = conflicts.length ? mine : value;
+    this.rebase(next, next === undefined || same(next, mine) ? this.written : null);
   }
 
   #askFirst(face) {
@@ -392,7 +405,7 @@ export class EditorView {
 
   #failed(error, face) {
     const isState = [404, 409, 412].includes(error.status);
-    const unsure = error.code === "unreachable" || error.members?.applied === "unknown";
+    const unsure = isUnsure(error);
     if (!unsure) this.#keys.forget();
     if (isState && this.refused(error)) return;
     fill(face.trouble, problemNote(error, face.places(error),

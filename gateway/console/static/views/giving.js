@@ -3,7 +3,8 @@
 import { newIdempotencyKey } from "../api.js";
 import { mayAdminister } from "../access.js";
 import { pipelinesOf } from "../owners.js";
-import { button, doneAs, field, fill, h, openDialog, problemNote } from "../page.js";
+import { button, doneAs, field, fill, h, oneAtATime, openDialog, problemNote } from "../page.js";
+import { IdempotencyKeys } from "../sending.js";
 import { namesOf } from "./owners.js";
 
 /** Whether the person goes on to edit what the pipelines of `leaf` keep. */
@@ -18,22 +19,22 @@ export function takeOver(leaf, name) {
 
 /** What to tell once the field is given back; null where it was left. */
 export function giveBack(model, leaf, name, principal) {
-  const idempotencyKey = newIdempotencyKey();
+  const keys = new IdempotencyKeys(newIdempotencyKey);
   const message = h("input", { maxlength: "1000", autocomplete: "off" });
   const trouble = h("div", {});
   const owners = leaf.owners.filter(({ plain }) => plain);
   const others = owners.filter(({ manager }) => manager !== principal?.name);
   const mine = principal && !others.length ? "You took it over" : `${namesOf(owners)} took it over`;
-  return openDialog(`Give ${name} back?`, (close) => h("form", { onsubmit: async (event) => {
-    event.preventDefault();
+  return openDialog(`Give ${name} back?`, (close) => h("form", { onsubmit: oneAtATime(async () => {
     fill(trouble);
     try {
-      const answer = await model.write(() => model.api.giveBack(model.catalog, model.key, leaf.pointer, { message: message.value, idempotencyKey }));
+      const answer = await model.write(() => keys.run([message.value],
+        (idempotencyKey) => model.api.giveBack(model.catalog, model.key, leaf.pointer, { message: message.value, idempotencyKey })));
       close(answer.changed ? doneAs("Given back", answer.catalogRevision) : "Nothing was to be given back.");
     } catch (error) {
       fill(trouble, problemNote(error));
     }
-  } },
+  }) },
   h("p", {}, `${mine}. Given back, it keeps its value, and nobody's next run is held up by it: a pipeline that wants the field may change it again.`),
   others.length > 0 && !mayAdminister(principal, model.catalog) && h("p", { class: "note stale" }, "Only they, or the role admin, can give it back."),
   field("Message", message, "For the history; optional."), trouble,

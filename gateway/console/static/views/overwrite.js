@@ -3,8 +3,8 @@
 import { newIdempotencyKey } from "../api.js";
 import { authorsOf } from "../concerns.js";
 import { ABSENT, edits, overlapping } from "../differences.js";
-import { button, detail, fill, h, openDialog, plural, problemNote } from "../page.js";
-import { requirementsOf } from "../sending.js";
+import { button, detail, fill, h, oneAtATime, openDialog, plural, problemNote } from "../page.js";
+import { IdempotencyKeys, requirementsOf } from "../sending.js";
 import { changeList } from "./changes.js";
 
 /** The answer to the write; null where it was given up. Throws the Problem where it is stale again. */
@@ -13,10 +13,11 @@ export async function overwriteKnowingly(model, mine, editor) {
   const { shown, current } = model;
   const theirs = edits(shown.value, current.value);
   const lost = overlapping(theirs, edits(current.value, mine));
-  const send = (message) => model.write(() => model.api.put(model.catalog, model.key, editor.written, {
-    // Only what was shown here is overwritten; whatever comes after that makes it stale again.
-    ...requirementsOf("unchanged", current, 0), message, idempotencyKey: newIdempotencyKey(),
-  }));
+  const keys = new IdempotencyKeys(newIdempotencyKey);
+  // Only what was shown here is overwritten; whatever comes after that makes it stale again.
+  const required = requirementsOf("unchanged", current, 0);
+  const send = (message) => model.write(() => keys.run([editor.written, message],
+    (idempotencyKey) => model.api.put(model.catalog, model.key, editor.written, { ...required, message, idempotencyKey })));
   const title = current.value === ABSENT ? "Make the document again?" : ["Overwrite ", current.revision === null ? "what is there now" : detail(`revision ${current.revision}`, "what is there now"), "?"];
   const answer = await openDialog(title, (close) => content(model, lost, editor, send, close), { wide: true });
   if (answer instanceof Error) throw answer;
@@ -28,15 +29,14 @@ function content(model, lost, editor, send, close) {
   const gone = model.current.value === ABSENT;
   const seen = h("input", { type: "checkbox", required: true });
   const trouble = h("div", {});
-  const submit = async (event) => {
-    event.preventDefault();
+  const submit = oneAtATime(async () => {
     try {
       close(await send(editor.message.value));
     } catch (error) {
       if (error.status === 412) close(error);
       else fill(trouble, problemNote(error));
     }
-  };
+  });
   const warning = gone
     ? `${who} removed this document on purpose or by mistake. It would be there again, with your content and without its attributes.`
     : lost.length

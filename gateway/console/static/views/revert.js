@@ -4,7 +4,7 @@
 import { newIdempotencyKey, record } from "../api.js";
 import { isOfOwners } from "../concerns.js";
 import { ownedAt, ownersOf, pipelinesOf } from "../owners.js";
-import { button, detail, doneAs, field, fill, h, newId, openDialog, plural, problemNote } from "../page.js";
+import { button, detail, doneAs, field, fill, h, newId, oneAtATime, openDialog, plural, problemNote } from "../page.js";
 import { ABSENT, applied, edits } from "../differences.js";
 import { IdempotencyKeys } from "../sending.js";
 import { changeList, placeIn, placesLine, valueOf } from "./changes.js";
@@ -34,7 +34,7 @@ class Revert {
     this.trouble = h("div", {});
     this.message = h("input", { maxlength: "1000", autocomplete: "off" });
     this.submit = h("button", { type: "submit", class: "primary" }, "revisions" in what ? "Undo" : "Restore");
-    this.element = h("form", { onsubmit: (event) => this.#submit(event) }, this.news,
+    this.element = h("form", { onsubmit: oneAtATime(() => this.#submit()) }, this.news,
       others > 0 && h("label", { class: "check" }, this.isAlone, `Only ${model.key}, not the ${plural(others, "other document")} of that commit`),
       this.places, this.result, field("Message", this.message, "For the history; optional."), this.trouble,
       h("div", { class: "actions" }, button("Cancel", () => close(null), { autofocus: true }), this.submit));
@@ -115,17 +115,16 @@ class Revert {
     this.#try({ conflict: "skip", force });
   }
 
-  async #submit(event) {
-    event.preventDefault();
+  async #submit() {
     if (!this.found?.changed) return;
     const { model, decided } = this;
     const asked = this.#request();
     // What the person decided about is what was there: anything new is looked at again.
     const resourceVersion = decided === UNDECIDED ? null : this.found.catalogRevision;
-    const idempotencyKey = this.#keys.for(asked, resourceVersion);
     fill(this.trouble);
     try {
-      const answer = await model.write(() => model.api.revert(model.catalog, asked, { resourceVersion, idempotencyKey }));
+      const answer = await model.write(() => this.#keys.run([asked, resourceVersion],
+        (idempotencyKey) => model.api.revert(model.catalog, asked, { resourceVersion, idempotencyKey })));
       this.close(doneAs("revisions" in this.what ? "Undone" : "Restored", answer.catalogRevision));
     } catch (error) {
       if (error.status === 412 || error.code === "changed_since") {

@@ -1,7 +1,7 @@
 // A subscription as a form: where commits are delivered to, which, how, from where on, and signed by what.
 
 import { Problem } from "../api.js";
-import { button, complain, field, fill, h, newId, problemNote } from "../page.js";
+import { button, complain, field, fill, h, newId, oneAtATime, problemNote } from "../page.js";
 
 const DAY_S = 86_400;
 const NAME = /^[A-Za-z0-9_-]{1,64}$/;
@@ -31,7 +31,7 @@ export class SubscriptionForm {
     this.secret = input({ class: "mono", maxlength: "120" });
     this.overlap = h("select", {}, OVERLAPS.map(([text]) => h("option", {}, text)));
     this.trouble = h("div", {});
-    this.element = h("form", { onsubmit: (event) => this.#submit(event), oninput: (event) => this.#forget(event.target) }, this.trouble,
+    this.element = h("form", { onsubmit: oneAtATime(() => this.#submit()), oninput: (event) => this.#forget(event.target) }, this.trouble,
       h("div", { class: "pair" },
         known ? null : field("Name", this.name, "Letters, digits, _ and -."),
         field("Deliver to", this.to, "The address of your receiver, with https.")),
@@ -111,8 +111,7 @@ export class SubscriptionForm {
     return null;
   }
 
-  async #submit(event) {
-    event.preventDefault();
+  async #submit() {
     this.#forget();
     try {
       const name = this.known?.name ?? this.#newName();

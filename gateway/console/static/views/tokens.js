@@ -3,7 +3,7 @@
 
 import { mayAdministerAll } from "../access.js";
 import { Problem } from "../api.js";
-import { button, field, fill, h, openDialog, problemNote, say, secretNote, time } from "../page.js";
+import { button, field, fill, h, oneAtATime, openDialog, problemNote, say, secretNote, time } from "../page.js";
 
 const DAY_S = 86_400;
 const LIFETIMES = [["30 days", 30 * DAY_S], ["7 days", 7 * DAY_S], ["90 days", 90 * DAY_S], ["a year", 365 * DAY_S], ["for ever", null]];
@@ -78,8 +78,7 @@ export class TokensView {
       if (list.children.length < GRANTS_MAX) list.append(grantRow(() => list.children.length > 1));
     };
     add();
-    const submit = async (event) => {
-      event.preventDefault();
+    const submit = oneAtATime(async () => {
       fill(trouble);
       const grants = [...list.children].map((row) => `${row.querySelector("select").value}:${row.querySelector("input").value}`);
       try {
@@ -88,7 +87,7 @@ export class TokensView {
         if (!(error instanceof Problem)) throw error;
         fill(trouble, problemNote(error));
       }
-    };
+    });
     return h("form", { onsubmit: submit, oninput: () => fill(trouble) }, trouble,
       field("Whose is it?", name, "The name stands in the history beside what it does."),
       h("fieldset", {}, h("legend", {}, "What may it do?"), list, button("Add …", add, { class: "quiet" })),
