@@ -5,7 +5,7 @@ gateway refuses comes with the document as it is, so that the next try can be ri
 documents are data of others; each result names the members that hold any (``untrusted``).
 
 An agent can't overwrite what it hasn't seen: a change needs the token of what was read, or a
-`test`. Its commits name it, and it undoes only those.
+`test`, and an apply to what is there the token. Its commits name it, and it undoes only those.
 """
 
 from __future__ import annotations
@@ -212,12 +212,15 @@ class AgentTools:
         catalog: str,
         key: str,
         wanted: Mapping[str, Any],
+        token: str = "",
         why: str = "",
         skip_what_others_own: bool = False,
     ) -> Result:
         """State what the agent wants of a document, as a manager of its own name: it owns these
-        fields then, and what others own is kept."""
+        fields then, and what others own is kept. ``token`` of what was read is required where there
+        is such a document, for nobody may own what is in it."""
         self._require_writable(key)
+        _require_token(token)
         terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
         written = self._written(
             catalog,
@@ -227,6 +230,9 @@ class AgentTools:
                 wanted,
                 manager=self.agent.name,
                 conflict="skip" if skip_what_others_own else "refuse",
+                if_match=token or None,
+                if_absent=not token,
+                rebase=bool(token),
                 **terms,
             ),
         )

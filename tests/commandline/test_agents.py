@@ -260,21 +260,42 @@ def test_a_call_that_is_made_again_is_done_once(gateway: Gateway, catalog: Any) 
 
 def test_an_agent_owns_what_it_applies(gateway: Gateway, catalog: Any) -> None:
     async def act(agent: Agent) -> None:
-        applied = await agent("apply", key="tables/people", wanted={"description": "people"})
-        assert applied["changed"]
+        async def apply(wanted: dict[str, Any], **more: Any) -> Any:
+            token = (await agent("read", key="tables/people"))["token"]
+            return await agent("apply", key="tables/people", wanted=wanted, token=token, **more)
+
+        assert (await apply({"description": "people"}))["changed"]
         read = await agent("read", key="tables/people", pointer="/description")
         assert read["owners"] == [{"pointer": "/description", "owners": ["ada"]}]
-        await agent("apply", key="tables/people", wanted={"links": [{"to": "a"}]})
+        await apply({"links": [{"to": "a"}]})
         item = await agent("read", key="tables/people", pointer="/links/0/to")
         assert item["owners"] == [{"pointer": "/links", "owners": ["ada"]}]
         catalog.apply("tables/people", {"steward": "bob"}, manager="bob")
-        refused = await agent("apply", key="tables/people", wanted={"steward": "eve"})
+        refused = await apply({"steward": "eve"})
         assert (refused.refused, refused["code"]) == (True, "owned_by_others")
         wanted = {"description": "all people", "steward": "eve"}
-        skipped = await agent(
-            "apply", key="tables/people", wanted=wanted, skip_what_others_own=True
-        )
+        skipped = await apply(wanted, skip_what_others_own=True)
         assert skipped["skipped"] == ["/steward"]
+
+    acting(gateway, catalog.name, act)
+
+
+def test_an_apply_replaces_nothing_that_was_not_read(gateway: Gateway, catalog: Any) -> None:
+    """Not what nobody owns, either."""
+
+    async def act(agent: Agent) -> None:
+        catalog.put("plain", {"owner": "ann"})
+        refused = await agent("apply", key="plain", wanted={"owner": "ada"})
+        assert (refused.refused, refused["code"]) == (True, "precondition_failed")
+        assert refused["value"] == catalog.get("plain").value == {"owner": "ann"}
+        catalog.put("plain", {"owner": "bob"})
+        stale = await agent("apply", key="plain", wanted={"owner": "ada"}, token=refused["token"])
+        assert (stale.refused, stale["code"]) == (True, "precondition_failed")
+        catalog.put("plain", {"owner": "bob", "more": 1})
+        done = await agent("apply", key="plain", wanted={"owner": "ada"}, token=stale["token"])
+        assert done["changed"], "what others changed elsewhere stays"
+        assert catalog.get("plain").value == {"owner": "ada", "more": 1}
+        assert (await agent("apply", key="new", wanted={"owner": "ada"}))["changed"]
 
     acting(gateway, catalog.name, act)
 
@@ -304,7 +325,7 @@ def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
         operations = [{"op": "replace", "path": "/pin", "value": 2}]
         tried = await agent("change", key="secret", operations=operations, token=token)
         assert (tried["dry_run"], tried["changed"]) == (True, True)
-        assert (await agent("apply", key="secret", wanted={"a": 1}))["dry_run"]
+        assert (await agent("apply", key="secret", wanted={"a": 1}, token=token))["dry_run"]
         assert catalog.get("secret").value == {"pin": 1}
 
     acting(gateway, catalog.name, act, scope=Scope(dry_run_only=True))
@@ -440,7 +461,7 @@ def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> Non
     catalog.put("names", {"n" * 90_000 + str(n): "é" * 9_000 for n in range(5)})
     catalog.put("escaped", {"text": "\x01" * 90_000})
     wanted = {"o" * 900 + str(n): n for n in range(300)}
-    catalog.apply("owned", wanted, manager="bob")
+    token = catalog.apply("owned", wanted, manager="bob").etag
     many = [
         {"action": "put", "key": f"many/{n}", "value": {"text": "x" * 3_000}} for n in range(150)
     ]
@@ -454,12 +475,13 @@ def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> Non
             ("read", {"key": "escaped", "pointer": "/" + "é" * 50_000}),
             ("read", {"key": "escaped", "p" * 50_000: 1}),
             ("history", {"limit": 50}),
-            ("apply", {"key": "owned", "wanted": dict.fromkeys(wanted, -1)}),
+            ("apply", {"key": "owned", "wanted": dict.fromkeys(wanted, -1), "token": token}),
             (
                 "apply",
                 {
                     "key": "owned",
                     "wanted": dict.fromkeys(wanted, -1),
+                    "token": token,
                     "skip_what_others_own": True,
                 },
             ),
