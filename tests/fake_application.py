@@ -64,6 +64,17 @@ def create(settings: Any) -> flask.Flask:
     return application
 
 
+def create_failing(settings: Any) -> flask.Flask:
+    """It fails as no application should, whatever it has done."""
+    application = create(settings)
+
+    def fail(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    application.wsgi_app = fail  # type: ignore[method-assign]
+    return application
+
+
 def create_from_nothing(settings: Any) -> flask.Flask:
     """In a worker whose master was started from nothing."""
     assert "pymongo" not in sys.modules, "the master imported the driver"

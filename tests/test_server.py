@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -239,6 +240,16 @@ def test_a_worker_that_died_is_replaced(tmp_path: Path, eventually: Eventually) 
         assert server.get("/")[1]["pid"] != first
 
 
+def test_of_a_write_that_met_a_defect_nobody_says_that_it_was_not_applied(tmp_path: Path) -> None:
+    with serving(tmp_path, NO_DATABASE, application="create_failing") as server:
+        for request, applied in (("GET /", "no"), ("PUT /", "unknown")):
+            asked = f"{request} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+            status, _, body = server.send(asked.encode())
+            problem = json.loads(body)
+            told = (status, problem["code"], problem["applied"])
+            assert told == (500, "internal_error", applied)
+
+
 MALFORMED = {
     "no request at all": (b"BLAH\r\n\r\n", 400),
     "binary": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
@@ -420,3 +431,22 @@ def test_a_full_disk_is_named_where_the_embedded_mongodb_can_not_go_on(
         with pytest.raises(ServerError) as ended:
             master.run(settings.settings)
         assert str(ended.value) == told
+
+
+@pytest.mark.parametrize(
+    ("open_files", "wanted", "connections"),
+    [(128, 4096, 64), (1024, 4096, 624), (1024, 100, 100), (5000, 4096, 4096), (-1, 4096, 4096)],
+)
+def test_connections_leave_open_files_to_what_serves_them(
+    open_files: int, wanted: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(master, "configure", lambda *_, **__: None)
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (open_files, open_files))
+    monkeypatch.setattr(
+        master, "_run_gunicorn", lambda given, *_: taken.append(given.connections_max)
+    )
+    given = {"mongodb_uri": "mongodb://unused.example/", "bind": "127.0.0.1:0"}
+    master.run(resolve(given | {"connections_max": str(wanted)}).settings)
+    assert taken == [connections]

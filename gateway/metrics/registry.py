@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Collection, Iterable, Mapping
+from mmap import mmap
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import Metric
+from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway.metrics.definitions import METRICS
 from gateway.metrics.shared import WorkerPlace
 
+_log = logging.getLogger(__name__)
+
 _TRIES = 5
+# A file of values at first. It doubles.
+_FIRST_BYTES: Final = 64 * 1024
+# The length of the key, what fills it up to 8 bytes, a value and its time.
+_BESIDE_KEY_BYTES_MAX: Final = 4 + 8 + 16
 
 
 class Distribution(Histogram):
@@ -41,19 +51,120 @@ class Distribution(Histogram):
                 self._buckets[place].inc(count)
 
 
-def _value_class(place: WorkerPlace) -> type:
-    """prometheus-client's class of values in shared files, which doesn't look with each addition
-    whether the process was forked: a worker never is, once it has these."""
-    shared: type[Any] = values.MultiProcessValue(lambda: place.number)  # type: ignore[no-untyped-call]
-    lock = Lock()
+class _ValuesFile(MmapedDict):
+    """prometheus-client's file of values, with all its room taken before any of it is used: the
+    system kills a process that writes to a mapped page for which there is none.
 
-    class Value(shared):  # type: ignore[misc]
-        def inc(self, amount: float) -> None:
-            with lock:
-                self._value += amount
-                self._file.write_value(self._key, self._value, 0.0)
+    Raises OSError where there is no room for more values, and stays as it was.
+    """
 
-    return Value
+    def __init__(self, path: Path) -> None:
+        with path.open("ab") as file:
+            size_bytes = max(os.fstat(file.fileno()).st_size, _FIRST_BYTES)
+            _take_room(file.fileno(), size_bytes)
+        super().__init__(str(path))  # type: ignore[no-untyped-call]
+
+    def _init_value(self, key: str) -> None:
+        needed = self._used + len(key.encode()) + _BESIDE_KEY_BYTES_MAX
+        capacity = self._capacity
+        while capacity < needed:
+            capacity *= 2
+        if capacity > self._capacity:
+            _take_room(self._f.fileno(), capacity)
+            self._m = mmap(self._f.fileno(), capacity)
+            self._capacity = capacity
+        super()._init_value(key)  # type: ignore[no-untyped-call]
+
+
+def _take_room(file: int, size_bytes: int) -> None:
+    if sys.platform != "darwin":  # which has no such call
+        os.posix_fallocate(file, 0, size_bytes)
+
+
+class _Value:
+    """prometheus-client's value, in a file that all workers read.
+
+    What is measured never fails for its measurement: a value that finds no room is this process's
+    alone, until there is some. Made by ``_value_class``, which says where the files are.
+    """
+
+    _multiprocess = True  # prometheus-client asks for it
+    place: ClassVar[WorkerPlace]
+    lock: ClassVar[Lock]
+    files: ClassVar[dict[Path, _ValuesFile]]
+
+    def __init__(
+        self,
+        typ: str,
+        metric_name: str,
+        name: str,
+        labelnames: list[str],
+        labelvalues: list[str],
+        help_text: str,
+        multiprocess_mode: str = "",
+        **_: Any,
+    ) -> None:
+        kind = f"{typ}_{multiprocess_mode}" if typ == "gauge" else typ
+        self._path = self.place.directory / f"{kind}_{self.place.number}.db"
+        self._key = mmap_key(metric_name, name, labelnames, labelvalues, help_text)
+        self._value = 0.0
+        self._file: _ValuesFile | None = None
+        with self.lock:
+            self._find_room()
+
+    def inc(self, amount: float) -> None:
+        with self.lock:
+            if self._file is None:
+                self._find_room()
+            self._value += amount
+            if self._file is not None:
+                self._file.write_value(self._key, self._value, 0.0)  # type: ignore[no-untyped-call]
+
+    def set(self, value: float, timestamp: float | None = None) -> None:
+        with self.lock:
+            if self._file is None:
+                self._find_room()
+            self._value = value
+            if self._file is not None:
+                self._file.write_value(self._key, value, timestamp or 0.0)  # type: ignore[no-untyped-call]
+
+    def get(self) -> float:
+        return self._value
+
+    def get_exemplar(self) -> None:
+        return None
+
+    def _find_room(self) -> None:
+        """Go on from what an earlier worker has counted at this place."""
+        files = self.files
+        try:
+            if self._path not in files:
+                files[self._path] = _ValuesFile(self._path)
+            before, _ = files[self._path].read_value(self._key)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            _lacking_room.tell(error)
+        else:
+            self._value += before
+            self._file = files[self._path]
+
+
+def _value_class(place: WorkerPlace) -> type[_Value]:
+    return type("Value", (_Value,), {"place": place, "lock": Lock(), "files": {}})
+
+
+class _LackingRoom:
+    """Told once: each value would say it again."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def tell(self, error: OSError) -> None:
+        if not self._is_told:
+            self._is_told = True
+            _log.warning("metrics lack values, for which there is no room: %s", error)
+
+
+_lacking_room = _LackingRoom()
 
 
 class Registry:

@@ -40,6 +40,8 @@ _REFUSALS: dict[type[ParseException], tuple[HTTPStatus, str]] = {
     ExpectationFailed: (HTTPStatus.EXPECTATION_FAILED, "expectation_failed"),
 }
 
+_READING = ("GET", "HEAD", "OPTIONS")
+
 
 def refusal(error: BaseException) -> bytes | None:
     """The HTTP answer to a request that can't be parsed, as bytes; None for any other error."""
@@ -54,6 +56,7 @@ def problem_bytes(
     code: str,
     detail: str,
     *,
+    applied: str = "no",
     retryable: bool = False,
     retry_after_s: int | None = None,
 ) -> bytes:
@@ -64,7 +67,7 @@ def problem_bytes(
         "status": status.value,
         "detail": detail,
         "code": code,
-        "applied": "no",
+        "applied": applied,
         "retryable": retryable,
     }
     body = json.dumps(problem).encode()
@@ -91,7 +94,7 @@ class RefusingWorker(Worker):
 
     def handle_error(
         self,
-        req: Any,  # noqa: ARG002 - gunicorn's
+        req: Any,
         client: Any,
         addr: Any,
         exc: BaseException,
@@ -104,7 +107,10 @@ class RefusingWorker(Worker):
             # A defect of the server: the application answers its own.
             self.log.error("a connection failed", exc_info=exc)
             detail = "the gateway failed on this connection; its log says more"
-            answer = problem_bytes(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+            # Nobody knows how far a request got before the defect.
+            applied = "no" if req is None or req.method in _READING else "unknown"
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            answer = problem_bytes(status, "internal_error", detail, applied=applied)
         with suppress(OSError):  # the client may be gone
             client.sendall(answer)
 

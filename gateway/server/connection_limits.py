@@ -12,7 +12,6 @@ import _socket
 import fcntl
 import logging
 import math
-import os
 import select
 import socket
 import struct
@@ -300,14 +299,15 @@ class BoundedSending:
 def shut_down(connection: Any, how: int) -> None:
     """End ``connection`` for every reader and writer, without an error thrown into a greenlet.
 
-    So it uses the system's socket: gevent's throws an error into the greenlet that reads.
+    So it uses the system's socket: gevent's throws an error into the greenlet that reads. It takes
+    no descriptor: there may be none left, which is why some connection has to end.
     """
     with suppress(OSError):  # closed meanwhile
-        same = _socket.socket(fileno=os.dup(connection.fileno()))
+        same = _socket.socket(fileno=connection.fileno())
         try:
             same.shutdown(how)
         finally:
-            same.close()
+            same.detach()
 
 
 def _cut(connection: Any) -> None:

@@ -52,6 +52,10 @@ _SURPLUS_TIMEOUT_S = 5.0
 # Bytes to discard on a connection that was answered and is to end.
 _DISCARDED_BYTES_MAX = 16 * MIB
 _DISCARD_S = 10.0
+# What a process, or the system, lacks for another connection; and when to look again.
+_LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_LOOK_AGAIN_S = 0.02
+_TOLD_EVERY_S = 60.0
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF}
 
 
@@ -94,7 +98,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self._connections[client] = None
         if len(self._connections) > self._connections_max:
             self._surplus.add(client)
-            self._make_room()
+            self.make_room()
         try:
             self._serve(listener.getsockname(), client, addr)
         finally:
@@ -140,7 +144,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         if self._is_full(start):
             self._waiting_room.wait()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
+        """End the connection that has been idle for longest, else one that takes nothing."""
         for longest_idle in tuple(self.idle)[:1]:
             del self.idle[longest_idle]
             shut_down(longest_idle, socket.SHUT_RD)
@@ -260,12 +265,40 @@ class _Server(StreamServer):
 
     def __init__(self, worker: GreenletWorker, *arguments: Any, **named: Any) -> None:
         self._worker = worker
+        self._tell_at = 0.0
         super().__init__(*arguments, **named)
 
     @property
     def max_accept(self) -> int:  # type: ignore[override] # gevent only reads it
         alone = self._worker.cfg.workers == 1
         return _ACCEPTED_AT_ONCE if alone or self._worker.is_busy() else 1
+
+    def do_read(self) -> Any:
+        """gevent's hook: accepts a connection.
+
+        Where it can't be had, as by the limit of open files, another one makes room for it, as at
+        the limit of connections; gevent would wait until some end.
+        """
+        try:
+            return super().do_read()
+        except OSError as error:
+            if error.errno not in _LACKING:
+                raise
+            self._tell(error)
+        self._worker.make_room()
+        self.stop_accepting()
+        gevent.spawn_later(_LOOK_AGAIN_S, self._accept_again)
+        return None
+
+    def _accept_again(self) -> None:
+        if self.started:
+            self.start_accepting()
+
+    def _tell(self, error: OSError) -> None:
+        now = time.monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + _TOLD_EVERY_S
+            self._worker.log.warning("idle connections end: no other can be had: %s", error)
 
 
 class _Visit:

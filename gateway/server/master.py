@@ -22,7 +22,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from gunicorn.app.base import BaseApplication
@@ -72,7 +72,7 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     configure(settings.log_format, settings.log_level, audit=audit)
     _check_address(settings)
     _check_tls(settings)
-    _raise_open_files_limit()
+    settings = replace(settings, connections_max=_connections_max(settings))
     try:
         with _mongodb(settings) as (reachable, mongodb_lost):
             code = _run_gunicorn(reachable, application, Announcement(settings))
@@ -285,11 +285,27 @@ def _check_tls(settings: Settings) -> None:
         raise ServerError(str(error)) from error
 
 
-def _raise_open_files_limit() -> None:
-    """Raise the limit of open files to the allowed maximum: each connection is one."""
+# A worker's connections to MongoDB (100), to receivers (100) and to other workers, those beyond
+# `connections_max`, answers on disk, and what it has open anyway.
+_OTHER_FILES: Final = 400
+
+
+def _connections_max(settings: Settings) -> int:
+    """As many as the system allows, once its limit of open files is raised as far as it may be:
+    each connection is one, and what serves them needs some, too."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # the real limit of macOS is lower than the one it reports
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = max(limit // 2, limit - _OTHER_FILES)
+    if limit == resource.RLIM_INFINITY or allowed >= settings.connections_max:
+        return settings.connections_max
+    _log.warning(
+        "a worker takes %d connections, not %d (connections_max): the system allows it %d open"
+        " files (ulimit -Hn)",
+        *(allowed, settings.connections_max, limit),
+    )
+    return allowed
 
 
 _LOOK_AGAIN_S = 1.0

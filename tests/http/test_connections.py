@@ -151,6 +151,26 @@ def test_who_takes_nothing_makes_room_for_others_where_all_connections_are_used(
         assert gateway.log().count("others need its place") in range(1, 5)
 
 
+@pytest.mark.skipif(not hasattr(psutil, "RLIMIT_NOFILE"), reason="psutil can't limit others here")
+def test_idle_connections_make_room_for_others_where_no_file_can_be_opened(
+    mongodb_uri: str, database_name: str
+) -> None:
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1) as gateway,
+        connected(gateway.port, 4),
+    ):
+        server = Server(gateway.port)
+        assert server.send("GET", "/v1/catalogs").status == 200
+        (worker,) = gateway.worker_pids()
+        process = psutil.Process(worker)
+        process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds(), process.num_fds()))
+        with connected(gateway.port, 20):
+            for path in ("/livez", "/readyz", "/v1/catalogs"):
+                assert server.send("GET", path).status == 200
+        assert "Too many open files" in gateway.log()
+        assert "Traceback" not in gateway.log()
+
+
 @contextmanager
 def pipelining(port: int, request: bytes, answer: bytes) -> Iterator[Callable[[], int]]:
     """One connection that sends requests without end; how many answers came so far."""

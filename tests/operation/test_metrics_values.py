@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,55 @@ def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Pa
     found = exposed(registry)
     assert value(found, "gateway_request_seconds_count", route="/first") == 100
     assert value(found, "gateway_request_seconds_count") == 200
+
+
+@contextmanager
+def _room_for(bytes_max: int) -> Iterator[None]:
+    """As if the file system were full: no file grows beyond that."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) -> None:
+    registry = Registry(WorkerPlace(directory, 0))
+    meters = PrometheusMeters(registry)
+    meters.request_ended("/first", "GET", 200, 0.001, None)
+    with _room_for(100_000):
+        for number in range(100):
+            for _ in range(2):
+                meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
+        assert value(exposed(registry), "gateway_request_seconds_count", route="/first") == 1
+    for number in range(100):  # there is room again
+        meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
+    assert value(exposed(registry), "gateway_request_seconds_count") == 301
+
+
+def test_without_room_for_any_values_a_worker_starts_and_counts_later(directory: Path) -> None:
+    PrometheusMeters(Registry(WorkerPlace(directory, 0))).commits_swept(7)
+    with _room_for(1):
+        registry = Registry(WorkerPlace(directory, 1))
+        meters = PrometheusMeters(registry)
+        meters.commits_swept(2)
+        registry.gauges["gateway_watchers"].set(5)
+        assert value(exposed(registry), "gateway_compaction_commits_total") == 7
+    meters.commits_swept(1)
+    registry.gauges["gateway_watchers"].set(4)
+    assert value(exposed(registry), "gateway_compaction_commits_total") == 10
+    assert value(exposed(registry), "gateway_watchers") == 4
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS can't reserve a file's room")
+def test_no_page_is_written_for_which_there_may_be_no_room(directory: Path) -> None:
+    meters = PrometheusMeters(Registry(WorkerPlace(directory, 0)))
+    for number in range(100):
+        meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
+    for file in directory.glob("*.db"):
+        found = file.stat()
+        assert found.st_blocks * 512 >= found.st_size, file.name
 
 
 class _Slow(float):
