@@ -56,9 +56,8 @@ def create_application(settings: Settings) -> ServedApp:
     runtime = ThreadRuntime()
     limits = limits_of(settings)
     trusted = web_tokens(settings)
-    path = turns_path(settings.mongodb_uri, settings.database)
-    turns = _turns(path)
-    neighbours = None if turns is None else _neighbours(path, limits.service, turns)
+    turns = _turns(settings.mongodb_uri, settings.database)
+    neighbours = None if turns is None else _neighbours(limits.service, turns)
     handed_to = None if neighbours is None else ByMessages(neighbours)
     gateway = GatewayService(
         store, runtime, limits.service, turns, watched.meters, remembered, handed_to
@@ -170,10 +169,10 @@ def _return_large_blocks() -> None:
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
-def _turns(path: Path) -> MachineTurns | None:
+def _turns(mongodb_uri: str, database: str) -> MachineTurns | None:
     try:
-        turns = MachineTurns(path)
-        remove_left_over(path)
+        turns = MachineTurns(turns_path(mongodb_uri, database))
+        remove_left_over(turns.path)
         atexit.register(turns.close)
         return turns
     except OSError as error:
@@ -182,9 +181,9 @@ def _turns(path: Path) -> MachineTurns | None:
         return None
 
 
-def _neighbours(path: Path, limits: ServiceLimits, turns: MachineTurns) -> Neighbours:
+def _neighbours(limits: ServiceLimits, turns: MachineTurns) -> Neighbours:
     # What workers have in common that decide alike, and read each other's messages.
-    group = f"{path} {Path(__file__).parent} {package_version()} {limits}"
+    group = f"{turns.path} {Path(__file__).parent} {package_version()} {limits}"
     return Neighbours(group, turns.secret, turns.others)
 
 

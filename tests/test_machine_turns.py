@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.assembly import _turns
 from gateway.server.turns import MachineTurns, remove_left_over, turns_path
 from tests import forking
 
@@ -154,3 +156,13 @@ def test_a_file_that_somebody_else_made_is_not_used(tmp_path: Path) -> None:
     os.chown(tmp_path / "turns", 65534, 65534)
     with pytest.raises(PermissionError):
         MachineTurns(tmp_path / "turns")
+
+
+def test_without_a_folder_for_their_file_there_are_no_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_folder() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", no_folder)
+    assert _turns("mongodb://a", "x") is None

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -450,3 +451,18 @@ def test_connections_leave_open_files_to_what_serves_them(
     given = {"mongodb_uri": "mongodb://unused.example/", "bind": "127.0.0.1:0"}
     master.run(resolve(given | {"connections_max": str(wanted)}).settings)
     assert taken == [connections]
+
+
+def _no_folder(*_: Any) -> str:
+    raise FileNotFoundError("No usable temporary directory found")
+
+
+def test_without_a_folder_for_temporary_files_the_service_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(master, "configure", lambda *_, **__: None)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(tempfile, "gettempdir", _no_folder)
+    given = {"mongodb_uri": "mongodb://unused.example/", "bind": "127.0.0.1:0"}
+    with pytest.raises(ServerError, match=r"no folder for temporary files .* can be written"):
+        master.run(resolve(given).settings)

@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from itertools import count
@@ -124,7 +124,7 @@ def _mongodb(settings: Settings) -> Iterator[tuple[Settings, Callable[[], bool]]
 def _run_gunicorn(settings: Settings, application: str, announcement: Announcement) -> int:
     master_pid = os.getpid()
     try:
-        with shared.shared_directory() as metrics:
+        with _metrics_directory() as metrics:
             server = _Server(settings, application, metrics, announcement)
             _GracefulArbiter(server).run()
     except SystemExit as stopped:
@@ -134,6 +134,17 @@ def _run_gunicorn(settings: Settings, application: str, announcement: Announceme
         # 0 after a signal; gunicorn has logged the reason of any other code.
         return 0 if stopped.code in (0, None) else 1
     return 0
+
+
+@contextmanager
+def _metrics_directory() -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(shared.shared_directory())
+        except OSError as error:
+            detail = f"no folder for temporary files (/dev/shm, TMPDIR) can be written: {error}"
+            raise ServerError(detail) from error
+        yield directory
 
 
 class _GracefulArbiter(Arbiter):

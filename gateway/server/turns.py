@@ -37,7 +37,7 @@ class MachineTurns:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where the file can't be opened for writing, or others could read it."""
-        self._path = path
+        self.path = path
         # Open as long as the process works: closing any descriptor of the file would drop all of
         # the process's locks.
         self._file = _opened(path)
@@ -47,7 +47,7 @@ class MachineTurns:
 
     def close(self) -> None:
         """End all turns, and remove the file where no other process uses it."""
-        _remove_unused(self._file, self._path)
+        _remove_unused(self._file, self.path)
         os.close(self._file)
 
     def take(self, catalog: str) -> bool:
@@ -97,7 +97,10 @@ class MachineTurns:
 
 
 def turns_path(mongodb_uri: str, database: str) -> Path:
-    """The file of the user and database, the same for every worker of the machine."""
+    """The file of the user and database, the same for every worker of the machine.
+
+    Raises OSError where no folder for temporary files can be written.
+    """
     name = hashlib.sha256(f"{mongodb_uri}\0{database}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"{_own_prefix()}{name}.turns"
 
