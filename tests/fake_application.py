@@ -57,11 +57,31 @@ def create(settings: Any) -> flask.Flask:
         header = flask.request.headers.get("If-Match", "")
         return {"length": len(key), "header": len(header), "url": flask.request.url}
 
+    @application.get("/without-memory")
+    def without_memory() -> Any:
+        """As where the next greenlet finds none to start with."""
+        import gevent
+
+        def fail() -> None:
+            raise MemoryError
+
+        gevent.spawn(fail)
+        return {"pid": os.getpid()}
+
     @application.put("/")
     def put() -> Any:
         return {"length": len(flask.request.get_data())}
 
     return application
+
+
+def create_second_time_never(settings: Any) -> flask.Flask:
+    """The second worker lacks something, as memory or threads."""
+    here = Path(os.environ[FOLDER])
+    (here / f"made-{os.getpid()}").touch()
+    if len([*here.glob("made-*")]) == 2:
+        raise MemoryError
+    return create(settings)
 
 
 def create_failing(settings: Any) -> flask.Flask:

@@ -85,6 +85,11 @@ class Served:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) != 0
 
+    def errors(self) -> str:
+        """What was said on stderr so far."""
+        with open(os.dup(self._errors.fileno())) as file:
+            return os.pread(file.fileno(), 1 << 20, 0).decode()
+
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         self.process.send_signal(number)
         return self.ended()
@@ -249,6 +254,42 @@ def test_of_a_write_that_met_a_defect_nobody_says_that_it_was_not_applied(tmp_pa
             problem = json.loads(body)
             told = (status, problem["code"], problem["applied"])
             assert told == (500, "internal_error", applied)
+
+
+@pytest.mark.skipif(not hasattr(psutil, "RLIMIT_NOFILE"), reason="psutil can't limit others here")
+def test_a_worker_that_cannot_be_started_now_is_started_later(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(tmp_path, NO_DATABASE, "--workers=1") as server:
+        first = server.get("/")[1]["pid"]
+        master_process = psutil.Process(server.process.pid)
+        before = master_process.rlimit(psutil.RLIMIT_NOFILE)
+        master_process.rlimit(psutil.RLIMIT_NOFILE, (3, before[1]))
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: "a worker can't be started now" in server.errors())
+        master_process.rlimit(psutil.RLIMIT_NOFILE, before)
+        assert server.get("/")[1]["pid"] != first
+
+
+def test_a_replacement_that_cannot_begin_ends_nothing(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(
+        tmp_path, NO_DATABASE, "--workers=1", application="create_second_time_never"
+    ) as server:
+        first = server.get("/")[1]["pid"]
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: len([*tmp_path.glob("made-*")]) == 3)
+        assert server.get("/")[1]["pid"] != first
+
+
+def test_a_worker_that_finds_no_memory_any_more_is_replaced(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    with serving(tmp_path, NO_DATABASE, "--workers=1") as server:
+        first = server.get("/without-memory")[1]["pid"]
+        eventually(lambda: not psutil.pid_exists(first))
+        assert server.get("/")[1]["pid"] != first
 
 
 MALFORMED = {

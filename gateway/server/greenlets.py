@@ -82,6 +82,10 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def run(self) -> None:
         """Serve until the worker is to stop."""
+        hub: Any = gevent.get_hub()
+        # A greenlet dies of it where it isn't answered, and so would all that come after it: the
+        # worker ends, and the master replaces it.
+        hub.SYSTEM_ERROR = (*hub.SYSTEM_ERROR, MemoryError)
         slices = TimeSlices()
         slices.start()
         self._garbage.start()

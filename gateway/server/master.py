@@ -21,12 +21,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from itertools import count
+from mmap import mmap
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 
 from gateway.limits import MIB, limits_of
 from gateway.logs import configure
@@ -148,19 +150,49 @@ def _metrics_directory() -> Iterator[Path]:
 
 
 class _GracefulArbiter(Arbiter):
-    """gunicorn's master, without three of its habits."""
+    """gunicorn's master, without five of its habits."""
+
+    def __init__(self, server: _Server) -> None:
+        super().__init__(server)
+        self._server = server
+        self._start_not_before = 0.0
 
     def spawn_worker(self) -> int:
-        """A signal that comes while a worker starts ends that worker.
+        """Where a process can't be had now, the next look, in a second, tries again. gunicorn would
+        end, and with it the workers that there are.
 
-        gunicorn loses the signal: the worker has a copy of the master's handlers until it sets its
-        own. A service that is stopped right after its start would need the whole graceful timeout.
+        A signal that comes while a worker starts ends that worker. gunicorn loses the signal: the
+        worker has a copy of the master's handlers until it sets its own. A service that is stopped
+        right after its start would need the whole graceful timeout.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         try:
             return super().spawn_worker()  # the worker unblocks them in `_begin_worker`
+        except OSError as error:
+            if os.getpid() != self.pid:
+                raise
+            _log.error("a worker can't be started now: %s", error)
+            return 0
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+    def spawn_workers(self) -> None:
+        if time.monotonic() >= self._start_not_before:
+            super().spawn_workers()
+
+    def reap_workers(self) -> None:
+        """Once a worker has begun its work, another that can't begin is one of those that end.
+
+        gunicorn would end; the settings are good, but something is lacking at that moment.
+        """
+        while True:
+            try:
+                super().reap_workers()
+                return
+            except HaltServer:
+                if not self._server.has_begun():
+                    raise
+                self._start_not_before = time.monotonic() + _START_AGAIN_S
 
     def handle_int(self) -> None:
         """Requests are finished, as after SIGTERM; gunicorn cuts them off."""
@@ -170,6 +202,10 @@ class _GracefulArbiter(Arbiter):
         """Nothing: gunicorn starts a second master, which can't have the same embedded MongoDB."""
         if self.log is not None:
             self.log.warning("SIGUSR2 is ignored: start another gateway instead")
+
+
+# After a worker that couldn't begin its work.
+_START_AGAIN_S: Final = 2.0
 
 
 class _Server(BaseApplication):
@@ -182,7 +218,12 @@ class _Server(BaseApplication):
         self._metrics = metrics
         self._application = application
         self._announcement = announcement
+        self._begun = mmap(-1, 1)  # common to the master and its workers
         super().__init__(prog="gateway")
+
+    def has_begun(self) -> bool:
+        """Whether a worker ever began its work."""
+        return self._begun[0] != 0
 
     def load_config(self) -> None:
         settings = self._settings
@@ -236,7 +277,8 @@ class _Server(BaseApplication):
 
     def _forget_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """gunicorn's hook, in the master when a worker has ended."""
-        shared.forget_gauges(worker.place)
+        with suppress(OSError):  # without files; the next worker at this place sets them
+            shared.forget_gauges(worker.place)
 
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """gunicorn's hook, in each worker right after the fork."""
@@ -256,6 +298,7 @@ class _Server(BaseApplication):
     def _begin_work(self, worker: Any) -> None:
         """gunicorn's hook, in each worker whose application is made; the sockets listen already."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: gunicorn has set its own meanwhile
+        self._begun[0] = 1
         host, port = worker.sockets[0].getsockname()[:2]
         scheme = "http" if self._settings.tls_certificate is None else "https"
         url = f"{scheme}://{Address(host, port)}"
