@@ -310,6 +310,10 @@ MALFORMED = {
     "no host": (b"GET / HTTP/1.1\r\nX: 1\r\n\r\n", 400),
     "no header at all": (b"GET / HTTP/1.1\r\n\r\n", 400),
     "two hosts": (b"GET / HTTP/1.1\r\nHost: x\r\nX: 1\r\nhost: y\r\n\r\n", 400),
+    "two idempotency keys": (
+        b"PUT / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nidempotency-key: b\r\n\r\n",
+        400,
+    ),
     "the same host twice": (b"GET / HTTP/1.0\r\nHost: x\r\nHost: x\r\n\r\n", 400),
     "NUL in a header": (b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400),
     "expectation": (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 5\r\n\r\n", 417),

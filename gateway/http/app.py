@@ -196,8 +196,12 @@ class GatewayFlask(Flask):
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
         if request is None:
             return super().create_url_adapter(None)
+        path = request.environ["PATH_INFO"]
+        if path.startswith("//"):
+            # Werkzeug would pass over the empty segment. No route begins with this one either.
+            path = f"/%2F{path[2:]}"
         # Without the host and scheme, which take longer to find out than the route itself.
-        return MapAdapter(self.url_map, "", "/", "", "http", request.path, request.method)
+        return MapAdapter(self.url_map, "", "/", "", "http", path, request.method)
 
     def index_routes(self) -> None:
         """Once all routes are there."""

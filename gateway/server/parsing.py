@@ -115,6 +115,24 @@ class HostUnclear(ParseException):
         return "a request of HTTP/1.1 has a Host header, and none has two"
 
 
+# Fields with one value, whatever it is: two of them, joined, would be another one. Of most others
+# (dates, lists) the joined value means both, or nothing.
+_SINGLE: Final = frozenset(
+    ("IDEMPOTENCY-KEY", "COMMIT-AUTHOR", "COMMIT-MESSAGE", "AUTHORIZATION", "LAST-EVENT-ID")
+)
+
+
+class FieldTwice(ParseException):
+    """A request with two values of a field that has one: of two idempotency keys, it could be that
+    the first was used already."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __str__(self) -> str:
+        return f"{self._name.title()} is there twice"
+
+
 class HeadRequest(Request):
     _expected_100_continue: bool
     body: Body
@@ -145,14 +163,14 @@ class HeadRequest(Request):
             _lines[line_bytes] = {name: getattr(self, name) for name in _OF_LINE}
 
     def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
-        """As gunicorn's; lines that come again and again are parsed once."""
+        """As gunicorn's; lines that come again and again are parsed once. Raises FieldTwice too."""
         lines = data.split(b"\r\n")
         if from_trailer or len(lines) > self.limit_request_fields:
             return super().parse_headers(data, from_trailer)
         headers = [_field(line) if len(line) <= _LINE_BYTES_MAX else None for line in lines]
         names = {each[0] for each in headers if each is not None}
         if len(names) < len(lines):  # an unusual one, or one that is there twice
-            return super().parse_headers(data, from_trailer)
+            return _each_once(super().parse_headers(data, from_trailer))
         return cast("list[tuple[str, str]]", headers)
 
     def set_body_reader(self) -> None:
@@ -169,6 +187,14 @@ class HeadRequest(Request):
 
 
 Parser.mesg_class = HeadRequest
+
+
+def _each_once(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    single = [name for name, _ in headers if name in _SINGLE]
+    for name in single:
+        if single.count(name) > 1:
+            raise FieldTwice(name)
+    return headers
 
 
 class RequestBody(Body):

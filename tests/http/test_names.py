@@ -111,3 +111,14 @@ def test_names_over_their_limit_are_414(small_catalog: Catalog) -> None:
 def test_the_path_is_taken_as_it_was_sent(environ: dict[str, str], path: str) -> None:
     bare = {k: v for k, v in create_environ().items() if k not in ("RAW_URI", "REQUEST_URI")}
     assert raw_path({**bare, **environ}) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//v1/catalogs", "///v1/catalogs", "//v1/catalogs/c/documents/k", "//livez", "//console/"],
+)
+def test_a_path_that_begins_with_more_than_one_slash_leads_nowhere(
+    path: str, client: FlaskClient
+) -> None:
+    answer = client.get("/", environ_overrides={"RAW_URI": path})
+    assert (answer.status_code, answer.json["code"]) == (404, "route_not_found")
