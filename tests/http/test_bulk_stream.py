@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from gateway import cpu
-from gateway.http.routes import bulk
 from gateway.http.routes.bulk import Budget, LargeLines, LineQueue, Spool, Windows
 from gateway.http.write.bulk_lines import BodyLine, LineSplitter
 from tests.patience import WAIT_S
@@ -87,23 +89,6 @@ def test_a_spool_tells_whether_it_would_keep_its_writer_waiting() -> None:
     assert (other.read(5), other.has_room()) == (b"ab", True)
 
 
-def test_what_a_full_disk_refused_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget = Budget(10)
-    full, other = Spool(budget), Spool(budget)
-
-    def refused(*_: object) -> None:
-        raise OSError("no space left")
-
-    full.write(b"x")
-    with monkeypatch.context() as patched:
-        patched.setattr(bulk._File, "append", refused)
-        with pytest.raises(OSError, match="no space"):
-            full.write(b"x" * 9)
-    full.close()
-    assert other.write(b"y" * 9)
-    assert other.has_room()
-
-
 def test_nobody_waits_for_what_nobody_takes() -> None:
     queue = LineQueue(windows(1, 1))
     spool = Spool(Budget(1))
@@ -132,6 +117,54 @@ def test_a_spool_gives_back_what_was_written_however_much() -> None:
     spool.end()
     read = b"".join(iter(lambda: spool.read(300_000), b""))
     assert read == block * 40
+
+
+@contextmanager
+def _disk_of(bytes_max: int) -> Iterator[None]:
+    """As if the disk were full: no file grows beyond that."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("disk_bytes", [0, 300_000, 3 << 20, 5_500_001])
+def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_lost(
+    disk_bytes: int,
+) -> None:
+    budget = Budget(200 << 20)
+    spool = Spool(budget, "ann")
+    blocks = [bytes([number]) * 100_003 for number in range(100)]
+
+    def write() -> None:
+        for block in blocks:
+            assert spool.write(block)
+        spool.end()
+
+    with _disk_of(disk_bytes):
+        writer = threading.Thread(target=write)
+        writer.start()
+        read = b""
+        while piece := spool.read(30_000):
+            read += piece
+        writer.join(WAIT_S)
+    assert read == b"".join(blocks)
+    assert budget.has_room("ann")
+
+
+def test_who_waits_for_room_on_disk_is_told_that_nobody_reads_any_more() -> None:
+    spool = Spool(Budget(200 << 20))
+    with _disk_of(0):
+        assert spool.write(b"x" * (2 << 20))
+        assert not spool.has_room()
+        results: list[bool] = []
+        writer = threading.Thread(target=lambda: results.append(spool.write(b"y")))
+        writer.start()
+        spool.close()
+        writer.join(WAIT_S)
+    assert results == [False]
 
 
 def test_a_spool_that_is_full_waits_for_its_reader() -> None:

@@ -24,9 +24,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from io import BytesIO
 from itertools import chain
-from tempfile import SpooledTemporaryFile
-from typing import Any, Final, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, Final, NamedTuple
 
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 from werkzeug.wsgi import get_input_stream
@@ -672,8 +673,8 @@ class LargeLines:
 class Spool:
     """Bytes from one thread to another, in order.
 
-    The writer waits while ``budget`` has no room, unless nothing of this spool is left to be read:
-    so each reader gets on, whatever others leave unread.
+    The writer waits while ``budget`` or the disk has no room, unless nothing of this spool is left
+    to be read: so each reader gets on, whatever others leave unread.
     """
 
     def __init__(self, budget: Budget, principal: str | None = None) -> None:
@@ -683,14 +684,20 @@ class Spool:
         self._files: deque[_File] = deque()
         self._ended = False
         self._closed = False
+        self._lacks_disk = False  # until all that waits is read
         self._changed = threading.Condition()
 
     def has_room(self) -> bool:
         """Whether nothing that is written has to wait now."""
-        return not self._waiting or self._budget.has_room(self._principal)
+        if not self._waiting:
+            return True
+        return not self._lacks_disk and self._budget.has_room(self._principal)
 
     def write(self, data: bytes, *, waits: bool = True) -> bool:
         """False where nobody will read it any more. It ``waits`` for room, if there is none."""
+        with self._changed:
+            while waits and self._lacks_disk and not self._closed:
+                self._changed.wait()
         self._budget.take(self._principal, len(data), lambda: waits and bool(self._waiting))
         with self._changed:
             if self._closed:
@@ -700,9 +707,11 @@ class Spool:
                 self._files.append(_File())
             try:
                 self._files[-1].append(data)
-            except OSError:  # a full disk: these bytes take no room
-                self._budget.give_back(self._principal, len(data))
-                raise
+            except OSError as error:
+                _log.warning("answers wait in memory, for lack of room on disk: %s", error)
+                self._lacks_disk = True
+                self._files.append(_File())
+                self._files[-1].append(data, in_memory=True)
             self._waiting += len(data)
             self._changed.notify_all()
             return True
@@ -725,6 +734,9 @@ class Spool:
             self._waiting -= len(data)
             if first.taken == first.written:
                 self._drop(self._files.popleft())
+            if not self._waiting:
+                self._lacks_disk = False
+                self._changed.notify_all()
             return data
 
     def close(self) -> None:
@@ -743,21 +755,46 @@ class Spool:
 
 
 class _File:
+    """Bytes in memory or, if they are many, on disk."""
+
     def __init__(self) -> None:
-        self._file = SpooledTemporaryFile(_MEMORY_BYTES_MAX)  # noqa: SIM115 - closed by its spool
+        self._file: IO[bytes] = BytesIO()
+        self._is_on_disk = False
         self.written = 0
         self.taken = 0
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, *, in_memory: bool = False) -> None:
+        """``in_memory``: however many there are. Raises OSError where the disk has no room; then
+        nothing is appended."""
+        size = self.written + len(data)
+        if size > _MEMORY_BYTES_MAX and not self._is_on_disk and not in_memory:
+            self._move_to_disk()
         self._file.seek(self.written)
-        self._file.write(data)
-        self.written += len(data)
+        _write_all(self._file, data)
+        self.written = size
 
     def take(self, size: int) -> bytes:
         self._file.seek(self.taken)
-        data = self._file.read(size)
+        data = self._file.read(min(size, self.written - self.taken))
         self.taken += len(data)
         return data
 
+    def _move_to_disk(self) -> None:
+        # What is written is there, or refused: a buffer would refuse it with whatever comes next.
+        file = TemporaryFile(buffering=0)  # noqa: SIM115 - closed with this
+        try:
+            self._file.seek(0)
+            _write_all(file, self._file.read())
+        except OSError:
+            file.close()
+            raise
+        self._file, self._is_on_disk = file, True
+
     def close(self) -> None:
         self._file.close()
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
