@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import resource
@@ -16,9 +17,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import values
 
+from gateway.http import create_app
+from gateway.limits import ServiceLimits
 from gateway.metrics.prometheus import PrometheusMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.shared import WorkerPlace, forget_gauges, shared_directory
+from gateway.runtime import ThreadRuntime
+from gateway.service import GatewayService
+from tests.memory_store import MemoryStore
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
 
@@ -164,3 +170,13 @@ def test_directories_of_masters_that_were_killed_are_removed(tmp_path: Path) -> 
     with shared_directory(tmp_path) as first, shared_directory(tmp_path) as second:
         assert {*tmp_path.iterdir()} == {first, second, being_made, elsewhere}
     assert {*tmp_path.iterdir()} == {being_made, elsewhere}
+
+
+def test_metrics_that_cant_be_read_now_are_refused_for_now() -> None:
+    def exposition() -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    answer = create_app(gateway, exposition=exposition).test_client().get("/metrics")
+    assert (answer.status_code, answer.json["code"]) == (429, "overloaded")
+    assert int(answer.headers["Retry-After"]) >= 5

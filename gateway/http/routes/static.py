@@ -17,7 +17,7 @@ from werkzeug.http import unquote_etag
 import gateway as package
 from gateway.http.context import Context, Environ, HeaderList, OpenContext
 from gateway.http.routes import Routes, route
-from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.http.wire.responses import NO_STORE, Answer, body_answer, empty_answer, encode, etag
 from gateway.limits import RequestLimits
@@ -134,6 +134,8 @@ def _holds(if_none_match: str, tag: str) -> bool:
     return any(each == "*" or unquote_etag(each)[0] == tag for each in given if each)
 
 
+# When files may be opened again, nobody knows.
+_AGAIN_S: Final = 5.0
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -181,7 +183,12 @@ class ServiceRoutes(Routes):
 
     @route("GET", "/metrics", "metrics")
     def metrics(self, _: OpenContext) -> Answer:
-        return body_answer(self._exposition(), [NO_STORE], media_type=_METRICS_TYPE)
+        try:
+            exposition = self._exposition()
+        except OSError as error:  # no more files can be opened
+            detail = f"the metrics can't be read now: {error.strerror}"
+            raise TryLater("overloaded", detail, _AGAIN_S) from error
+        return body_answer(exposition, [NO_STORE], media_type=_METRICS_TYPE)
 
     @route("GET", "/openapi.yaml", "openapi")
     def openapi(self, _: OpenContext) -> Answer:
