@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -13,7 +14,12 @@ from gunicorn.http.errors import NoMoreData, ParseException
 
 from gateway.limits import ConnectionLimits
 from gateway.server.broken_requests import RefusingWorker
-from gateway.server.connection_limits import PIECE_BYTES, BoundedSending, UntakenAnswers
+from gateway.server.connection_limits import (
+    PIECE_BYTES,
+    BoundedSending,
+    UntakenAnswers,
+    shut_down,
+)
 from gateway.server.parsing import ChunkFraming, Parser
 
 STALL_S = 30.0
@@ -221,3 +227,18 @@ def test_many_chunks_give_others_their_turn() -> None:
     door = Door()
     assert len(body_of(b"8\r\n12345678\r\n" * 25_600 + b"0\r\n\r\n", door)) == 8 * 25_600
     assert door.turns >= 40
+
+
+def test_a_connection_is_ended_without_another_file_and_one_that_is_closed_stays_so() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            try:
+                shut_down(ours, socket.SHUT_RDWR)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            assert theirs.recv(1) == b""
+            assert ours.recv(1) == b""
+        shut_down(ours, socket.SHUT_RDWR)

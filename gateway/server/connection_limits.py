@@ -302,7 +302,7 @@ def shut_down(connection: Any, how: int) -> None:
     So it uses the system's socket: gevent's throws an error into the greenlet that reads. It takes
     no descriptor: there may be none left, which is why some connection has to end.
     """
-    with suppress(OSError):  # closed meanwhile
+    with suppress(OSError, ValueError):  # closed meanwhile
         same = _socket.socket(fileno=connection.fileno())
         try:
             same.shutdown(how)
