@@ -13,8 +13,11 @@ difference whether a message, an argument, an exception or a traceback holds one
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import re
+import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -48,7 +51,7 @@ def configure(
     Access lines and audit lines have no level; each kind is switched by its own parameter. Uncaught
     exceptions of threads are logged too.
     """
-    handler = _Handler(stream or sys.stderr)
+    handler = _Handler(stream or _stderr())
     handler.setFormatter(_formatter(log_format))
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -89,7 +92,61 @@ def _formatter(log_format: str) -> logging.Formatter:
     )
 
 
-class _Handler(logging.StreamHandler[TextIO]):
+class _Pipe(io.TextIOBase):
+    """Lines to a pipe, for as long as somebody reads it: else each write would wait for that, and
+    the whole process with it.
+
+    It is opened anew, so that whoever else has the pipe waits as before. Raises OSError where that
+    is not possible, or ``descriptor`` is no pipe.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise OSError("no pipe")
+        mode = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        self._pipe = os.open(f"/proc/self/fd/{descriptor}", mode)
+        self._begun = b""  # what is left of a line
+
+    def write(self, line: str) -> int:
+        """0, and the whole line is lost, where there is no room for any of it."""
+        try:
+            while self._begun:
+                self._begun = self._begun[os.write(self._pipe, self._begun) :]
+            data = line.encode(errors="backslashreplace")
+            self._begun = data[os.write(self._pipe, data) :]
+        except BlockingIOError:
+            return 0
+        return len(line)
+
+
+def _stderr() -> TextIO | _Pipe:
+    try:
+        return _Pipe(sys.stderr.fileno())
+    except (OSError, ValueError):  # a file, a terminal, closed; or not Linux
+        return sys.stderr
+
+
+class _Handler(logging.StreamHandler[Any]):
+    _lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._lost and self._write(_lines_lost(self._lost)):
+            self._lost = 0
+        if self._lost or not self._write(record):
+            self._lost += 1
+
+    def _write(self, record: logging.LogRecord) -> bool:
+        """False where the line is lost, since nobody reads."""
+        try:
+            is_written: bool = self.stream.write(self.format(record) + self.terminator) != 0
+            self.flush()
+        except RecursionError:  # as logging's own
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, nobody who logs may fail
+            self.handleError(record)
+            return True
+        return is_written
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Say that a line can't be made, without its content: that is not scrubbed."""
         line = {
@@ -100,6 +157,11 @@ class _Handler(logging.StreamHandler[TextIO]):
         with suppress(Exception):  # stderr is closed
             self.stream.write(_encode(line).decode() + self.terminator)
             self.flush()
+
+
+def _lines_lost(count: int) -> logging.LogRecord:
+    text = "%d lines before this one are lost: nobody read the log"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
 
 
 class _Scrubbed(structlog.stdlib.ProcessorFormatter):

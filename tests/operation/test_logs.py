@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -327,3 +328,31 @@ def test_what_the_database_refused_is_not_repeated() -> None:
         connection.bulk(refuse, [])
     assert "121" in str(refused.value)
     assert "contents" not in str(refused.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a pipe can't be opened anew here")
+def test_nobody_waits_for_a_log_that_nobody_reads(
+    stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0) as read, open(writer, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        configure("json", "info")
+        log = logging.getLogger("gateway.here")
+        for number in range(3000):
+            log.info("line %d", number, extra={"filling": "x" * 100})
+        log.info("a long line", extra={"filling": "x" * 100_000})
+        held = read.read(1 << 20)
+        log.info("the last line")
+        logging.getLogger().handlers[:] = []
+        stderr.close()
+        os.set_blocking(reader, False)
+        while piece := read.read(1 << 20) or b"":
+            held += piece
+    found = [json.loads(line) for line in held.splitlines()]
+    assert stream.getvalue() == ""
+    kept = [line["event"] for line in found[:-2]]
+    assert kept == [f"line {number}" for number in range(len(kept))]
+    lost = f"{3001 - len(kept)} lines before this one are lost: nobody read the log"
+    assert (found[-2]["level"], found[-2]["event"]) == ("warning", lost)
+    assert found[-1]["event"] == "the last line"
