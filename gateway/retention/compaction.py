@@ -53,8 +53,11 @@ from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
 from gateway.store.unreachable import as_unknown
 
 _TRIES = 20
+# Beyond so many lost races, writers have to wait: else a catalog that always moves on would keep
+# its history for ever.
+_TRIES_UNCLAIMED = 3
 _TOMBSTONES_AT_ONCE = 1_000
-# How long others wait for an advance that has lost a race.
+# How long others wait for an advance, or a compaction, that has lost races.
 _HOLD_MS = 1_000
 # What JavaScript still counts exactly.
 _REVISION_MAX = 2**53 - 1
@@ -119,21 +122,36 @@ class CatalogCompaction:
 
         ``wanted`` reads what it needs of the catalog, its settings among it, at that revision or
         later; the floor rises only while the head still is there. So nothing that was acknowledged
-        before is passed over. None where the floor is as high already. Raises StoreUnavailable
-        where the catalog moves on all the time.
+        before is passed over. Writers that move it on all the time are told to wait for a moment.
+        None where the floor is as high already. Raises StoreUnavailable where others raise it at
+        the same time.
         """
         swept = self.finish(catalog, rest)
-        for _ in range(_TRIES):
+        by_claim = self._runtime.new_id()
+        try:
+            raised = self._raise_as_wanted(catalog, wanted, by_claim)
+        finally:
+            self._store.drop_claims([catalog], by_claim)
+        if raised is None:
+            return None
+        self._sweeper.step("raise_floor")
+        swept += self.finish(catalog, rest)
+        floor, head_revision = raised
+        return CompactionResult(floor, head_revision, swept, self.tidy(catalog, rest))
+
+    def _raise_as_wanted(
+        self, catalog: str, wanted: Callable[[Standing], int], by_claim: str
+    ) -> tuple[int, int] | None:
+        """The new floor, and the revision of the head."""
+        for tried in range(_TRIES):
+            if tried >= _TRIES_UNCLAIMED:
+                self._store.claim([catalog], Claim(by_claim, _HOLD_MS))
             standing = self._settler.settle(catalog)
             revision = wanted(standing)
             if revision <= standing.floor:
                 return None
             if self._store.raise_floor(catalog, revision, self.pinned_us(), standing.revision):
-                self._sweeper.step("raise_floor")
-                swept += self.finish(catalog, rest)
-                return CompactionResult(
-                    revision, standing.revision, swept, self.tidy(catalog, rest)
-                )
+                return revision, standing.revision
         raise StoreUnavailable("the catalog changes all the time, or others compact it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
