@@ -130,13 +130,14 @@ def _disk_of(bytes_max: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("block_bytes", [100_003, 1_500_007, 4_500_001])
 @pytest.mark.parametrize("disk_bytes", [0, 300_000, 3 << 20, 5_500_001])
 def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_lost(
-    disk_bytes: int,
+    disk_bytes: int, block_bytes: int
 ) -> None:
     budget = Budget(200 << 20)
     spool = Spool(budget, "ann")
-    blocks = [bytes([number]) * 100_003 for number in range(100)]
+    blocks = [bytes([number]) * block_bytes for number in range(10_000_000 // block_bytes + 1)]
 
     def write() -> None:
         for block in blocks:
@@ -144,7 +145,7 @@ def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_los
         spool.end()
 
     with _disk_of(disk_bytes):
-        writer = threading.Thread(target=write)
+        writer = threading.Thread(target=write, daemon=True)
         writer.start()
         read = b""
         while piece := spool.read(30_000):

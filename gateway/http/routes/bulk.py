@@ -710,6 +710,8 @@ class Spool:
             except OSError as error:
                 _log.warning("answers wait in memory, for lack of room on disk: %s", error)
                 self._lacks_disk = True
+                if not self._files[-1].written:  # else it would be read as the end
+                    self._drop(self._files.pop())
                 self._files.append(_File())
                 self._files[-1].append(data, in_memory=True)
             self._waiting += len(data)
