@@ -16,7 +16,7 @@ from gateway import memory
 from gateway.cpu import interruptible
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
-from gateway.read.listing import Listing
+from gateway.read.listing import Listing, growing
 from gateway.read.visibility import Sight
 from gateway.state.replay import (
     HistoryIncomplete,
@@ -111,17 +111,18 @@ class DifferenceReads:
             if not after and not span.prefix:
                 for told, _ in self._of_settings(span, tell):
                     found += told
-            left_bytes = self._page_bytes_max
-            while True:
+            left, left_bytes = limit, self._page_bytes_max
+            for step in growing(limit):
                 records = scanned_digests(
-                    self._store, span.catalog, after, span.prefix, limit, above=span.low
+                    self._store, span.catalog, after, span.prefix, step, above=span.low
                 )
                 current = self.current(span, [record.key for record in records])
                 for record in records:
-                    if left_bytes < 0:
+                    if left_bytes < 0 or not left:
                         break
                     for told, size_bytes in self._of_record(span, record, current, tell, sight):
                         found += told
+                        left -= 1
                         left_bytes -= size_bytes
                         seen = record.key
                     after = record.key
@@ -151,6 +152,8 @@ class DifferenceReads:
     ) -> Iterator[tuple[Sequence[_Told], int]]:
         """What is told of the difference, if there is one, with its size; nothing at all of what is
         beyond ``sight``."""
+        if sight and _is_of_one_life(span, record) and not sight.sees_past(record, record):
+            return  # without reading its states: of such documents there may be many
         with memory.account().holding():
             low, high = self.states(span, record.key, current)
             seen = [
@@ -207,6 +210,12 @@ class DifferenceReads:
     def require_retained(self, span: Span) -> None:
         """Raise RevisionCompacted where the floor has passed one of the revisions meanwhile."""
         self._listing.require_above_floor(span.catalog, span.low)
+
+
+def _is_of_one_life(span: Span, record: BareDocument) -> bool:
+    """Whether all that ``span`` shows under the key is of the life that ``record`` is of."""
+    created = record.create_revision
+    return created <= span.low or (span.low == 0 and created <= span.high)
 
 
 @interruptible

@@ -10,6 +10,7 @@ are stored with the owners, unless items of lists are owned: then they are made 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -19,7 +20,7 @@ from gateway import memory
 from gateway.cpu import interruptible
 from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
-from gateway.read.listing import Listing
+from gateway.read.listing import Listing, growing
 from gateway.read.visibility import Sight
 from gateway.state.replay import scanned_digests, stored_digests, stored_documents
 from gateway.store.contract import Store
@@ -33,7 +34,7 @@ _CONTENTS_MAX = 500
 _CONTENTS_BYTES_MAX = 4 * MIB
 # How many keys are looked at for a page of those that contain a text.
 _KEYS_MAX = 10_000
-# Of so many at a time it is asked which can be seen.
+# Of so many at first it is asked which can be seen.
 _SEEN_AT_ONCE = 100
 # How often a page of folders looks for what comes behind one, and how far each time.
 _SEEKS_MAX = 200
@@ -167,11 +168,12 @@ class DigestListing:
 
     def _page(self, scan: _Scan, after: str, limit: int) -> KeyDigestPage:
         found: Sequence[KeyDigest] = ()
+        steps = growing(limit)
         while not found:
-            records = self._records(scan, after, limit)
+            records = self._records(scan, after, next(steps))
             if not records:
                 break
-            found, after = self._visible(scan, records)
+            found, after = self._visible(scan, records, limit)
         more = found and self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
         last = after if scan.sight is None or not found else found[-1].key
         return KeyDigestPage(scan.at, found, last if more else None)
@@ -198,12 +200,16 @@ class DigestListing:
         found: Sequence[KeyDigest] = ()
         last = keys[-1] if keys else after
         parts = scan.manager is not None
-        if matching and (
-            records := stored_digests(self._store, scan.catalog, matching[:limit], parts=parts)
-        ):
-            found, reached = self._visible(scan, records)
-            if reached < matching[-1]:  # there are more of them
+        for step in growing(limit):
+            some = matching[:step]
+            if not some:
+                break
+            records = stored_digests(self._store, scan.catalog, some, parts=parts)
+            found, reached = self._visible(scan, records, limit) if records else ((), some[-1])
+            matching = matching[bisect_right(matching, reached) :]
+            if matching and (found or scan.sight is None):
                 last = reached
+                break
         more = len(keys) == _KEYS_MAX or (keys and last < keys[-1])
         return KeyDigestPage(scan.at, found, last if more else None), keys
 
@@ -215,6 +221,7 @@ class DigestListing:
         documents: list[KeyDigest] = []
         folders: list[str] = []
         seen = ""  # the last key of what was found
+        steps = growing(min(limit, _STEP))
 
         def folder_of(key: str) -> str | None:
             end = key.find(delimiter, len(scan.prefix))
@@ -225,12 +232,13 @@ class DigestListing:
             # As long as nothing may be told, there is no key to go on behind.
             if not left or (seeks >= _SEEKS_MAX and (scan.sight is None or seen)):
                 break
-            step = min(left, _STEP)
-            records = self._records(scan, after, step)
+            records = self._records(scan, after, next(steps))
             if not records:
                 return KeyDigestPage(scan.at, documents, None, folders)
-            found, after = self._visible(scan, records)
-            seen = found[-1].key if found else seen
+            found, after = self._visible(scan, records, left)
+            if found:
+                seen = found[-1].key
+                steps = growing(min(left, _STEP))
             documents += [each for each in found if folder_of(each.key) is None]
             for folder in filter(None, (folder_of(each.key) for each in found)):
                 if folder not in folders[-1:]:
@@ -246,11 +254,17 @@ class DigestListing:
         parts = scan.manager is not None
         return scanned_digests(self._store, scan.catalog, after, scan.prefix, limit, parts=parts)
 
-    def _visible(self, scan: _Scan, records: Sequence[Digested]) -> tuple[Sequence[KeyDigest], str]:
-        """Of the first ``records`` those that were live and can be seen; the last one's key."""
+    def _visible(
+        self, scan: _Scan, records: Sequence[Digested], limit: int
+    ) -> tuple[Sequence[KeyDigest], str]:
+        """Of the first ``records`` those that were live and can be seen, ``limit`` at most; the key
+        of the last one that was looked at."""
         records = _within_bounds(scan, records)
         with memory.account().holding():
-            return self._digests_of(scan, records), records[-1].key
+            found = self._digests_of(scan, records)
+        if len(found) > limit:
+            return found[:limit], found[limit - 1].key
+        return found, records[-1].key
 
     def _digests_of(self, scan: _Scan, records: Sequence[Digested]) -> Sequence[KeyDigest]:
         sight = scan.sight
@@ -288,10 +302,13 @@ class DigestListing:
 
 def _last_seen(sight: Sight, keys: Sequence[str]) -> str | None:
     """The last of ``keys`` under which there is a document that can be seen."""
-    for end in range(len(keys), 0, -_SEEN_AT_ONCE):
-        seen = sight.seen(keys[max(0, end - _SEEN_AT_ONCE) : end])
+    steps = growing(_SEEN_AT_ONCE)
+    while keys:
+        step = next(steps)
+        seen = sight.seen(keys[-step:])
         if seen:
             return seen[-1]
+        keys = keys[:-step]
     return None
 
 

@@ -49,6 +49,7 @@ _SMALL_BYTES = MIB
 # What a document's attributes and owners take beside its content, at most.
 _BESIDE_BYTES = MIB
 _OVERTAKEN_MAX = 20
+_LOOKED_AT_MAX = 1_000
 # An export holds its revision while it runs; renewed well before it would end.
 _EXPORT_PIN_S = 120
 _EXPORT_RENEW_S = 30
@@ -300,11 +301,11 @@ class Listing:
         catalog, prefix = scan.catalog, scan.prefix
         page: list[_Told] = []
         last = after  # of what is told: nobody learns the key of what is beyond his sight
-        more = True
+        more, steps = True, growing(limit)
         with memory.account().holding(memory.REPLY_BYTES):
             while not page and more:
                 records = self._store.scan_documents(
-                    catalog, after, prefix, limit, self._page_bytes_max
+                    catalog, after, prefix, next(steps), self._page_bytes_max
                 )
                 left_bytes = self._page_bytes_max
                 for key, size_bytes, told in map_records(
@@ -316,7 +317,8 @@ class Listing:
                     page += told
                     last = key if told or scan.sight is None else last
                     left_bytes -= size_bytes
-                    if left_bytes <= 0:  # they may have been larger then
+                    # They may have been larger then.
+                    if left_bytes <= 0 or len(page) == limit:
                         break
                 more = bool(records)
             self.require_above_floor(catalog, revision)
@@ -390,6 +392,14 @@ class Listing:
         head = self._store.heads([catalog]).get(catalog)
         if head is not None and revision < head.floor:
             raise RevisionCompacted(revision, head.floor)
+
+
+def growing(limit: int) -> Iterator[int]:
+    """How many records to look at, as long as nothing can be told of those before: by pages of one,
+    a million that somebody may not see would be a million questions."""
+    while True:
+        yield limit
+        limit = max(limit, min(2 * limit, _LOOKED_AT_MAX))
 
 
 class _Hold:

@@ -99,9 +99,9 @@ class Undecoded(Sequence[_T]):
 
 
 CLAIMS_MAX: Final = 64
-# What a scan reads of acls, parts of managers and keys; and what it reads of a range.
 # The server merges the commits of so many keys, each in order; those of over 200 it would sort.
 KEYS_MERGED_MAX: Final = 100
+# What a scan reads of acls, parts of managers and keys; and what it reads of a range.
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
 

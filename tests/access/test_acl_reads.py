@@ -16,6 +16,7 @@ from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.store.mongodb import MongoStore
 from tests.access.people import APPLY, People, Person, authenticate
 from tests.http.conftest import problem
 from tests.memory_store import MemoryStore, backup
@@ -160,7 +161,9 @@ def test_a_page_names_no_key_that_cannot_be_seen(
             place = (page["next"] or {}).get("after", "")
             more = f"&after={quote(place)}"
         shown = [each["key"] for each in page.get("documents", page.get("differences", []))]
-        told += [*shown, *page.get("folders", [])]
+        shown += page.get("folders", [])
+        assert len([key for key in shown if key is not None]) <= limit
+        told += shown
         seen = place.removesuffix("\U0010ffff")
         assert not place or seen in open_to_all or seen in page.get("folders", []), place
         if not place:
@@ -174,6 +177,40 @@ def test_a_page_names_no_key_that_cannot_be_seen(
         expected = {"open"}
     assert set(told) - {None} == expected
     assert len(told) == len(set(told))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/documents?",
+        "/documents?select=key&",
+        "/documents?select=key&delimiter=/&",
+        "/documents?select=key&contains=k&",
+        "/differences?from=0&",
+        "/changes?initial=true&",
+    ],
+)
+def test_what_cannot_be_seen_is_not_looked_at_one_by_one(
+    query: str, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, eve = people("ann"), people("eve")
+    hidden = {"op": "put", "catalog": people.catalog, "value": 1}
+    hidden["attributes"] = {"mode": "replace", "value": ANN_ALONE}
+    ann.bulk(*[{**hidden, "key": f"k{number:03}"} for number in range(300)])
+    ann.put("z/k", 1)
+    questions: list[str] = []
+    for name in ("scan_documents", "scan_digests", "digests_of", "list_commits"):
+        asked = getattr(MongoStore, name)
+
+        def counted(*given: Any, name: str = name, asked: Any = asked, **named: Any) -> Any:
+            questions.append(name)
+            return asked(*given, **named)
+
+        monkeypatch.setattr(MongoStore, name, counted)
+    monkeypatch.setattr("gateway.read.listing._LOOKED_AT_MAX", 100)
+    page = eve.get(f"{query}limit=1&prefix=k").get_json()
+    assert not any(page.get(name) for name in ("documents", "differences", "folders")), page
+    assert 1 <= len(questions) < 30, questions
 
 
 def changed(commits: list[Any]) -> list[tuple[int, list[str]]]:
