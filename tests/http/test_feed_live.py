@@ -265,5 +265,6 @@ class TestBodies:
             eventually(refused)
             assert send(service.port, "GET", "/livez")[0] == 200
             slow.sendall(whole[600_000:])
-            assert slow.recv(12) == b"HTTP/1.1 201"
+            # 200 if one of the others was taken before: that one has made the document then.
+            assert slow.recv(12) in (b"HTTP/1.1 201", b"HTTP/1.1 200")
         assert not refused()
