@@ -292,6 +292,10 @@ def test_a_worker_that_finds_no_memory_any_more_is_replaced(
         assert server.get("/")[1]["pid"] != first
 
 
+def _twice(name: str) -> bytes:
+    return f"PUT / HTTP/1.1\r\nHost: x\r\n{name}: a\r\n{name.lower()}: b\r\n\r\n".encode()
+
+
 MALFORMED = {
     "no request at all": (b"BLAH\r\n\r\n", 400),
     "binary": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
@@ -310,10 +314,13 @@ MALFORMED = {
     "no host": (b"GET / HTTP/1.1\r\nX: 1\r\n\r\n", 400),
     "no header at all": (b"GET / HTTP/1.1\r\n\r\n", 400),
     "two hosts": (b"GET / HTTP/1.1\r\nHost: x\r\nX: 1\r\nhost: y\r\n\r\n", 400),
-    "two idempotency keys": (
-        b"PUT / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: a\r\nidempotency-key: b\r\n\r\n",
-        400,
-    ),
+    **{
+        f"two of {name}": (_twice(name), 400)
+        for name in (
+            *("Idempotency-Key", "Authorization", "Commit-Author", "Commit-Message"),
+            "Last-Event-ID",
+        )
+    },
     "the same host twice": (b"GET / HTTP/1.0\r\nHost: x\r\nHost: x\r\n\r\n", 400),
     "NUL in a header": (b"GET / HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n", 400),
     "expectation": (b"GET / HTTP/1.1\r\nHost: x\r\nExpect: 5\r\n\r\n", 417),

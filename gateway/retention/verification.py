@@ -271,13 +271,16 @@ _Digests = Mapping[str, Digested]
 
 
 class _TooLarge(Exception):
-    """Of several documents that are replayed together."""
+    """Documents that are replayed together take more than _HELD_BYTES_MAX."""
 
 
 @dataclass(slots=True)
 class _Replay:
-    """A document, and its state as the log has it so far. ``is_lost``: the log doesn't give one;
-    ``is_told``: which was found, so there is no more to be found about it."""
+    """A document, and its state as the log has it so far.
+
+    ``is_lost``: the log doesn't give its state. ``is_told``: that is a finding already, and
+    nothing else will be found about the document.
+    """
 
     document: DocumentRecord
     through: int
@@ -286,7 +289,8 @@ class _Replay:
     is_told: bool = False
 
     def begin(self, commit: CommitRecord, change: ChangeRecord) -> None:
-        """Up to the floor, of which compaction has left as much as leads there."""
+        """Follow a change up to the floor. Of these, compaction keeps only what leads to the state
+        at the floor, so any of them may have no base."""
         before = None if self.is_lost else self.state
         try:
             self.state, self.is_lost = advance(before, commit, change), False

@@ -268,6 +268,10 @@ class Browser:
         """Cut the network off, what is open included, or give it back."""
         self.run("testedNetwork.cut(arguments[0])", on)
 
+    def sign_in(self, token: str) -> None:
+        """In the dialog that asks for it."""
+        self.labelled("Bearer token").send_keys(token, Keys.ENTER)
+
     def labelled(self, label: str) -> WebElement:
         """The control of that name, as a screen reader would call it."""
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-from selenium.webdriver import Keys
 
 from tests.console.axe import contrast_violations, violations
 from tests.console.browser import PHONE, Browser
@@ -25,7 +24,7 @@ def test_an_admin_makes_a_token_and_revokes_it(
     running, issue = guarded
     browser.begin(running.url)
     browser.open(wait=False)
-    browser.labelled("Bearer token").send_keys(issue("root", "admin:*"), Keys.ENTER)
+    browser.sign_in(issue("root", "admin:*"))
     browser.press("Tokens")
     browser.wait_text(".tokens", "root", "administer everywhere", "never expires")
     browser.press("New token")
@@ -80,7 +79,7 @@ def test_a_form_that_is_submitted_twice_makes_one_token(
     running, issue = guarded
     browser.begin(running.url)
     browser.open(wait=False)
-    browser.labelled("Bearer token").send_keys(issue("root", "admin:*"), Keys.ENTER)
+    browser.sign_in(issue("root", "admin:*"))
     browser.press("Tokens")
     browser.press("New token")
     browser.labelled("Whose is it?").send_keys("impatient")
@@ -103,7 +102,7 @@ def test_an_edit_is_not_lost_by_signing_out(
     Writer(running.url, "signing-out", token).put("k", {"owner": "ann"})
     browser.begin(running.url)
     browser.open("signing-out", "k", "edit", wait=False)
-    browser.labelled("Bearer token").send_keys(token, Keys.ENTER)
+    browser.sign_in(token)
     browser.edit(('"ann"', '"me"'))
     browser.press("Sign out")
     browser.wait_text("dialog", "Leave your edit?")
@@ -120,7 +119,7 @@ def test_who_is_no_admin_everywhere_makes_no_tokens(
     running, issue = guarded
     browser.begin(running.url)
     browser.open(wait=False)
-    browser.labelled("Bearer token").send_keys(issue("shopkeeper", "admin:shop"), Keys.ENTER)
+    browser.sign_in(issue("shopkeeper", "admin:shop"))
     browser.wait_text("#state", "shopkeeper")
     browser.wait_text("h1", "Catalogs")
     assert "Tokens" not in browser.text("main")

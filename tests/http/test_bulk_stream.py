@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import resource
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from gateway import cpu
 from gateway.http.routes.bulk import Budget, LargeLines, LineQueue, Spool, Windows
 from gateway.http.write.bulk_lines import BodyLine, LineSplitter
+from tests.disk import files_of_at_most
 from tests.patience import WAIT_S
 
 MIB = 1024 * 1024
@@ -119,17 +117,6 @@ def test_a_spool_gives_back_what_was_written_however_much() -> None:
     assert read == block * 40
 
 
-@contextmanager
-def _disk_of(bytes_max: int) -> Iterator[None]:
-    """As if the disk were full: no file grows beyond that."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("block_bytes", [100_003, 1_500_007, 4_500_001])
 @pytest.mark.parametrize("disk_bytes", [0, 300_000, 3 << 20, 5_500_001])
 def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_lost(
@@ -144,7 +131,7 @@ def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_los
             assert spool.write(block)
         spool.end()
 
-    with _disk_of(disk_bytes):
+    with files_of_at_most(disk_bytes):
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
         read = b""
@@ -157,7 +144,7 @@ def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_los
 
 def test_who_waits_for_room_on_disk_is_told_that_nobody_reads_any_more() -> None:
     spool = Spool(Budget(200 << 20))
-    with _disk_of(0):
+    with files_of_at_most(0):
         assert spool.write(b"x" * (2 << 20))
         assert not spool.has_room()
         results: list[bool] = []

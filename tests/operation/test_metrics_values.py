@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +22,7 @@ from gateway.metrics.registry import Registry
 from gateway.metrics.shared import WorkerPlace, forget_gauges, shared_directory
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from tests.disk import files_of_at_most
 from tests.memory_store import MemoryStore
 from tests.operation.conftest import samples, value
 from tests.patience import WAIT_S
@@ -53,22 +52,11 @@ def test_a_file_that_grows_keeps_what_was_counted_before_and_after(directory: Pa
     assert value(found, "gateway_request_seconds_count") == 200
 
 
-@contextmanager
-def _room_for(bytes_max: int) -> Iterator[None]:
-    """As if the file system were full: no file grows beyond that."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) -> None:
     registry = Registry(WorkerPlace(directory, 0))
     meters = PrometheusMeters(registry)
     meters.request_ended("/first", "GET", 200, 0.001, None)
-    with _room_for(100_000):
+    with files_of_at_most(100_000):
         for number in range(100):
             for _ in range(2):
                 meters.request_ended(f"/{number}", "GET", 200, 0.001, None)
@@ -80,7 +68,7 @@ def test_without_room_for_more_values_whoever_counts_goes_on(directory: Path) ->
 
 def test_without_room_for_any_values_a_worker_starts_and_counts_later(directory: Path) -> None:
     PrometheusMeters(Registry(WorkerPlace(directory, 0))).commits_swept(7)
-    with _room_for(1):
+    with files_of_at_most(1):
         registry = Registry(WorkerPlace(directory, 1))
         meters = PrometheusMeters(registry)
         meters.commits_swept(2)

@@ -168,6 +168,22 @@ def test_many_documents_are_read_together(many: MemoryStore) -> None:
         assert len(asked) < len(KEYS) / 5, asked
 
 
+def test_what_is_large_together_is_replayed_one_by_one(
+    many: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.retention.verification._HELD_BYTES_MAX", 1_000)
+    alone: list[object] = []
+    listed = many.list_commits
+
+    def list_commits(*given: Any, **terms: Any) -> Any:
+        alone.append(given[4] is not None and len(given[4]) == 1)
+        return listed(*given, **terms)
+
+    monkeypatch.setattr(many, "list_commits", list_commits)
+    assert findings(many, "c") == []
+    assert alone.count(True) >= 200  # the last fifty fit together
+
+
 def test_what_is_wrong_below_the_floor_is_found(store: MemoryStore) -> None:
     first = store._commits["c"][4]
     compaction_of(store).compact("c", 12, nothing)
