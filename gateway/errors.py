@@ -48,6 +48,7 @@
 
 Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
 ``retryable`` (sending the same request again may succeed). TooMuchWork is in ``gateway.cpu``.
+A ``Contradiction`` is no refusal: it says what is wrong with the database.
 """
 
 from __future__ import annotations
@@ -131,6 +132,26 @@ class Forbidden(AccessError):
 class KeysUnavailable(AccessError):
     code = "keys_unavailable"
     retryable = True
+
+
+class Contradiction(Exception):
+    """What is stored can't be read or doesn't fit together: somebody has edited the database, or a
+    part of it is gone. ``names_record``: it says by itself which record that is."""
+
+    # What a client is told: names of records may be those of documents that it may not see.
+    told: Final = (
+        "what is stored of this catalog can't be read or doesn't fit together, as if somebody had"
+        " edited the database; it was logged, and `gateway verify` says more"
+    )
+    names_record = False
+
+
+def to_log(error: Exception) -> tuple[str, Exception | None]:
+    """What a log line says of an unforeseen error, behind what failed; and the error itself where
+    its traceback says more."""
+    if isinstance(error, Contradiction) and error.names_record:
+        return f": {error}; see `gateway verify`", None
+    return "", error
 
 
 class CommitError(GatewayError):

@@ -52,7 +52,7 @@ from gateway.decide.request import (
     Unknown,
     View,
 )
-from gateway.errors import CatalogRestored, QueueFull, StoreUnavailable
+from gateway.errors import CatalogRestored, Contradiction, QueueFull, StoreUnavailable, to_log
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes, WriteEnded
 from gateway.model import HeadMove, Reply
@@ -307,10 +307,14 @@ class Round:
     def _abandon(self, catalog: str, error: Exception) -> None:
         """Once its head may have moved, the outcomes are unknown; before, nothing was applied."""
         about = {"catalog": catalog}
-        _log.error("the writing of %r failed", catalog, exc_info=error, extra=about)
+        said, traced = to_log(error)
+        _log.error("the writing of %r failed%s", catalog, said, exc_info=traced, extra=about)
         if catalog not in self._batches:
             return
-        refused = Refused(StoreUnavailable("the gateway failed before anything was tried"))
+        told = "the gateway failed before anything was tried"
+        if isinstance(error, Contradiction):
+            told = f"nothing was tried: {error.told}"
+        refused = Refused(StoreUnavailable(told))
         for pending in self._batches[catalog]:
             moved = Unknown(pending.request.commit_id)
             pending.answer(moved if catalog in self._moves else refused)

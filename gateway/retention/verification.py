@@ -258,15 +258,6 @@ def _digest_fault(document: DocumentRecord, stored: Digested | None) -> str | No
     return None
 
 
-def _require_numbers(commit: CommitRecord) -> None:
-    """A number that was written by hand may be a text, or have a fraction."""
-    for name in ("revision", "time_us"):
-        value = getattr(commit, name)
-        if type(value) is not int:
-            detail = f"commit {commit.revision} can't be read: its {name} is {value!r}"
-            raise ForeignRecord(commit.catalog, None, detail)
-
-
 _Digests = Mapping[str, Digested]
 
 
@@ -331,7 +322,6 @@ class _Verifying:
             for commit in commits:
                 self._tally.commits += 1
                 self._looked(1)
-                _require_numbers(commit)
                 if (fault := chain.fault_before(commit)) is not None:
                     yield None, fault
                 if commit.time_us <= time_us:

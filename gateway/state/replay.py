@@ -24,6 +24,7 @@ import patching.owners
 import patching.values
 from gateway import memory
 from gateway.cpu import interruptible
+from gateway.errors import Contradiction
 from gateway.limits import MIB
 from gateway.meters import Meters
 from gateway.model import (
@@ -56,11 +57,11 @@ _UNLIMITED = patching.Limits(
 )
 
 
-class HistoryIncomplete(Exception):
+class HistoryIncomplete(Contradiction):
     """The changes that the state was made by aren't all there: it was compacted away."""
 
 
-class WrongBase(Exception):
+class WrongBase(Contradiction):
     """The state isn't the one that the change was made from."""
 
     def __init__(self, key: str, commit: CommitRecord, found: str) -> None:

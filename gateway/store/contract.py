@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, TypeVar, overload
 
+from gateway.errors import Contradiction
 from gateway.model import (
     BareDocument,
     Claim,
@@ -447,11 +448,13 @@ class Store(Protocol):
         """Raise StoreUnreachable unless the database answers and accepts writes."""
 
 
-class ForeignRecord(Exception):
+class ForeignRecord(Contradiction):
     """A stored record isn't as gateways write it: somebody has edited the database by hand.
 
     ``detail`` says which record of the catalog it is, and why it can't be read.
     """
+
+    names_record = True
 
     def __init__(self, catalog: str, key: str | None, detail: str) -> None:
         super().__init__(f"catalog {catalog!r}: {detail}")

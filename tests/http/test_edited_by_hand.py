@@ -1,20 +1,27 @@
-"""Somebody has edited a record of the database by hand, so that it can't be read: every route
-answers by the log, as if nobody had."""
+"""Somebody has edited the database by hand. Where the record of a document can't be read, every
+route answers by the log, as if nobody had; where that of a commit, a verdict or a head can't, or
+the head is gone, who needs it is told so, and nothing is decided."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from io import BytesIO
 from typing import Any
 
 import pytest
 
+from gateway.retention.backup import Backup
+from gateway.retention.verification import Verification
+from gateway.runtime import ThreadRuntime
+from gateway.store.contract import BackupRefused, ForeignRecord
 from gateway.store.mongodb import connect
-from gateway.store.mongodb.records import document_id
+from gateway.store.mongodb.records import commit_id, document_id
 from tests.access.service import Caller, Service
+from tests.asking import wait_until
 from tests.patience import WAIT_MS
-from tests.retention.history_checks import wait_until_written
+from tests.retention.history_checks import settler_of, wait_until_written
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import UNREADABLE
 
@@ -130,3 +137,94 @@ def test_a_catalog_whose_head_cant_be_read_keeps_nobody_from_the_others(
     assert [each["catalog"] for each in answer.get_json()["catalogs"]] == ["d"]
     assert reader.send("GET", "/v1/catalogs/d/documents/k").get_json() == 1
     assert "catalog 'c': the head can't be read" in caplog.text
+
+
+_FIELDS: tuple[tuple[str, str, Any], ...] = (
+    ("commits", "revision", "x"),
+    ("commits", "revision", 7),
+    ("commits", "catalog", None),
+    ("commits", "catalog", {"x": 1}),
+    ("commits", "time_us", None),
+    ("commits", "time_us", 2**62),
+    ("commits", "id", 7),
+    ("commits", "author", None),
+    ("commits", "message", {"x": 1}),
+    ("commits", "attempts", "x"),
+    ("commits", "idempotency", {"x": 1}),
+    ("commits", "changes", "[{}]"),
+    ("commits", "changes", 7),
+    ("catalogs", "head", None),
+    ("catalogs", "head", 7),
+    ("catalogs", "head.format", "x"),
+    ("catalogs", "head.last", None),
+    ("catalogs", "deleted", "x"),
+    ("catalogs", "claims", 7),
+    ("catalogs", "time_us", -1),
+)
+
+
+@pytest.mark.parametrize(("collection", "member", "value"), _FIELDS)
+def test_who_reads_a_record_that_cant_be_read_is_told_so_and_the_log_names_it(
+    store: Any, collection: str, member: str, value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    name = "c" if collection == "catalogs" else commit_id("c", 5)
+    what = "the head" if collection == "catalogs" else "commit 5"
+    found = store._on.database[collection].update_one({"_id": name}, {"$set": {member: value}})
+    assert found.modified_count == 1
+    reader: Caller = Service(gateway=gateway_on(store, deadline_ms=WAIT_MS)).caller("ann", "read:*")
+    answer = reader.send("GET", f"{_C}/commits?after=3")
+    assert answer.status_code == 500
+    assert "`gateway verify`" in answer.get_json()["detail"]
+    assert f"catalog 'c': {what} can't be read" in caplog.text
+    assert "Traceback" not in caplog.text
+    runtime = ThreadRuntime()
+    found = [*Verification(store, settler_of(store, runtime), runtime).verify("c")]
+    assert any(f"{what} can't be read" in each.detail for each in found)
+    with pytest.raises((BackupRefused, ForeignRecord), match=f"{what} can't be read"):
+        Backup(store, store.copies(), settler_of(store, runtime), runtime).save("c", BytesIO())
+
+
+@pytest.mark.parametrize("member", ["number", "time_us", "idempotency", "outcome", "catalog"])
+def test_a_key_whose_verdict_cant_be_read_decides_nothing(
+    store: Any, member: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    gateway = gateway_on(store)
+    writer: Caller = Service(gateway=gateway).caller("ann", "write:*")
+    headers = {"Content_Type": "application/json-patch+json", "Idempotency_Key": "once"}
+    patch = [{"op": "test", "path": "/n", "value": 7}, {"op": "replace", "path": "/n", "value": 8}]
+    assert writer.send("PATCH", f"{_C}/documents/a", patch, **headers).status_code == 409
+    wait_until(lambda: store._on.verdicts.count_documents({}) == 1)
+    store._on.verdicts.update_one({}, {"$set": {member: None}})
+    assert writer.send("PUT", f"{_C}/documents/a", {"n": 7}).status_code == 200
+    others = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+    answer = others.send("PATCH", f"{_C}/documents/a", patch, **headers)
+    assert (answer.status_code, answer.get_json()["applied"]) == (503, "no")
+    assert "`gateway verify`" in answer.get_json()["detail"]
+    assert "the verdict of key 'once' of 'ann' can't be read" in caplog.text
+    assert others.send("PUT", f"{_C}/documents/a", {"n": 9}).status_code == 200
+
+
+def test_a_catalog_whose_head_is_gone_isnt_begun_a_second_time(
+    store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its commits would get the names of those that are there, and be lost in the log."""
+    filled(store)
+    gateway = gateway_on(store)
+    remembering = Service(gateway=gateway).caller("ann", "write:*")
+    assert remembering.send("PUT", f"{_C}/documents/a", {"n": 1}).status_code == 200
+    wait_until_written(gateway)
+    store._on.catalogs.delete_one({"_id": "c"})
+    commits = [*store.list_commits("c", 0, 99, 99, None, 10**6)]
+    for writer in (remembering, Service(gateway=gateway_on(store)).caller("ann", "write:*")):
+        for key in ("a", "new"):
+            answer = writer.send("PUT", f"{_C}/documents/{key}", {"n": 2})
+            assert (answer.status_code, answer.get_json()["applied"]) == (503, "no")
+            answer = writer.send("GET", f"{_C}/documents/{key}")
+            assert answer.status_code == 500
+            assert "`gateway verify`" in answer.get_json()["detail"]
+    assert "catalog 'c': it has commits or documents, but no head" in caplog.text
+    assert writer.send("PUT", "/v1/catalogs/d/documents/k", 1).status_code == 201
+    assert [*store.list_commits("c", 0, 99, 99, None, 10**6)] == commits
+    assert store._on.catalogs.find_one({"_id": "c"}) is None

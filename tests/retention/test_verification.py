@@ -339,7 +339,7 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
     "a head that is missing": ("catalogs", {"_id": "c"}, None, "it has commits or documents"),
     "a head without a time": (
         *("catalogs", {"_id": "c"}, {"$unset": {"time_us": 1}}),
-        "the head can't be read: it has no 'time_us'",
+        "the head can't be read: Object missing required field `time_us`",
     ),
     "a head without its place": (
         *("catalogs", {"_id": "c"}, {"$unset": {"head": 1}}),
@@ -347,11 +347,11 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
     ),
     "a revision that is text": (
         *("catalogs", {"_id": "c"}, {"$set": {"head.revision": "2"}}),
-        "the head can't be read: '2' is no whole number",
+        "the head can't be read: Expected `int`, got `str` - at `$.head.revision`",
     ),
     "a revision with a fraction": (
         *("catalogs", {"_id": "c"}, {"$set": {"head.revision": 2.0}}),
-        "the head can't be read: 2.0 is no whole number",
+        "the head can't be read: Expected `int`, got `float` - at `$.head.revision`",
     ),
     "a tail that is null": (
         *("catalogs", {"_id": "c"}, {"$set": {"tail": None}}),
@@ -379,11 +379,11 @@ _BY_HAND: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None, str]] = {
     ),
     "a commit without an id": (
         *("commits", {"revision": 2}, {"$unset": {"id": 1}}),
-        "commit 2 can't be read: it has no 'id'",
+        "commit 2 can't be read: Object missing required field `id`",
     ),
     "a commit's time that is text": (
         *("commits", {"revision": 2}, {"$set": {"time_us": "noon"}}),
-        "commit 2 can't be read: its time_us is 'noon'",
+        "commit 2 can't be read: Expected `int`, got `str` - at `$.time_us`",
     ),
     "a document without a state": (
         *("documents", {"key": "a"}, {"$unset": {"state": 1}}),

@@ -155,6 +155,15 @@ class StoreContract:
         assert store.tails(["c"]) == before
         assert store.move_heads([replace(move(commit(3)), last="f" * 32)]) == {"c": Moved.WON}
 
+    def test_a_move_from_a_revision_makes_no_head(self, store: Store) -> None:
+        """As where the database was dropped under a gateway that knows what it was."""
+        store.move_heads([move(commit(1))])
+        other = replace(move(commit(8, catalog="d")), judged=3)
+        for gone in (move(commit(8, catalog="d")), other):
+            assert store.move_heads([move(commit(2)), gone])["d"] is Moved.LOST
+        assert store.heads(["c"])["c"].revision == 2
+        assert store.heads(["d"]) == {}
+
     def test_the_same_move_is_won_once(self, store: Store) -> None:
         assert store.move_heads([move(commit(1))]) == {"c": Moved.WON}
         assert store.move_heads([move(commit(1))]) == {"c": Moved.LOST}

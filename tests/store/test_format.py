@@ -120,7 +120,7 @@ def test_an_unknown_format_is_refused(store: MongoStore, database: Any) -> None:
 def test_format_2_is_taken_over_as_it_is(store: MongoStore, database: Any) -> None:
     database["catalogs"].delete_many({})
     database["format"].insert_one({"_id": "format", "number": 2})
-    assert store.heads(["settled"]) == {}
+    assert store.heads(["none"]) == {}
     assert database["format"].find_one() == {"_id": "format", "number": FORMAT}
 
 

@@ -41,11 +41,12 @@ def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
 
 
 def test_before_each_call_of_the_database(store: MongoStore, turns: Turns) -> None:
+    store.move_heads([move(commit(1))])
     store.heads(["c"])
     turns()
     store.heads(["c"])
     assert turns() == 1
-    store.move_heads([move(commit(1))])
+    store.move_heads([move(commit(2))])
     assert turns() == 1
 
 

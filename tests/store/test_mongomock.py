@@ -33,6 +33,7 @@ _RAW = "mongomock has no raw batches"
 _HINTS = "mongomock knows no hints"
 _TRANSACTIONS = "mongomock has no transactions"
 _UNIONS = "mongomock knows no $unionWith"
+_UPSERTS = "mongomock makes a record of two conditions on one field"
 _SIZES = "mongomock has no maximum of a document's size"
 UNABLE = {
     "test_a_bare_document_has_its_acl_and_no_other_attribute": _RANGES,
@@ -59,6 +60,7 @@ UNABLE = {
     "test_a_raise_is_told_with_its_age_until_it_is_swept": _CLOCK,
     "test_replies_are_dropped_once_nothing_else_needs_them": _HINTS,
     "test_a_commit_without_changes_is_one_like_others": _HINTS,
+    "test_a_move_from_a_revision_makes_no_head": _UPSERTS,
     "test_a_move_that_is_too_large_is_rejected_alone": _SIZES,
     "test_a_swept_commit_is_found_under_its_keys_alone": _UNIONS,
     "test_replies_are_found_by_catalog_principal_and_key": _UNIONS,

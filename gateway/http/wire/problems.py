@@ -97,10 +97,14 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
     if isinstance(error, untold) and error.__cause__ is not None:
         _unreachable.tell(error.__cause__)
     if problem is None:
-        _log.error("request %s failed", observed.request_id, exc_info=error)
+        detail = "the gateway has a defect; it was logged"
+        if isinstance(error, errors.Contradiction):
+            detail = error.told
+        said, traced = errors.to_log(error)
+        _log.error("request %s failed%s", observed.request_id, said, exc_info=traced)
         # Nobody knows how far a write got before the defect.
         applied = "no" if observed.method in _READING else "unknown"
-        problem = Refusal("internal_error", "the gateway has a defect; it was logged", applied)
+        problem = Refusal("internal_error", detail, applied)
     problem.members |= observed.helps
     return _answer(problem, observed)
 

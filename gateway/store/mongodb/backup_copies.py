@@ -137,7 +137,7 @@ class MongoCopies(StorePart):
         return found, records.named_by(last)[1] if found else through
 
     def logged(self, commit: bytes) -> LoggedCommit:
-        return records.logged_from(RawBSONDocument(commit, records.RAW))
+        return records.logged_from(commit)
 
     def begin_restore(self, catalog: str, by: str) -> None:
         head = {"format": RESTORED, "revision": 0, "last": by, "judged": 0, "verdict": ""}

@@ -9,7 +9,13 @@ from pymongo import ASCENDING, DeleteOne, UpdateMany, UpdateOne
 
 from gateway import memory
 from gateway.model import Claim, CommitRecord, DocumentRecord, Head, HeadMove, Reply, Verdict
-from gateway.store.contract import CLAIMS_MAX, Moved, MoveResult, StoreUnreachable
+from gateway.store.contract import (
+    CLAIMS_MAX,
+    ForeignRecord,
+    Moved,
+    MoveResult,
+    StoreUnreachable,
+)
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.format import UnknownFormat, is_older, take_over_heads
@@ -53,6 +59,27 @@ class LoopPart(StorePart):
                 found = list(self._on.catalogs.find(query, fields, session=session))
             if not self._took_over(found):
                 break
+        heads = {record["_id"]: records.head_from(record) for record in found}
+        if missing := set(catalogs).difference(heads):
+            heads |= self._made_meanwhile(missing, fields)
+        return heads
+
+    def _made_meanwhile(self, missing: Collection[str], fields: Record) -> dict[str, Head]:
+        """Of catalogs that had no head, those that have one by now. Raises ForeignRecord where one
+        has commits or documents without: a new head would begin a second history among these."""
+        ranges = [{"_id": of_catalog(catalog)} for catalog in missing]
+        of_any = ranges[0] if len(ranges) == 1 else {"$or": ranges}
+        there = None
+        for collection in (self._on.commits, self._on.documents):
+            with self._on.reading() as session:
+                there = there or collection.find_one(of_any, {"_id": 1}, session=session)
+        if there is None:
+            return {}
+        with self._on.reading() as session:
+            found = list(self._on.catalogs.find({"_id": one_of(missing)}, fields, session=session))
+        catalog = there["_id"].partition("\0")[0]
+        if catalog not in {record["_id"] for record in found}:
+            raise ForeignRecord(catalog, None, "it has commits or documents, but no head")
         return {record["_id"]: records.head_from(record) for record in found}
 
     def _took_over(self, found: Sequence[Record]) -> bool:
@@ -133,11 +160,11 @@ class LoopPart(StorePart):
         left_bytes, left_memory = _COMMITS_BYTES_MAX, _COMMITS_MEMORY_MAX
         with self._on.reading() as session:
             for record in self._on.commits.find(in_spans(spans), session=session).sort("_id"):
-                catalog = record["catalog"]
-                prefix = prefixes.setdefault(catalog, [])
-                if record["revision"] == spans[catalog][0] + len(prefix) + 1:
-                    prefix.append(records.bounded_commit_from(record))
                 with records.as_unreadable(record):
+                    catalog, revision = records.named_by(record["_id"])
+                    prefix = prefixes.setdefault(catalog, [])
+                    if revision == spans[catalog][0] + len(prefix) + 1:
+                        prefix.append(records.bounded_commit_from(record))
                     left_bytes -= len(record["changes"])
                     left_memory -= memory.text_weight(record["changes"].encode())
                 if min(left_bytes, left_memory) < 0:
@@ -174,9 +201,8 @@ class LoopPart(StorePart):
             found = list(self._on.commits.aggregate(both, session=session, hint=BY_REPLY))
         replies: dict[tuple[str, str, str], Reply] = {}
         for record in found:
-            reply: Reply = (
-                records.verdict_from(record) if "outcome" in record else records.commit_from(record)
-            )
+            is_commit = "reply_id" in record
+            reply: Reply = (records.commit_from if is_commit else records.verdict_from)(record)
             assert reply.idempotency is not None
             name = (reply.catalog, reply.idempotency.principal, reply.idempotency.key)
             # A commit beside a verdict was made when that was over.
@@ -199,11 +225,11 @@ class LoopPart(StorePart):
         self._on.bulk(self._on.catalogs.bulk_write, [left])
 
     def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
-        # With upsert, a head that is elsewhere answers with a duplicate key, for that catalog
-        # alone: the filter doesn't match it, and its name can't be inserted a second time.
+        # With upsert, a head that is elsewhere answers with an error, for that catalog alone: the
+        # filter doesn't match it, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
-                records.head_at(move.catalog, move.place) | records.in_line(move),
+                records.moved_from(move) | records.in_line(move),
                 records.head_move(move),
                 upsert=True,
             )

@@ -54,12 +54,14 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _DUPLICATE_KEY: Final = 11000
+# An upsert whose filter gives no record: it changes one that is there, or nothing.
+_MAKES_NONE: Final = 54
 _DISK_FULL: Final = 14031
 _TOO_LARGE: Final = "it is larger than a record of MongoDB may be"
 _TOO_LARGE_CODES: Final = (10334, 17419, 17420)
 # Errors of a server about what is written: bad values, conflicting paths, indexes that can't hold
 # it, validators, writes that an administrator blocks.
-_DATA_CODES: Final = (2, 9, 14, 16, 28, 40, 52, 53, 54, 55, 56, 57, 66, 67, 121, 171, 371)
+_DATA_CODES: Final = (2, 9, 14, 16, 28, 40, 52, 53, 55, 56, 57, 66, 67, 121, 171, 371)
 _ASSERTIONS: Final = 10_000
 # Errors about the state of a member, with numbers as high: not primary, shutting down, interrupted,
 # the routing is out of date.
@@ -217,7 +219,8 @@ class Connection:
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> set[int]:
-        """Run a bulk; the positions of the operations whose ``_id`` was taken.
+        """Run a bulk; the positions of the operations whose ``_id`` was taken, or that make no
+        record where none is as they ask for.
 
         Any other refusal is WriteRejected, also one by a unique index that isn't the gateway's.
         """
@@ -324,7 +327,8 @@ def _refuses_time(error: PyMongoError) -> bool:
 class BulkResults:
     """What became of a bulk's operations, by position; those that aren't named were done.
 
-    ``taken``: its ``_id`` was taken. ``rejected``: the server refuses it for what it is.
+    ``taken``: its ``_id`` was taken, or it makes no record where none is as it asks for.
+    ``rejected``: the server refuses it for what it is.
     ``in_doubt``: neither is known; the reason.
     """
 
@@ -369,6 +373,8 @@ def _is_about_data(failure: Mapping[str, Any]) -> bool:
 
 
 def _has_name_taken(failure: Mapping[str, Any]) -> bool:
+    if failure.get("code") == _MAKES_NONE:
+        return True
     return failure.get("code") == _DUPLICATE_KEY and _index_of(failure) in ("_id", "")
 
 

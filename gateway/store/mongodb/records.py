@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from bson import Int64, decode, decode_all, encode
@@ -77,6 +77,97 @@ _encode = msgspec.json.Encoder().encode
 _parts_from = msgspec.json.Decoder(dict[str, str]).decode
 _owners_from = msgspec.json.Decoder(OwnerTree).decode
 _skipped_from = msgspec.json.Decoder(tuple[Skipped, ...]).decode
+_outcome_from = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+_Whole = Annotated[int, msgspec.Meta(ge=0)]
+_TimeUs = Annotated[int, msgspec.Meta(ge=0, lt=200_000_000_000_000_000)]  # the year 8307
+
+
+class _StoredCommit(msgspec.Struct):
+    """The fields of a stored commit, without its changes, with the types that gateways write."""
+
+    revision: _Whole
+    time_us: _TimeUs
+    id: str
+    author: str
+    attempts: int
+    keys: tuple[str, ...]
+    message: str | None = None
+    idempotency: Idempotency | None = None
+    succeeded: bool = True
+    rebased_from: str | None = None
+    deletes_catalog: bool = False
+    skipped: str | None = None
+    left_out: tuple[int, ...] = ()
+    parent: str = ""
+
+
+class _StoredChange(msgspec.Struct):
+    """Likewise of one of its changes; the patch is read by whoever applies it."""
+
+    key: str
+    action: Action
+    create_revision: _Whole
+    size_bytes: _Whole
+    patch: Any = None
+    value: Any = ABSENT
+    attributes: dict[str, Any] | None = None
+    owners: OwnerTree | None = None
+    owners_change: OwnersChange | None = None
+    base: tuple[_Whole, str] = (0, "")
+    managers: tuple[str, ...] = ()
+
+
+class _StoredVerdict(msgspec.Struct):
+    """Likewise of a verdict."""
+
+    number: _Whole
+    revision: _Whole
+    time_us: _TimeUs
+    id: str
+    idempotency: Idempotency
+    attempts: int
+    outcome: str
+
+
+class _StoredPlace(msgspec.Struct):
+    """Likewise of where a head is."""
+
+    format: int
+    revision: _Whole
+    last: str
+    judged: _Whole
+    verdict: str
+
+
+class _StoredHead(msgspec.Struct):
+    """Likewise of a head, without its tail."""
+
+    head: _StoredPlace
+    time_us: _TimeUs
+    out: _Whole
+    floor: _Whole = 0
+    deleted: bool = False
+    judged_out: _Whole = 0
+    claims: tuple[Claim, ...] = ()
+
+
+class _StoredRaise(msgspec.Struct):
+    """Likewise of one of its floors, and when that was raised."""
+
+    floor: _Whole
+    at: datetime
+
+
+class _StoredRetention(msgspec.Struct):
+    """Likewise of what a head says of retention."""
+
+    head: _StoredPlace
+    floor: _Whole = 0
+    swept: _Whole = 0
+    pins: tuple[PinRecord, ...] = ()
+    raises: tuple[_StoredRaise, ...] = ()
 
 
 class _PlainInt(TypeDecoder):
@@ -171,6 +262,11 @@ def _as_document(rest: str) -> str:
     return f"document {rest!r}"
 
 
+def _as_verdict(rest: str) -> str:
+    principal, _, key = rest.partition("\0")
+    return f"the verdict of key {key!r} of {principal!r}"
+
+
 def _as_head(rest: str) -> str:
     del rest
     return "the head"
@@ -199,7 +295,7 @@ def commit_record(commit: CommitRecord, keys: Collection[str] | None = None) -> 
 def bounded_commit_from(record: Mapping[str, Any]) -> CommitRecord:
     """One of several whose memory is bounded together."""
     try:
-        return commit_of(record["catalog"], record)
+        return _logged_commit(record)
     except _FOREIGN as error:
         raise _unreadable(record, _as_commit, error) from error
 
@@ -208,15 +304,25 @@ def commit_from(record: Mapping[str, Any]) -> CommitRecord:
     """Raises AboveLimit and MemoryFull, as all do here that decode what may be large."""
     try:
         memory.account().take_parsed(record["changes"])
-        return commit_of(record["catalog"], record)
+        return _logged_commit(record)
     except _FOREIGN as error:
         raise _unreadable(record, _as_commit, error) from error
 
 
-def logged_from(record: Mapping[str, Any]) -> LoggedCommit:
+def _logged_commit(record: Mapping[str, Any]) -> CommitRecord:
+    """Raises ValueError, too, where its name isn't that of its catalog and revision, by which it is
+    looked for."""
+    commit = commit_of(record["catalog"], record)
+    if record["_id"] != commit_id(commit.catalog, commit.revision):
+        raise ValueError(f"its name isn't that of {commit.revision} of {commit.catalog!r}")
+    return commit
+
+
+def logged_from(raw: bytes) -> LoggedCommit:
     """Of a stored commit that can be read as a whole."""
+    record = _decode_plain(raw)
     with as_unreadable(record):
-        commit = commit_of(record["catalog"], record)
+        commit = _logged_commit(record)
         if {*record["keys"]} - {change.key for change in commit.changes}:
             raise ValueError("it has no change of one of its keys")
         return LoggedCommit(commit.revision, commit.id, commit.parent)
@@ -259,24 +365,24 @@ def _listed(text: str | bytes) -> list[Record]:
 
 @interruptible
 def commit_of(catalog: str, record: Mapping[str, Any]) -> CommitRecord:
-    asked = record.get("idempotency")
+    stored = msgspec.convert(record, _StoredCommit)
     return CommitRecord(
         catalog=catalog,
-        revision=record["revision"],
-        time_us=record["time_us"],
-        id=record["id"],
-        author=record["author"],
-        message=record.get("message"),
-        idempotency=None if asked is None else Idempotency(**asked),
-        attempts=record["attempts"],
+        revision=stored.revision,
+        time_us=stored.time_us,
+        id=stored.id,
+        author=stored.author,
+        message=stored.message,
+        idempotency=stored.idempotency,
+        attempts=stored.attempts,
         changes=tuple(_change_from(fields) for fields in _listed(record["changes"])),
-        succeeded=record.get("succeeded", True),
-        rebased_from=record.get("rebased_from"),
-        deletes_catalog=record.get("deletes_catalog", False),
-        skipped=_skipped_from(record["skipped"]) if "skipped" in record else (),
-        left_out=tuple(record.get("left_out", ())),
+        succeeded=stored.succeeded,
+        rebased_from=stored.rebased_from,
+        deletes_catalog=stored.deletes_catalog,
+        skipped=() if stored.skipped is None else _skipped_from(stored.skipped),
+        left_out=stored.left_out,
         size_bytes=len(record["changes"]),
-        parent=record.get("parent", ""),
+        parent=stored.parent,
     )
 
 
@@ -305,20 +411,21 @@ def _change_fields(change: ChangeRecord) -> dict[str, Json]:
 
 
 def _change_from(fields: Mapping[str, Any]) -> ChangeRecord:
-    base_revision, base_id = fields.get("base", (0, ""))
+    stored = msgspec.convert(fields, _StoredChange)
+    base_revision, base_id = stored.base
     return ChangeRecord(
-        key=fields["key"],
-        action=cast(Action, fields["action"]),
-        create_revision=fields["create_revision"],
-        patch=fields.get("patch"),
-        value=fields.get("value", ABSENT),
-        size_bytes=fields["size_bytes"],
-        attributes=fields.get("attributes"),
-        owners=msgspec.convert(fields.get("owners"), OwnerTree | None),
-        owners_change=msgspec.convert(fields.get("owners_change"), OwnersChange | None),
+        key=stored.key,
+        action=stored.action,
+        create_revision=stored.create_revision,
+        patch=stored.patch,
+        value=stored.value,
+        size_bytes=stored.size_bytes,
+        attributes=stored.attributes,
+        owners=stored.owners,
+        owners_change=stored.owners_change,
         base_revision=base_revision,
         base_id=base_id,
-        managers=tuple(fields.get("managers", ())),
+        managers=stored.managers,
     )
 
 
@@ -543,7 +650,14 @@ def verdict_record(verdict: Verdict, kept_s: int) -> Record:
 
 
 def verdict_from(record: Mapping[str, Any]) -> Verdict:
-    return verdict_of(record["catalog"], record)
+    try:
+        verdict = verdict_of(record["catalog"], record)
+        asked = verdict.idempotency
+        if record["_id"] != reply_id(verdict.catalog, asked.principal, asked.key):
+            raise ValueError(f"its name isn't that of key {asked.key!r} of {asked.principal!r}")
+        return verdict
+    except _FOREIGN as error:
+        raise _unreadable(record, _as_verdict, error) from error
 
 
 def verdict_fields(verdict: Verdict) -> Record:
@@ -559,16 +673,17 @@ def verdict_fields(verdict: Verdict) -> Record:
 
 
 def verdict_of(catalog: str, record: Mapping[str, Any]) -> Verdict:
+    stored = msgspec.convert(record, _StoredVerdict)
     return Verdict(
         catalog=catalog,
-        number=record["number"],
-        revision=record["revision"],
-        time_us=record["time_us"],
-        id=record["id"],
-        idempotency=Idempotency(**record["idempotency"]),
-        attempts=record["attempts"],
-        outcome=msgspec.json.decode(record["outcome"]),
-        size_bytes=len(record["outcome"]),
+        number=stored.number,
+        revision=stored.revision,
+        time_us=stored.time_us,
+        id=stored.id,
+        idempotency=stored.idempotency,
+        attempts=stored.attempts,
+        outcome=_outcome_from(stored.outcome),
+        size_bytes=len(stored.outcome),
     )
 
 
@@ -595,6 +710,13 @@ HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 def head_at(catalog: str, place: HeadPosition) -> Record:
     """The filter on a head at this place, of this format."""
     return {"_id": catalog, "head": _head_fields(place)}
+
+
+def moved_from(move: HeadMove) -> Record:
+    """The filter on a head that a move begins at. Only one that begins at revision 0 may make a
+    head: of two conditions on one field MongoDB makes no record."""
+    at = head_at(move.catalog, move.place)
+    return {**at, REVISION: move.base} if move.base else at
 
 
 def _head_fields(place: HeadPosition) -> Record:
@@ -689,32 +811,29 @@ def readable_heads(found: Iterable[Mapping[str, Any]]) -> list[Head]:
 
 def _head_of(record: Mapping[str, Any]) -> Head:
     catalog = record["_id"]
-    tail, at = record.get("tail"), record["head"]
+    tail = record.get("tail")
     if tail is None and "tail" in record:
         raise ValueError("its tail is null")
-    revision, judged, time_us, written, floor, judged_written = map(
-        _whole,
-        (
-            *(at["revision"], at["judged"], record["time_us"], record["out"]),
-            *(record.get("floor", 0), record.get("judged_out", 0)),
-        ),
-    )
+    stored = msgspec.convert(record, _StoredHead)
+    at = stored.head
+    if at.format != FORMAT:
+        raise ValueError(f"its format is {at.format}")
     return Head(
         catalog=catalog,
-        revision=revision,
-        time_us=time_us,
-        written=written,
-        floor=floor,
-        deleted=record.get("deleted", False),
+        revision=at.revision,
+        time_us=stored.time_us,
+        written=stored.out,
+        floor=stored.floor,
+        deleted=stored.deleted,
         tail=None if tail is None else tuple(_of_tail(commit_of(catalog, c), c) for c in tail),
-        judged=judged,
-        judged_written=judged_written,
+        judged=at.judged,
+        judged_written=stored.judged_out,
         verdicts=None
         if tail is None
         else tuple(_of_tail(verdict_of(catalog, v), v) for v in record.get("verdicts", ())),
-        claims=tuple(Claim(each["by"], each["hold_ms"]) for each in record.get("claims", ())),
-        last=at["last"],
-        last_verdict=at["verdict"],
+        claims=stored.claims,
+        last=at.last,
+        last_verdict=at.verdict,
     )
 
 
@@ -736,15 +855,15 @@ def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Re
 
 
 def _retention_of(record: Mapping[str, Any], now: datetime | None) -> Retention:
+    stored = msgspec.convert(record, _StoredRetention)
     return Retention(
-        revision=record["head"]["revision"],
-        floor=record.get("floor", 0),
-        swept=record.get("swept", 0),
-        pins=tuple(PinRecord(**pin) for pin in record.get("pins", ())),
-        raises=tuple(
-            (each["floor"], (now - each["at"]).total_seconds())
-            for each in (record.get("raises", ()) if now is not None else ())
-        ),
+        revision=stored.head.revision,
+        floor=stored.floor,
+        swept=stored.swept,
+        pins=stored.pins,
+        raises=()
+        if now is None
+        else tuple((each.floor, (now - each.at).total_seconds()) for each in stored.raises),
     )
 
 
