@@ -8,8 +8,10 @@ the right state is *committed*, as a whole value or a deletion, by a move that a
 head at which the two were compared. Workers learn of it as of any commit, clients get a new token,
 and followers hear of it. A race that is lost is tried again on what is there then, with a claim.
 
-What it can't mend is told: a log that doesn't lead to a state, and a stored document that is newer
-than its catalog's head.
+A head that can't be read, is gone or isn't where its log ends is made anew first
+(``head_repair``).
+
+What it can't mend is told: a log that isn't whole, or doesn't lead to a state.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from msgspec import structs
 import patching
 from gateway.limits import MIB
 from gateway.model import ChangeRecord, Claim, CommitRecord, DocumentRecord, Head, HeadMove
+from gateway.retention.head_repair import HeadRepair
 from gateway.retention.verification import Finding, Verification, digest_fault
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
@@ -42,10 +45,11 @@ _PAGE_BYTES_MAX = 8 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What became of a document, or is to become of it. ``mended``: nothing is left to be done."""
+    """What became of a document, or (``key`` None) of the head, or is to become of it. ``mended``:
+    nothing is left to be done."""
 
     catalog: str
-    key: str
+    key: str | None
     detail: str
     mended: bool = False
 
@@ -63,16 +67,30 @@ class Repair:
     """Every method raises StoreUnavailable, and may be repeated."""
 
     def __init__(
-        self, store: Store, settler: Settler, runtime: Runtime, verification: Verification
+        self,
+        store: Store,
+        settler: Settler,
+        runtime: Runtime,
+        verification: Verification,
+        heads: HeadRepair | None = None,
     ) -> None:
         self._store = store
         self._settler = settler
         self._runtime = runtime
         self._verification = verification
+        self._heads = heads
 
     def repair(self, catalog: str, *, apply: bool) -> Iterator[Finding | Repaired]:
         """The findings of a verification, then for each document among them what is done about it;
-        without ``apply`` what would be. Raises CatalogNotFound."""
+        without ``apply`` what would be; before these, what is done about the head, without which
+        nothing can be verified. Raises CatalogNotFound."""
+        if self._heads is not None:
+            with as_unavailable():
+                done = self._mend_head(self._heads, catalog, apply=apply)
+            if done is not None:
+                yield done
+                if not done.mended:
+                    return
         keys: dict[str, None] = {}
         for finding in self._verification.verify(catalog):
             yield finding
@@ -87,6 +105,24 @@ class Repair:
                     if error.key is not None:
                         how += "; delete its record from the collection documents, and repair again"
                     yield Repaired(catalog, key, how)
+
+    def _mend_head(self, heads: HeadRepair, catalog: str, *, apply: bool) -> Repaired | None:
+        fault = heads.fault(catalog)
+        if fault is None:
+            return None
+        try:
+            mended = heads.mended(catalog)
+        except ForeignRecord as error:
+            return Repaired(catalog, None, f"{fault}; it can't be made anew: {error.detail}")
+        at = f"at revision {mended.head.revision}"
+        if mended.advance is not None:
+            at += ", as commits that only the head had may be lost"
+        if not apply:
+            return Repaired(catalog, None, f"{fault}; it would be made anew from the log, {at}")
+        if not heads.put(mended):
+            return Repaired(catalog, None, f"{fault}; not repaired: it has changed meanwhile")
+        detail = f"{fault}; it was made anew from the log, {at}"
+        return Repaired(catalog, None, detail, mended=True)
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
         by = self._runtime.new_id()

@@ -62,7 +62,7 @@ _PIN_RENEW_S = 60
 
 
 _LAST = 2**63 - 1
-_FROM_ONE_MOMENT = "restore the three collections from one moment"
+_FROM_ONE_MOMENT = "repair it, or restore the three collections from one moment"
 
 Looked = Callable[[int], None]
 _Found = Iterator[tuple[str | None, str]]

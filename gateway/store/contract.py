@@ -540,6 +540,35 @@ class CopyStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LostHead:
+    """What is left of a head: each part by itself, None where it can't be read.
+
+    ``record`` is all of it as it is stored, None where there is none. Pins that can't be read are
+    none, and history of which it isn't known that it was swept isn't. ``judged`` is the number of
+    the last verdict that is known.
+    """
+
+    record: Any
+    revision: int | None
+    last: str | None
+    tail: Sequence[CommitRecord] | None
+    floor: int | None
+    swept: int
+    pins: Sequence[PinRecord]
+    judged: int
+
+
+class HeadMending(Protocol):
+    """Heads that can't be read, or are at the wrong place. Every call raises StoreUnreachable."""
+
+    def lost_head(self, catalog: str) -> LostHead: ...
+
+    def put_head(self, lost: LostHead, head: Head, advance: CommitRecord | None) -> bool:
+        """Put ``head``, with the pins at or above its floor, where the lost one still is as it was
+        found, and log ``advance``, its last commit: all or nothing. Whether it was."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredToken:
     """``grants`` as text, ``role:pattern``. Only a digest of the secret is stored.
 

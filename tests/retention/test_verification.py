@@ -424,7 +424,8 @@ def test_a_commit_above_the_head_is_found_though_it_changes_nothing(store: Memor
     """The collections were restored from two moments: the next commit would be taken for it."""
     store.write_commits([commit(13, changes=())])
     above = "the log has commit 13, but the head is at 12"
-    assert findings(store, "c") == [f"None: {above}; restore the three collections from one moment"]
+    where = "repair it, or restore the three collections from one moment"
+    assert findings(store, "c") == [f"None: {above}; {where}"]
 
 
 @pytest.mark.mongod

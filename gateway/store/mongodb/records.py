@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar, cast
@@ -59,7 +59,7 @@ from gateway.model import (
     Skipped,
     Verdict,
 )
-from gateway.store.contract import ForeignRecord, LoggedCommit
+from gateway.store.contract import ForeignRecord, LoggedCommit, LostHead
 from patching import ABSENT, Json, digest
 from patching.owners import OwnersChange, OwnerTree
 from patching.part_digests import owned_digests
@@ -835,6 +835,53 @@ def _head_of(record: Mapping[str, Any]) -> Head:
         last=at.last,
         last_verdict=at.verdict,
     )
+
+
+def lost_head_from(record: Record | None, judged: int) -> LostHead:
+    """Whatever of a head's record can be read by itself. ``judged``: the highest number of a
+    verdict that is written out."""
+    found = record or {}
+    at: Any = found.get("head")
+    at = at if isinstance(at, dict) else {}
+    swept, floor = _read_as(found.get("swept", 0), _Whole), _read_as(found.get("floor", 0), _Whole)
+    tail = None
+    with suppress(*_FOREIGN):
+        catalog = found["_id"]
+        tail = tuple(_of_tail(commit_of(catalog, each), each) for each in found["tail"])
+    return LostHead(
+        record=record,
+        revision=_read_as(at.get("revision"), _Whole),
+        last=_read_as(at.get("last"), str),
+        tail=tail,
+        floor=None if record is None else floor,
+        swept=swept or 0,
+        pins=_read_as(found.get("pins", ()), tuple[PinRecord, ...]) or (),
+        judged=max(judged, _read_as(at.get("judged"), _Whole) or 0),
+    )
+
+
+def _read_as(value: Any, kind: Any) -> Any:
+    """None where it isn't of this kind."""
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(value, kind)
+    return None
+
+
+def whole_head(head: Head, lost: LostHead) -> Record:
+    """The record of ``head``, with what the lost one says of retention."""
+    record: Record = {
+        "_id": head.catalog,
+        "head": _head_fields(head.place),
+        "time_us": head.time_us,
+        "deleted": head.deleted,
+        "out": head.written,
+        "tail": [commit_fields(commit) for commit in head.tail or ()],
+        "judged_out": head.judged_written,
+        "floor": head.floor,
+        "swept": min(lost.swept, head.floor),
+        "pins": [pin_record(pin) for pin in lost.pins if pin.revision >= head.floor],
+    }
+    return {**record, "open": True} if head.tail else record
 
 
 def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:

@@ -1,0 +1,198 @@
+"""A head that can't be read, is gone, or isn't where its log ends, made anew from the log.
+
+Commits are in the log once they are written out; until then they are in the head alone. So where
+the head doesn't say itself that the log, with what can be read of the tail, is all there was, later
+commits may be lost, and clients may remember them. The new head then passes over their revisions,
+as after a restore: at a revision far above, with a commit of its own, which is the floor, too.
+
+The floor of the lost head is kept if it can be read. Otherwise it is 0 if the log has every commit
+from the first one on as it was made, and where the head is if not: of a log that compaction has
+reduced nothing tells which revisions can still be rebuilt.
+
+Verdicts that weren't written out are lost: refusals, and requests that changed nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.limits import MIB
+from gateway.model import CommitRecord, Head, follows
+from gateway.runtime import Runtime
+from gateway.store.contract import ForeignRecord, HeadMending, LostHead, Store
+
+_COMMITS_AT_ONCE = 1_000
+_PAGE_BYTES_MAX = 8 * MIB
+_LAST = 2**63 - 1
+# As many revisions as `gateway advance` passes over.
+PASSED_OVER = 1_000_000_000
+_AUTHOR = "gateway repair"
+_MESSAGE = "passes over the revisions that a lost head may have had"
+
+
+@dataclass(frozen=True, slots=True)
+class MendedHead:
+    """The head that there is to be. ``advance``: the commit at it that passes over lost ones.
+    ``behind``: the commits that the lost head alone has."""
+
+    lost: LostHead
+    head: Head
+    advance: CommitRecord | None
+    behind: tuple[CommitRecord, ...]
+
+
+class HeadRepair:
+    """Every method raises StoreUnreachable."""
+
+    def __init__(self, store: Store, heads: HeadMending, runtime: Runtime) -> None:
+        self._store = store
+        self._heads = heads
+        self._runtime = runtime
+
+    def fault(self, catalog: str) -> str | None:
+        """What is wrong with the head; None: nothing, or there is neither a head nor a log."""
+        try:
+            head = self._store.tails([catalog]).get(catalog)
+        except ForeignRecord as error:
+            return error.detail
+        if head is None:
+            return None
+        if head.floor > head.revision:
+            return f"the head is at {head.revision}, below its floor {head.floor}"
+        try:
+            wrong = self._is_elsewhere(head)
+        except ForeignRecord:  # of the log, which is told by a verification
+            return None
+        now = self._store.heads([catalog]).get(catalog)
+        return wrong if now is not None and now.place == head.place else None
+
+    def _is_elsewhere(self, head: Head) -> str | None:
+        catalog, revision = head.catalog, head.revision
+        if above := self._store.list_commits(catalog, revision, _LAST, 1, None, 1):
+            return f"the log has commit {above[0].revision}, but the head is at {revision}"
+        if head.tail:
+            end = head.tail[-1]
+            is_there = end.revision == revision and follows(end.id, head.last)
+            return None if is_there else f"the head's tail doesn't end at {revision}"
+        last = self._store.list_commits(catalog, 0, _LAST, 1, None, 1, newest_first=True)
+        if not last or (last[0].revision == revision and follows(last[0].id, head.last)):
+            return None
+        if last[0].revision < revision and last[0].id != head.last:
+            return None  # the log's end is gone, and the head may be right
+        return f"the head's last commit isn't commit {revision} of the log"
+
+    def mended(self, catalog: str) -> MendedHead:
+        """Raises ForeignRecord where the log, too, can't be read or isn't whole."""
+        lost = self._heads.lost_head(catalog)
+        end, is_untouched = self._followed(catalog, lost.floor)
+        tail = _behind(end, lost)
+        last = tail[-1] if tail else end
+        if last is None:
+            raise ForeignRecord(catalog, None, "there is no commit in its log")
+        floor = lost.floor
+        if floor is None or floor > last.revision:
+            floor = 0 if is_untouched else last.revision
+        judged = lost.judged + 1
+        head = Head(
+            catalog=catalog,
+            revision=last.revision,
+            time_us=last.time_us,
+            written=end.revision if end else 0,
+            floor=floor,
+            deleted=last.deletes_catalog,
+            tail=tail,
+            judged=judged,
+            judged_written=judged,
+            last=last.id,
+            last_verdict=self._runtime.new_id(),
+        )
+        if _is_all(lost, last):
+            return MendedHead(lost, head, None, tail)
+        return self._passing_over(lost, head)
+
+    def put(self, mended: MendedHead) -> bool:
+        """Whether it is there now: it isn't where somebody has changed the lost one meanwhile."""
+        if mended.advance is not None and mended.behind:
+            # Below the floor, but documents follow from them: whoever repairs these finds them.
+            self._store.write_commits(mended.behind)
+        return self._heads.put_head(mended.lost, mended.head, mended.advance)
+
+    def _followed(self, catalog: str, floor: int | None) -> tuple[CommitRecord | None, bool]:
+        """The last commit of the log, and whether all are there as they were made. Raises
+        ForeignRecord, also for a gap from the floor on; below it, compaction leaves gaps."""
+        end: CommitRecord | None = None
+        is_untouched = True
+        after = 0
+        while commits := self._store.list_commits(
+            catalog, after, _LAST, _COMMITS_AT_ONCE, None, _PAGE_BYTES_MAX
+        ):
+            for commit in commits:
+                before, after = after, commit.revision
+                if fault := _fault_between(end, commit):
+                    is_untouched = False
+                    if floor is not None and before >= max(floor, 1):
+                        raise ForeignRecord(catalog, None, fault)
+                is_untouched &= not any(change.is_reduced for change in commit.changes)
+                end = commit
+        return end, is_untouched
+
+    def _passing_over(self, lost: LostHead, head: Head) -> MendedHead:
+        revision = head.revision
+        if lost.revision is not None and lost.revision < PASSED_OVER:
+            revision = max(revision, lost.revision)
+        commit = CommitRecord(
+            catalog=head.catalog,
+            revision=revision + PASSED_OVER,
+            time_us=max(self._runtime.now_us(), head.time_us + 1),
+            id=self._runtime.new_id(),
+            author=_AUTHOR,
+            message=_MESSAGE,
+            idempotency=None,
+            attempts=1,
+            changes=(),
+            deletes_catalog=head.deleted,
+            parent=head.last,
+        )
+        above = replace(
+            head,
+            revision=commit.revision,
+            time_us=commit.time_us,
+            written=commit.revision,
+            floor=commit.revision,
+            tail=(),
+            last=commit.id,
+        )
+        return MendedHead(lost, above, commit, head.tail or ())
+
+
+def _fault_between(before: CommitRecord | None, commit: CommitRecord) -> str | None:
+    expected = 1 if before is None else before.revision + 1
+    if commit.revision != expected:
+        return f"the log has no commit between {expected - 1} and {commit.revision}"
+    if before is not None and not follows(before.id, commit.parent):
+        return f"commit {commit.revision} doesn't follow the one before it"
+    return None
+
+
+def _behind(end: CommitRecord | None, lost: LostHead) -> tuple[CommitRecord, ...]:
+    """What can be read of the lost tail and comes right behind the log."""
+    tail: list[CommitRecord] = []
+    for commit in lost.tail or ():
+        if end is None or commit.revision > end.revision:
+            if _fault_between(end, commit):
+                break
+            tail.append(commit)
+            end = commit
+    return tuple(tail)
+
+
+def _is_all(lost: LostHead, last: CommitRecord) -> bool:
+    """Whether what is left of the head says that this was its last commit."""
+    if lost.last:
+        return lost.last == last.id
+    if lost.revision is not None:
+        return lost.revision == last.revision
+    tail = lost.tail or ()
+    return bool(tail) and tail[-1].id == last.id

@@ -1,0 +1,220 @@
+"""`gateway repair` makes a head anew from its log: one that can't be read, is gone, or isn't where
+the log ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import main
+from gateway.model import PinRecord
+from gateway.retention.head_repair import PASSED_OVER, HeadRepair
+from gateway.runtime import ThreadRuntime
+from gateway.store.mongodb import MongoStore, connect
+from tests.asking import add, applied, content_of, put
+from tests.patience import WAIT_MS
+from tests.retention.history_checks import findings, history_of, wait_until_written
+from tests.retention.test_compaction import compaction_of, nothing
+from tests.state.sleeping import gateway_on
+from tests.state.test_bases import Noted, gateway_that_never_writes_out
+
+pytestmark = pytest.mark.mongod
+
+Run = Callable[..., Result]
+FLOOR = 3
+
+
+@pytest.fixture
+def store(mongodb_uri: str, database_name: str) -> Iterator[MongoStore]:
+    """c is at 5, with a floor and a pin."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        applied(gateway.write("c", "k", put({"n": 0})).outcome)
+        for number in range(1, 5):
+            applied(gateway.write("c", "k", add(f"/m{number}", number)).outcome)
+        wait_until_written(gateway)
+        compaction_of(store, ThreadRuntime(), sweep_grace_s=0).compact("c", FLOOR, nothing)
+        assert store.set_pin("c", PinRecord("p", 4, 2**50, "ann"))
+        yield store
+
+
+@pytest.fixture
+def run(mongodb_uri: str, database_name: str) -> Run:
+    def run(*asked: str) -> Result:
+        where = (f"--mongodb-uri={mongodb_uri}", f"--database={database_name}")
+        return CliRunner().invoke(main, [*asked, *where])
+
+    return run
+
+
+RIGHT = {"n": 0, **{f"m{number}": number for number in range(1, 5)}}
+
+
+def unwritten(store: MongoStore) -> None:
+    """Commit 6 is in the head alone."""
+    gateway = gateway_that_never_writes_out(store, Noted())
+    applied(gateway.write("c", "k", add("/m5", 5)).outcome)
+
+
+def spoil(store: MongoStore, **fields: Any) -> None:
+    done = store._on.catalogs.update_one(
+        {"_id": "c"}, {"$set": {name.replace("__", "."): value for name, value in fields.items()}}
+    )
+    assert done.modified_count == 1
+
+
+def take_away(store: MongoStore, name: str) -> None:
+    store._on.catalogs.update_one({"_id": "c"}, {"$unset": {name: ""}})
+
+
+# What somebody may do to a head that still says that it stands for no other commit.
+SURE: dict[str, Callable[[MongoStore], object]] = {
+    "a time that is text": lambda s: spoil(s, time_us="x"),
+    "no time": lambda s: take_away(s, "time_us"),
+    "another revision": lambda s: spoil(s, head__revision=2),
+    "a revision far above": lambda s: spoil(s, head__revision=2**40),
+    "a revision that is text": lambda s: spoil(s, head__revision="5"),
+    "no commit's id": lambda s: spoil(s, head__last=None),
+    "no format": lambda s: spoil(s, head__format=None),
+    "a verdict that is none": lambda s: spoil(s, head__verdict=7, head__judged="x"),
+    "a deletion that is none": lambda s: spoil(s, deleted="no"),
+    "claims that are none": lambda s: spoil(s, claims=[{"by": 1}]),
+    "nowhere written out": lambda s: take_away(s, "out"),
+}
+
+
+@pytest.mark.parametrize("has_tail", [False, True], ids=["all written out", "with a tail"])
+@pytest.mark.parametrize("how", SURE)
+def test_a_head_that_says_which_commit_was_its_last_is_made_anew_there(
+    store: MongoStore, run: Run, how: str, has_tail: bool
+) -> None:
+    right, last = RIGHT, 5
+    if has_tail:
+        unwritten(store)
+        right, last = {**RIGHT, "m5": 5}, 6
+    remembering = gateway_on(store)
+    assert content_of(remembering) == right
+    SURE[how](store)
+    before = store._on.catalogs.find_one({"_id": "c"})
+    told = run("repair", "c")
+    assert (told.exit_code, "would be made anew" in told.output) == (1, True), told.output
+    assert store._on.catalogs.find_one({"_id": "c"}) == before
+    done = run("repair", "c", "--apply")
+    assert done.exit_code == 0, done.output
+    assert f"it was made anew from the log, at revision {last}\n" in done.output
+    assert run("verify", "c").exit_code == 0
+    for gateway in (gateway_on(store), remembering):
+        assert content_of(gateway) == right
+    bounds = store.retention("c")
+    assert bounds is not None
+    assert (bounds.floor, [pin.id for pin in bounds.pins]) == (FLOOR, ["p"])
+    written = applied(gateway.write("c", "k", add("/later", 1)).outcome)
+    assert written.commit.revision == last + 1
+    assert content_of(gateway) == {**right, "later": 1}
+    wait_until_written(gateway)
+    assert findings(store, "c") == []
+    assert run("repair", "c").output == "nothing is left to be repaired\n"
+
+
+LOST: dict[str, Callable[[MongoStore], object]] = {
+    "no head": lambda s: s._on.catalogs.delete_one({"_id": "c"}),
+    "nothing of it": lambda s: s._on.catalogs.replace_one({"_id": "c"}, {"x": 1}),
+    "no place": lambda s: spoil(s, head="x", tail=[]),
+    "an older one": lambda s: spoil(
+        s, head__revision=4, head__last=s.list_commits("c", 3, 4, 1, None, 1)[0].id, tail=[]
+    ),
+    "one of lost commits that can't be read": lambda s: spoil(
+        s, head__revision=8, head__last="f" * 32, time_us="x", tail=[]
+    ),
+}
+
+
+@pytest.mark.parametrize("has_tail", [False, True], ids=["all written out", "with a tail"])
+@pytest.mark.parametrize("how", LOST)
+def test_one_that_may_have_had_other_commits_goes_on_above_them(
+    store: MongoStore, run: Run, how: str, has_tail: bool
+) -> None:
+    """A client may remember them: their revisions come to no others."""
+    if has_tail:
+        unwritten(store)
+    remembering = gateway_on(store)
+    content_of(remembering)
+    LOST[how](store)
+    told = run("repair", "c")
+    assert (told.exit_code, "would be made anew" in told.output) == (1, True), told.output
+    done = run("repair", "c", "--apply")
+    assert (done.exit_code, "may be lost" in done.output) == (0, True), done.output
+    assert run("verify", "c").exit_code == 0
+    head = store.heads(["c"])["c"]
+    assert head.revision >= 5 + PASSED_OVER
+    assert head.floor == head.revision
+    for gateway in (gateway_on(store), remembering):
+        assert content_of(gateway) == RIGHT
+    applied(remembering.write("c", "k", add("/later", 1)).outcome)
+    wait_until_written(remembering)
+    assert findings(store, "c") == []
+
+
+def test_a_tail_that_goes_on_from_the_log_isnt_lost_though_the_head_says_there_was_more(
+    store: MongoStore, run: Run
+) -> None:
+    unwritten(store)
+    spoil(store, head__revision=9, head__last="f" * 32, time_us="x")
+    done = run("repair", "c", "--apply")
+    assert (done.exit_code, "may be lost" in done.output) == (0, True), done.output
+    assert store.heads(["c"])["c"].revision >= 9 + PASSED_OVER
+    assert content_of(gateway_on(store)) == {**RIGHT, "m5": 5}
+    assert run("verify", "c").exit_code == 0
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_floor_that_cant_be_read_is_where_all_can_be_rebuilt(
+    mongodb_uri: str, database_name: str, run: Run, is_swept: bool
+) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        for number in range(1, 6):
+            applied(gateway.write("c", "k", put({"n": number})).outcome)
+        wait_until_written(gateway)
+        if is_swept:
+            compaction_of(store, ThreadRuntime(), sweep_grace_s=0).compact("c", 3, nothing)
+        spoil(store, floor="x")
+        done = run("repair", "c", "--apply")
+        assert done.exit_code == 0, done.output
+        assert store.heads(["c"])["c"].floor == (5 if is_swept else 0)
+        assert run("verify", "c").exit_code == 0
+        assert history_of(store).document_at_revision("c", "k", 5).content == {"n": 5}
+
+
+def test_without_a_whole_log_nothing_is_made(store: MongoStore, run: Run) -> None:
+    spoil(store, time_us="x")
+    commits = store._on.commits
+    (gone,) = store.list_commits("c", 3, 4, 1, None, 1)
+    name = {"_id": f"c\0{gone.revision:016x}"}
+    record = commits.find_one(name)
+    for spoilt in (None, {**record, "id": 7}):
+        commits.delete_one(name)
+        if spoilt is not None:
+            commits.insert_one(spoilt)
+        before = store._on.catalogs.find_one({"_id": "c"})
+        told = run("repair", "c", "--apply")
+        assert (told.exit_code, "it can't be made anew" in told.output) == (1, True), told.output
+        assert store._on.catalogs.find_one({"_id": "c"}) == before
+
+
+def test_a_head_that_has_changed_meanwhile_is_left(store: MongoStore) -> None:
+    spoil(store, time_us="x")
+    heads = HeadRepair(store, store.lost_heads(), ThreadRuntime())
+    mended = heads.mended("c")
+    spoil(store, time_us="y")
+    assert not heads.put(mended)
+    assert heads.put(heads.mended("c"))
+    assert heads.fault("c") is None
+    store._on.catalogs.delete_one({"_id": "c"})
+    first, second = heads.mended("c"), heads.mended("c")
+    assert heads.put(first)
+    assert not heads.put(second)
