@@ -74,7 +74,9 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
     configure(settings.log_format, settings.log_level, audit=audit)
     _check_address(settings)
     _check_tls(settings)
-    settings = replace(settings, connections_max=_connections_max(settings))
+    connections_max = _connections_max(settings)
+    watchers_max = _watchers_max(settings, connections_max)
+    settings = replace(settings, connections_max=connections_max, watchers_max=watchers_max)
     try:
         with _mongodb(settings) as (reachable, mongodb_lost):
             code = _run_gunicorn(reachable, application, Announcement(settings))
@@ -358,6 +360,20 @@ def _connections_max(settings: Settings) -> int:
         "a worker takes %d connections, not %d (connections_max): the system allows it %d open"
         " files (ulimit -Hn)",
         *(allowed, settings.connections_max, limit),
+    )
+    return allowed
+
+
+def _watchers_max(settings: Settings, connections_max: int) -> int:
+    """A quarter of the connections is left to other requests: a feed keeps its own for as long as
+    it likes."""
+    allowed = max(1, connections_max - connections_max // 4)
+    if settings.watchers_max <= allowed:
+        return settings.watchers_max
+    _log.warning(
+        "a worker takes %d feeds, not %d (watchers_max): a quarter of its %d connections"
+        " (connections_max) is for other requests",
+        *(allowed, settings.watchers_max, connections_max),
     )
     return allowed
 

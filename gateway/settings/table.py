@@ -320,7 +320,8 @@ class Settings:
     watchers_max: int = _setting(
         kinds.integer(1, 65536),
         2000,
-        "feeds and long polls in a worker; more are refused with 429",
+        "feeds and long polls in a worker, at most three quarters of `connections_max`; more are"
+        " refused with 429",
     )
     watch_lag_max: int = _setting(
         kinds.integer(1, 1_000_000_000),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -258,8 +259,9 @@ def test_where_all_connections_are_busy_it_says_so_and_that_it_lives(
     ):
         opened[0].send("PUT", "/v1/catalogs/c/documents/k", b"1")
         assert opened[0].answer()[0] == 201
-        for each in opened:
+        for each in opened[:3]:
             each.send("GET", "/v1/catalogs/c/changes?after=1&timeout=30")
+        opened[3].begin("PUT", "/v1/catalogs/c/documents/k", 2)
 
         def asked(path: str) -> tuple[int, dict[str, Any], HTTPResponse]:
             with connections(gateway.port, 1) as (another,):
@@ -274,6 +276,25 @@ def test_where_all_connections_are_busy_it_says_so_and_that_it_lives(
         assert response.getheader("X-Content-Type-Options") == "nosniff"
         assert int(response.headers["Retry-After"]) >= 1
         assert asked("/livez")[0] == 200
+
+
+def test_feeds_leave_a_quarter_of_the_connections_to_other_requests(
+    mongodb_uri: str, database_name: str
+) -> None:
+    with (
+        RunningGateway(mongodb_uri, database_name, workers=1, connections_max=4) as gateway,
+        connections(gateway.port, 4) as opened,
+    ):
+        for each in opened:
+            each.send("GET", "/v1/catalogs/c/changes?timeout=30")
+        refused, _, _ = select.select([each.socket for each in opened], [], [], WAIT_S)
+        (told,) = (each for each in opened if each.socket in refused)
+        status, content, response = told.answer()
+        assert (status, content["code"], content["retryable"]) == (429, "too_many_watchers", True)
+        assert int(response.headers["Retry-After"]) >= 1
+        told.send("PUT", "/v1/catalogs/other/documents/k", b"1")
+        assert told.answer()[0] == 201
+        assert "not 2000 (watchers_max)" in gateway.log()
 
 
 class _Seat:
