@@ -13,6 +13,7 @@ from functools import partial, wraps
 from importlib.metadata import version
 from itertools import chain
 from typing import Any, Final
+from urllib.parse import quote
 
 import anyio
 import anyio.from_thread
@@ -21,14 +22,16 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.shared.message import SessionMessage
+from mcp.shared.uri_template import UriTemplate
 from mcp.types import (
     INVALID_REQUEST,
     PARSE_ERROR,
     CallToolResult,
     ErrorData,
     JSONRPCError,
+    SubscriptionsListenRequestParams,
     TextContent,
     ToolAnnotations,
     jsonrpc_message_adapter,
@@ -50,22 +53,32 @@ _STATES: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
 _URI: Final = "metadata://{catalog}/{+key}"
+_expanded: Final = UriTemplate.parse(_URI).expand
+# What stands for itself in such a URI; what isn't, is percent-encoded.
+_PLAIN: Final = ":/[]@!$&'()*+,;="
 _AGAIN_S: Final = 1.0
+# How long clients wait at most until it is known where the watched catalogs are.
+_BEGIN_S: Final = 5.0
 _ERRORS_MAX: Final = 10
 
 
-def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ()) -> MCPServer[Any]:
+def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ()) -> AgentServer:
     """``watched``: the catalogs of whose documents clients are told when they change."""
     bus = InMemorySubscriptionBus()
+    listening = ListenHandler(bus)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
-        watchers = [ResourceWatcher(gateway, each, tools.scope.prefix) for each in watched]
+        prefix = tools.scope.prefix
+        watchers = [ResourceWatcher(gateway, each, prefix, listening.close) for each in watched]
         # Each has a thread as long as the server lives: none of those that answer.
         threads = anyio.CapacityLimiter(max(1, len(watchers)))
         async with anyio.create_task_group() as tasks:
             for each in watchers:
                 tasks.start_soon(each.run, bus, threads)
+            with anyio.move_on_after(_BEGIN_S):
+                for each in watchers:
+                    await each.begun.wait()
             try:
                 yield
             finally:
@@ -81,6 +94,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
         lifespan=lifespan,
         subscriptions=bus,
     )
+    server.listen_by(listening)
 
     @server.resource(_URI, name="document", mime_type="application/json")
     async def document(catalog: str, key: str) -> str:
@@ -97,6 +111,13 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
 class AgentServer(MCPServer[Any]):
     """A server that answers every request that it reads on stdin, also one that is malformed, for
     its client waits."""
+
+    listening: ListenHandler
+
+    def listen_by(self, handler: ListenHandler) -> None:
+        self.listening = handler
+        method, takes = "subscriptions/listen", SubscriptionsListenRequestParams
+        self._lowlevel_server.add_request_handler(method, takes, handler)
 
     async def run_stdio_async(self) -> None:
         lines = _Lines()
@@ -225,15 +246,24 @@ def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
 
 
 class ResourceWatcher:
-    """Tells clients of each document of a catalog that changed."""
+    """Tells clients of each document of a catalog that changed.
 
-    def __init__(self, gateway: Gateway, catalog: str, prefix: str) -> None:
+    Where some changes may not be told, ``missed`` ends what clients listen by: they listen anew,
+    and read again what they keep. ``begun``: from now on no change is missed.
+    """
+
+    def __init__(
+        self, gateway: Gateway, catalog: str, prefix: str, missed: Callable[[], None]
+    ) -> None:
+        self.begun = anyio.Event()
         self._gateway = gateway
         self._catalog = catalog
         self._prefix = prefix
+        self._missed = missed
         self._is_stopped = threading.Event()
         self._feed: Any = None
         self._position: int | None = None
+        self._has_begun = False
 
     def stop(self) -> None:
         self._is_stopped.set()
@@ -246,23 +276,51 @@ class ResourceWatcher:
     def _follow(self, bus: InMemorySubscriptionBus) -> None:
         while not self._is_stopped.is_set():
             try:
-                catalog = self._gateway.catalog(self._catalog)
-                after = (
-                    catalog.settings.get().revision if self._position is None else self._position
+                if self._position is None:
+                    self._position = self._head()
+                if not self._has_begun:
+                    anyio.from_thread.run_sync(self._begin)
+                self._feed = self._gateway.catalog(self._catalog).changes(
+                    self._position, prefix=self._prefix
                 )
-                self._feed = catalog.changes(after, prefix=self._prefix)
+                if self._is_stopped.is_set():  # since this was asked the last time
+                    self._feed.close()
                 with self._feed:
                     for commits in self._feed.pages():
                         for change in chain.from_iterable(each.changes for each in commits):
-                            anyio.from_thread.run(bus.publish, ResourceUpdated(self._uri(change)))
+                            for uri in self._uris(change):
+                                anyio.from_thread.run(bus.publish, ResourceUpdated(uri))
                         self._position = self._feed.position  # also where there were none
-            except (Gone, NotFound):
-                self._position = None  # what was missed can't be told any more, or never was
+            except (Gone, NotFound) as error:
+                # What was missed can't be told any more, or never was.
+                self._has_begun = False
+                told = error.problem
+                self._position = told.get("oldest_revision", told.get("head_revision"))
             except ClientError as error:
                 _log.info("the changes of %r can't be read: %s", self._catalog, error)
             except Exception as error:  # noqa: BLE001 - a token's file, say: the tools go on
                 _log.warning("the changes of %r can't be told: %s", self._catalog, error)
             self._is_stopped.wait(_AGAIN_S)
 
-    def _uri(self, change: Change) -> str:
-        return f"metadata://{self._catalog}/{change.key or ''}"
+    def _head(self) -> int:
+        try:
+            return self._gateway.catalog(self._catalog).settings.get().revision
+        except NotFound:  # its first commit is told, too; of one that was deleted, all are
+            return 0
+
+    def _begin(self) -> None:
+        """What was committed before, nobody was told."""
+        self._has_begun = True
+        self._missed()
+        self.begun.set()
+
+    def _uris(self, change: Change) -> Sequence[str]:
+        """As clients may write it: as the template is expanded; so that it is read under that URI,
+        whatever is in it; and plainly."""
+        key = change.key
+        if key is None or not key.startswith(self._prefix):  # a commit is told whole
+            return ()
+        plain = f"metadata://{self._catalog}/{key}"
+        exact = f"metadata://{quote(self._catalog, safe='')}/{quote(key, safe=_PLAIN)}"
+        expanded = _expanded({"catalog": self._catalog, "key": key})
+        return tuple(dict.fromkeys((expanded, exact, plain)))

@@ -10,20 +10,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import anyio
 import pytest
 from click import UsageError
 from mcp import Client
 from mcp.client.stdio import stdio_client
+from mcp.shared.uri_template import UriTemplate
 
 from gateway.cli.agent_server import ResourceWatcher, mcp_server
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, Scope
@@ -386,6 +390,10 @@ class Told:
 
     def __init__(self) -> None:
         self.uris: list[str] = []
+        self.missed = 0
+
+    def miss(self) -> None:
+        self.missed += 1
 
     async def publish(self, event: Any) -> None:
         self.uris.append(str(event.uri))
@@ -399,13 +407,15 @@ async def until(is_so: Callable[[], object]) -> None:
 @asynccontextmanager
 async def watching(fake: FakeGateway, told: Told, **options: Any) -> AsyncIterator[None]:
     with Gateway(fake.url, **options) as gateway:
-        watcher = ResourceWatcher(gateway, "c", "")
+        watcher = ResourceWatcher(gateway, "c", "", told.miss)
         limiter = anyio.CapacityLimiter(1)
         async with asyncio.timeout(WAIT_S), anyio.create_task_group() as tasks:
             tasks.start_soon(watcher.run, cast(Any, told), limiter)
-            yield
-            watcher.stop()
-            tasks.cancel_scope.cancel()
+            try:
+                yield
+            finally:
+                watcher.stop()
+                tasks.cancel_scope.cancel()
 
 
 def has_begun(fake: FakeGateway) -> bool:
@@ -454,6 +464,150 @@ def test_a_token_that_cant_be_read_for_a_moment_ends_no_server() -> None:
     with FakeGateway() as fake:
         asyncio.run(run(fake))
     assert told.uris == ["metadata://c/b"]
+
+
+async def told_of(
+    gateway: Gateway,
+    catalog: str,
+    wanted: list[str],
+    change: Callable[[], object],
+    scope: Scope = EVERYTHING,
+) -> list[str]:
+    """The ``wanted`` URIs that a client is told of, up to that of document ``last``."""
+    server = mcp_server(AgentTools(gateway, ADA, scope), gateway, [catalog])
+    last = f"metadata://{catalog}/tables/last"
+    async with (
+        asyncio.timeout(WAIT_S),
+        Client(server) as client,
+        client.listen(resource_subscriptions=[*wanted, last]) as told,
+    ):
+        await asyncio.to_thread(change)
+        await asyncio.to_thread(gateway.catalog(catalog).put, "tables/last", 1)
+        uris = []
+        async for event in told:
+            if event.uri == last:
+                return uris
+            uris.append(event.uri)
+    raise AssertionError("it ended before")
+
+
+def test_the_first_commit_of_a_catalog_is_told(gateway: Gateway) -> None:
+    name = f"new-{uuid.uuid4().hex[:8]}"
+    uri = f"metadata://{name}/tables/first"
+    change = partial(gateway.catalog(name).put, "tables/first", 1)
+    assert asyncio.run(told_of(gateway, name, [uri], change)) == [uri]
+
+
+def test_a_client_is_told_of_a_document_under_the_uri_that_reads_it(
+    gateway: Gateway, catalog: Any
+) -> None:
+    """However it writes it."""
+    keys = ["a b", "märkte/é", "50%", "what?#1", "x%20y"]
+    named = UriTemplate.parse("metadata://{catalog}/{+key}")
+    expanded = [named.expand({"catalog": catalog.name, "key": key}) for key in keys[:3]]
+    exact = [f"metadata://{catalog.name}/{quote(key)}" for key in keys]
+    plain = [f"metadata://{catalog.name}/{key}" for key in keys[:2]]
+    uris = list(dict.fromkeys([*expanded, *exact, *plain]))
+
+    def change() -> None:
+        for key in keys:
+            catalog.put(key, {"of": key})
+
+    told = asyncio.run(told_of(gateway, catalog.name, uris, change))
+    assert sorted(told) == sorted(uris)
+
+    async def read() -> None:
+        async with asyncio.timeout(WAIT_S), Client(server) as client:
+            for uri in uris:
+                (content,) = (await client.read_resource(uri)).contents
+                key = json.loads(content.text)["value"]["of"]
+                assert uri in (named.expand({"catalog": catalog.name, "key": key}), *exact, *plain)
+
+    server = mcp_server(AgentTools(gateway, ADA, EVERYTHING), gateway)
+    asyncio.run(read())
+
+
+def test_nothing_is_told_of_documents_outside_the_scope(gateway: Gateway, catalog: Any) -> None:
+    """Not where one inside was changed with them."""
+    uris = [f"metadata://{catalog.name}/{key}" for key in ("secret", "", "tables/orders")]
+
+    def change() -> None:
+        both = catalog.transaction()
+        both.then.put("secret", {"pin": 2}).put("tables/orders", {})
+        both.run()
+
+    told = asyncio.run(told_of(gateway, catalog.name, uris, change, Scope("tables/")))
+    assert told == uris[2:]
+
+
+def test_a_server_ends_although_it_could_not_ask_where_a_catalog_is_before() -> None:
+    """Its client has gone meanwhile."""
+    asked, ended = threading.Event(), threading.Event()
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def catalog(self, name: str) -> Any:
+            asked.set()
+            ended.wait(WAIT_S)
+            return real.catalog(name)
+
+    with FakeGateway() as fake, Gateway(fake.url) as real:
+        fake.put(a=1)
+
+        async def run() -> None:
+            watcher = ResourceWatcher(cast(Any, Slow()), "c", "", lambda: None)
+            async with asyncio.timeout(WAIT_S), anyio.create_task_group() as tasks:
+                tasks.start_soon(watcher.run, cast(Any, Told()), anyio.CapacityLimiter(1))
+                await asyncio.to_thread(asked.wait)
+                watcher.stop()
+                ended.set()  # its thread ends by itself
+
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("lost", ["compacted", "set back", "not known where it is"])
+def test_clients_listen_anew_where_they_may_have_missed_something(lost: str) -> None:
+    told = Told()
+
+    async def run(fake: FakeGateway) -> None:
+        async with watching(fake, told):
+            await until(lambda: has_begun(fake))
+            assert told.missed == 1  # whoever listened before
+            if lost == "not known where it is":
+                return
+            fake.put(b=1)
+            await until(lambda: told.uris)
+            assert told.missed == 1
+            with fake.changed:
+                if lost == "compacted":
+                    fake.put(b=2)
+                    fake.compact(fake.put(b=3))
+                else:
+                    fake.set_back(1)
+            await until(lambda: told.missed == 2)
+
+    with FakeGateway() as fake:
+        for number in range(3):
+            fake.put(a=number)
+        asyncio.run(run(fake))
+
+
+def test_a_client_that_listens_anew_is_told_what_comes(gateway: Gateway, catalog: Any) -> None:
+    watched = mcp_server(AgentTools(gateway, ADA, EVERYTHING), gateway, [catalog.name])
+    uri = f"metadata://{catalog.name}/k"
+
+    async def run() -> None:
+        async with asyncio.timeout(WAIT_S), Client(watched) as client:
+            async with client.listen(resource_subscriptions=[uri]) as told:
+                watched.listening.close()
+                assert [event async for event in told] == []
+            async with client.listen(resource_subscriptions=[uri]) as told:
+                await asyncio.to_thread(catalog.put, "k", 1)
+                assert (await anext(told)).uri == uri
+
+    asyncio.run(run())
 
 
 def test_no_result_is_larger_than_is_said(gateway: Gateway, catalog: Any) -> None:
