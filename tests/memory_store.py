@@ -826,17 +826,22 @@ class MemorySubscriptions:
             name = record.catalog, record.name
             return self._records.setdefault(name, record) is record
 
-    def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
+    def change_subscription(
+        self, record: SubscriptionRecord, number: int, progress: Collection[str]
+    ) -> bool:
         with self._lock:
             before = self._records.get((record.catalog, record.name))
             if before is None or before.number != number:
                 return False
-            kept = {} if anew else {name: getattr(before, name) for name in PROGRESS}
+            kept = {name: getattr(before, name) for name in PROGRESS if name not in progress}
             self._records[record.catalog, record.name] = dataclasses.replace(record, **kept)
             return True
 
-    def drop_subscription(self, catalog: str, name: str) -> bool:
+    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
         with self._lock:
+            found = self._records.get((catalog, name))
+            if found is None or number not in (None, found.number):
+                return False
             self._claims.pop((catalog, name), None)
             return self._records.pop((catalog, name), None) is not None
 

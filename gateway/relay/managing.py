@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from gateway.conflict import Required, StateConflict
 from gateway.errors import (
     AboveLimit,
-    ConditionFailed,
     RevisionCompacted,
     RevisionNotFound,
     StoreUnavailable,
@@ -28,6 +27,12 @@ _TRIES = 20
 PIN_S = 150
 # So long two secrets sign, where one is changed, unless somebody says otherwise.
 OVERLAP_S = 86_400
+# What a subscription that is tried again at once begins anew.
+_RETRIES: Final = ("failures", "failing_since_us", "error", "next_try_us")
+_ANEW: Final = ("position", *_RETRIES)
+# Called with the subscription as it is: raises where a change of it isn't wanted; None: there is
+# none.
+Check = Callable[[SubscriptionRecord | None], None]
 # Of secrets that were changed one after the other within that time, so many former ones.
 _FORMER_MAX = 4
 
@@ -116,22 +121,18 @@ class SubscriptionService:
         name: str,
         wanted: SubscriptionTerms,
         by: str,
-        *,
-        is_new: bool = False,
+        check: Check,
     ) -> SubscriptionPut:
         """The subscription, made or changed.
 
-        Raises ConditionFailed where it ``is_new`` and there is one of this name, RevisionNotFound
-        and RevisionCompacted for what it can't begin behind, and AboveLimit where a catalog has too
-        many.
+        Raises what ``check`` raises, RevisionNotFound and RevisionCompacted for what it can't begin
+        behind, and AboveLimit where a catalog has too many.
         """
         made = None if wanted.secret is not None else secret_of(bytes.fromhex(self._new_key()))
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
-            if before is not None and is_new:
-                about = f"subscription {name!r}, which exists"
-                raise ConditionFailed(StateConflict(Required.IF_NONE_MATCH, ("*",), about=about))
+            check(before)
             if before is None:
                 record = self._created(catalog, name, wanted, by, wanted.secret or made or "")
                 with as_unknown():
@@ -139,10 +140,10 @@ class SubscriptionService:
                 if done:
                     self._refuse_made(record)
             else:
-                record, made = self._changed(before, wanted, by), None
-                anew = wanted.initial or wanted.after is not None
+                record, progress = self._changed(before, wanted, by)
+                made = None
                 with as_unknown():
-                    done = self._records.change_subscription(record, before.number, anew=anew)
+                    done = self._records.change_subscription(record, before.number, progress)
             if done:
                 return SubscriptionPut(self._done(record), before is None, made)
         raise StoreUnavailable("others change the subscription at the same time")
@@ -159,32 +160,50 @@ class SubscriptionService:
         with as_unavailable():
             return [self._standing(each) for each in self._records.subscriptions_of(catalog)]
 
-    def pause(self, catalog: str, name: str, by: str) -> SubscriptionStanding:
+    def pause(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionStanding:
         now_us = self._runtime.now_us()
-        return self._change(
-            catalog, name, lambda it: replace(it, paused=True, by=by, failing_since_us=now_us)
-        )
 
-    def resume(self, catalog: str, name: str, by: str) -> SubscriptionStanding:
+        def paused(it: SubscriptionRecord) -> SubscriptionRecord:
+            return replace(it, paused=True, by=by, failing_since_us=now_us)
+
+        return self._change(catalog, name, check, paused, ("failing_since_us",))
+
+    def resume(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionStanding:
         """It is tried again at once, whatever has failed."""
-        return self._change(
-            catalog, name, lambda it: _tried_again(replace(it, paused=False, by=by))
-        )
 
-    def replay(self, catalog: str, name: str, after: int | None, by: str) -> SubscriptionStanding:
+        def resumed(it: SubscriptionRecord) -> SubscriptionRecord:
+            return _tried_again(replace(it, paused=False, by=by))
+
+        return self._change(catalog, name, check, resumed, _RETRIES)
+
+    def replay(
+        self, catalog: str, name: str, after: int | None, by: str, check: Check
+    ) -> SubscriptionStanding:
         """Deliver again what is behind revision ``after``; None: begin anew with the state.
 
         Raises RevisionNotFound and RevisionCompacted.
         """
         position = self._begin(catalog, after, initial=after is None)
-        return self._change(
-            catalog, name, lambda it: _tried_again(replace(it, position=position, by=by))
-        )
 
-    def drop(self, catalog: str, name: str) -> None:
-        with as_unknown():
-            if not self._records.drop_subscription(catalog, name):
+        def replayed(it: SubscriptionRecord) -> SubscriptionRecord:
+            return _tried_again(replace(it, position=position, by=by))
+
+        return self._change(catalog, name, check, replayed, _ANEW)
+
+    def drop(self, catalog: str, name: str, check: Check) -> None:
+        for _ in range(_TRIES):
+            with as_unavailable():
+                before = self._records.subscription(catalog, name)
+            check(before)
+            number = None if before is None else before.number
+            with as_unknown():
+                is_gone = self._records.drop_subscription(catalog, name, number)
+            if is_gone:
+                break
+            if before is None:
                 raise SubscriptionNotFound(name)
+        else:
+            raise StoreUnavailable("others change the subscription at the same time")
         self.when_changed()
         with as_unknown(is_done=True):
             self._store.drop_pin(catalog, _pin_id(catalog, name))
@@ -193,16 +212,19 @@ class SubscriptionService:
         self,
         catalog: str,
         name: str,
+        check: Check,
         change: Callable[[SubscriptionRecord], SubscriptionRecord],
+        progress: Collection[str],
     ) -> SubscriptionStanding:
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
-                if before is None:
-                    raise SubscriptionNotFound(name)
+            check(before)
+            if before is None:
+                raise SubscriptionNotFound(name)
             record = replace(change(before), number=before.number + 1)
             with as_unknown():
-                is_changed = self._records.change_subscription(record, before.number, anew=True)
+                is_changed = self._records.change_subscription(record, before.number, progress)
             if is_changed:
                 return self._done(record)
         raise StoreUnavailable("others change the subscription at the same time")
@@ -240,7 +262,7 @@ class SubscriptionService:
             try:
                 self._refuse_more(record.catalog, counted=1)
             except AboveLimit:
-                self._records.drop_subscription(record.catalog, record.name)
+                self._records.drop_subscription(record.catalog, record.name, record.number)
                 raise
 
     def _refuse_more(self, catalog: str, *, counted: int) -> None:
@@ -258,7 +280,8 @@ class SubscriptionService:
 
     def _changed(
         self, before: SubscriptionRecord, wanted: SubscriptionTerms, by: str
-    ) -> SubscriptionRecord:
+    ) -> tuple[SubscriptionRecord, Collection[str]]:
+        """What becomes of it, and which of its progress is written, too."""
         record = replace(
             before,
             to=wanted.to,
@@ -268,10 +291,13 @@ class SubscriptionService:
             number=before.number + 1,
             secrets=self._secrets(before, wanted),
         )
-        if not wanted.initial and wanted.after is None:
-            return record
-        position = self._begin(before.catalog, wanted.after, initial=wanted.initial)
-        return _tried_again(replace(record, position=position))
+        # A list of the documents with one prefix can't go on as one of those with another.
+        is_other_list = wanted.prefix != before.prefix and not before.position.isdigit()
+        initial = wanted.initial or (is_other_list and wanted.after is None)
+        if not initial and wanted.after is None:
+            return record, ()
+        position = self._begin(before.catalog, wanted.after, initial=initial)
+        return _tried_again(replace(record, position=position)), _ANEW
 
     def _secrets(
         self, before: SubscriptionRecord, wanted: SubscriptionTerms

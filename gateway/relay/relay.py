@@ -33,6 +33,7 @@ from gateway.relay.managing import PIN_S, held_revision, pin_of
 from gateway.relay.posting import RETRY_AFTER_S_MAX, Deliverer, Outrun, Undelivered, signed
 from gateway.runtime import Runtime
 from gateway.store.contract import (
+    PROGRESS,
     BeingRestored,
     ForeignRecord,
     Store,
@@ -164,11 +165,11 @@ class Relay:
         if self._runners:
             self._records.renew_claims(self.holder, limits.claim_s)
         held, free = self._records.claimable(self.holder, limits.worker_max)
-        self._held_until = now + limits.claim_s
         records = {(each.catalog, each.name): each for each in held}
         # Of what is claimed now, another worker may have come further than a runner that is there.
         for named in self._runners.keys() - records.keys():
             self._runners.pop(named).stop()
+        self._held_until = now + limits.claim_s  # of those that go on
         for catalog, name in free:
             if len(records) >= limits.worker_max or self._is_stopping:
                 break
@@ -462,7 +463,7 @@ class Runner:
         """The receiver wants no more, until somebody resumes it."""
         self._require_own(record)
         paused = replace(record, paused=True, number=record.number + 1)
-        if not self._records.change_subscription(paused, record.number, anew=True):
+        if not self._records.change_subscription(paused, record.number, PROGRESS):
             raise Outrun
         self.record = paused
 

@@ -727,12 +727,14 @@ class SubscriptionStore(Protocol):
     def create_subscription(self, record: SubscriptionRecord) -> bool:
         """False, without a change, where there is one of that name."""
 
-    def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
-        """Replace the one that has this number, ``anew`` with its progress, else without. False:
-        it has another number by now, or is gone."""
+    def change_subscription(
+        self, record: SubscriptionRecord, number: int, progress: Collection[str]
+    ) -> bool:
+        """Replace the one that has this number; of its progress only the fields ``progress``.
+        False: it has another number by now, or is gone."""
 
-    def drop_subscription(self, catalog: str, name: str) -> bool:
-        """Whether it existed."""
+    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
+        """Whether there was one with this number; None: with any."""
 
     def claimable(
         self, holder: str, limit: int

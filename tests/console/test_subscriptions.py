@@ -204,6 +204,20 @@ def test_a_refusal_stands_beside_what_it_is_about(
     refused("Name", "one-more", "has 20 subscriptions; 20 are allowed")
 
 
+def test_a_change_overwrites_nothing_that_was_not_seen(browser: Browser, writer: Writer) -> None:
+    writer.put("k", 1)
+    writer.subscribe("cache", "https://search.example.com/in")
+    browser.open(writer.catalog, None, "subscriptions")
+    browser.press("Change …")
+    browser.labelled("Deliver to").clear()
+    browser.labelled("Deliver to").send_keys("https://mine.example.com/in")
+    writer.subscribe("cache", "https://theirs.example.com/in")
+    browser.press("Set it")
+    browser.wait_text("dialog .fault", "Somebody has changed it since you opened it")
+    browser.press("Cancel")
+    browser.wait_text(".subscriptions", "https://theirs.example.com/in")
+
+
 @pytest.fixture
 def guarded(mongodb_uri: str) -> Iterator[tuple[RunningGateway, str]]:
     with (

@@ -422,8 +422,41 @@ class TestWorkers:
         later = made()
         assert records.claim_subscription("shop", "s", "w", 60.0) is not None
         assert not records.save_progress(replace(former, position="7"), "w")
-        assert not records.change_subscription(former, former.number, anew=True)
+        assert not records.change_subscription(former, former.number, ())
         assert records.subscription("shop", "s") == later
+
+    def test_one_that_slept_longer_than_its_claims_sends_nothing_under_them(
+        self,
+        gateway: Gateway,
+        receiver: Receiver,
+        eventually: Eventually,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Another has come further meanwhile: before it renews the rest, it gives these up."""
+        gateway.subscribe(receiver)
+        eventually(lambda: gateway.relay._runners)
+        (runner,) = gateway.relay._runners.values()
+        step, records = gateway.relay.step, gateway.service.subscriptions._records
+        sleeping = threading.Event()
+
+        def sleep() -> None:
+            sleeping.set()
+
+        monkeypatch.setattr(gateway.relay, "step", sleep)
+        assert sleeping.wait(WAIT_S)
+        gateway.relay._held_until = 0.0
+        records.end_claim("shop", "s", gateway.relay.holder)
+        assert records.claim_subscription("shop", "s", "another", 60.0)
+        may_send, stop = [], runner.stop
+
+        def stopped() -> None:
+            may_send.append(gateway.relay.holds_on(0.0))
+            stop()
+
+        monkeypatch.setattr(runner, "stop", stopped)
+        step()
+        assert may_send == [False]
+        assert gateway.relay.holds_on(0.0)
 
     def test_one_that_stops_gives_its_subscriptions_back(
         self, begin: Begin, receiver: Receiver, eventually: Eventually
@@ -705,7 +738,8 @@ class TestRefusals:
         new = {"If-None-Match": "*"}
         assert gateway.put(receiver, headers=new).status_code == 201
         refused = problem(gateway.put(f"{receiver.url}/2", headers=new), 412, "precondition_failed")
-        assert refused["detail"] == "If-None-Match is false for subscription 's', which exists"
+        told = "If-None-Match is false for subscription 's', which exists; its tag is "
+        assert refused["detail"] == told + gateway.shown()["etag"]
         assert refused["expected"] == "absent"
         assert gateway.shown()["to"] == receiver.url
 
@@ -724,12 +758,130 @@ class TestRefusals:
         problem(gateway.put(f"{receiver.url}/2", "t", headers=new), 412, "precondition_failed")
         assert gateway.shown("t")["to"] == receiver.url
 
+    def test_of_two_who_change_what_they_read_one_is_told_of_the_other(
+        self, gateway: Gateway, receiver: Receiver
+    ) -> None:
+        """By every route that changes one; deliveries are no changes."""
+        client, path = gateway.catalog.client, f"{gateway.path}/s"
+        made = gateway.put(receiver)
+        read = {"If-Match": made.headers["ETag"]}
+        assert made.headers["ETag"] == f'"{made.get_json()["etag"]}"'
+        gateway.catalog.put({"n": 1})
+        receiver.wait_for_commits(1)
+        assert client.get(path).headers["ETag"] == made.headers["ETag"]
+        (listed,) = client.get(gateway.path).get_json()["subscriptions"]
+        assert f'"{listed["etag"]}"' == made.headers["ETag"]
+        assert client.post(f"{path}/pause", headers=read).status_code == 200
+        members = {"to": receiver.url, "secret": SECRET}
+        for asked in (
+            lambda headers: client.put(path, json=members, headers=headers),
+            lambda headers: client.post(f"{path}/pause", headers=headers),
+            lambda headers: client.post(f"{path}/replay", json={"from": 0}, headers=headers),
+            lambda headers: client.post(f"{path}/resume", headers=headers),
+            lambda headers: client.delete(path, headers=headers),
+        ):
+            before = gateway.shown()
+            refused = problem(asked(read), 412, "precondition_failed")
+            assert before["etag"] in refused["detail"]
+            assert gateway.shown() == before
+            done = asked({"If-Match": f'"{before["etag"]}"'})
+            assert done.status_code in (200, 204)
+            if done.status_code == 200:
+                assert done.headers["ETag"] not in (read["If-Match"], f'"{before["etag"]}"')
+        gone = client.delete(path, headers={"If-Match": "*"})
+        refused = problem(gone, 412, "precondition_failed")
+        assert refused["detail"].endswith("which doesn't exist")
+        gateway.subscribe(receiver)
+        problem(client.delete(path, headers=read), 412, "precondition_failed")
+
+    @pytest.mark.parametrize(
+        ("call", "change"), [("delete", "drop_subscription"), ("put", "change_subscription")]
+    )
+    def test_nor_where_both_change_it_at_one_moment(
+        self,
+        gateway: Gateway,
+        receiver: Receiver,
+        monkeypatch: pytest.MonkeyPatch,
+        call: str,
+        change: str,
+    ) -> None:
+        read = {"If-Match": gateway.put(receiver).headers["ETag"]}
+        table = gateway.service.subscriptions._records
+        done = getattr(table, change)
+
+        def later(*given: Any) -> Any:
+            monkeypatch.setattr(table, change, done)
+            with ThreadPoolExecutor(1) as other:
+                changed = other.submit(gateway.put, receiver, prefix="b/").result(WAIT_S)
+            assert changed.status_code == 200
+            return done(*given)
+
+        monkeypatch.setattr(table, change, later)
+        members = {"to": receiver.url, "prefix": "a/"}
+        answer = gateway.catalog.client.open(
+            f"{gateway.path}/s", method=call.upper(), json=members, headers=read
+        )
+        problem(answer, 412, "precondition_failed")
+        assert gateway.shown()["prefix"] == "b/"
+
+    @pytest.mark.parametrize("verb", ["put", "pause", "resume"])
+    def test_who_changes_one_takes_no_progress_back(
+        self,
+        gateway: Gateway,
+        receiver: Receiver,
+        eventually: Eventually,
+        monkeypatch: pytest.MonkeyPatch,
+        verb: str,
+    ) -> None:
+        """It was made since they looked."""
+        gateway.subscribe(receiver)
+        table = gateway.service.subscriptions._records
+        change = table.change_subscription
+
+        def later(record: SubscriptionRecord, *given: Any) -> bool:
+            monkeypatch.setattr(table, "change_subscription", change)
+            with ThreadPoolExecutor(1) as other:
+                other.submit(gateway.catalog.put, {"n": 1}).result(WAIT_S)
+            eventually(lambda: cast(Any, table.subscription("shop", "s")).position == "1")
+            return change(record, *given)
+
+        monkeypatch.setattr(table, "change_subscription", later)
+        answer = gateway.put(receiver, prefix="k") if verb == "put" else gateway.post(f"s/{verb}")
+        assert answer.status_code == 200
+        assert (gateway.shown()["position"], gateway.shown()["delivered"]) == ("1", 1)
+        assert gateway.post("s/resume").status_code == 200
+        gateway.catalog.put({"n": 2})
+        receiver.wait_for_commits(2)
+        assert receiver.revisions == [1, 2]
+
+    def test_the_documents_of_another_prefix_are_listed_from_the_first_on(
+        self, gateway: Gateway, eventually: Eventually
+    ) -> None:
+        for key in ("a/1", "b/1", "b/2"):
+            gateway.catalog.put({"of": key}, key=key)
+        takes = True
+
+        def answer(post: Post) -> int:
+            return 204 if takes or post.events[0]["data"]["key"] < "b/2" else 500
+
+        with Receiver(answer) as receiver:
+            takes = False
+            gateway.subscribe(receiver, initial=True, prefix="b/")
+            eventually(lambda: gateway.shown()["failures"])
+            assert gateway.shown()["position"].endswith("/b/1")
+            takes = True
+            gateway.subscribe(receiver, prefix="a/")
+            receiver.wait_for(lambda it: it.of("synced"))
+            keys = [each["data"]["key"] for each in receiver.of("document")]
+            assert keys[-1] == "a/1"
+
     @pytest.mark.parametrize(
         "condition",
         [
-            {"If-None-Match": '"7-0d9e8f7a"'},
             {"If-None-Match": ""},
-            {"If-Match": "*"},
+            {"If-Match": '"a=b"'},
+            {"If-Match": '"@7"'},
+            {"If-Unchanged-Under": '"a";revision=1'},
             {"If-None-Match": "*", "If-Match": "*"},
             {"If-Unmodified-Since": "Sat, 21 Nov 2026 10:00:00 GMT"},
         ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.store.contract import SubscriptionRecord, SubscriptionStore
+from gateway.store.contract import PROGRESS, SubscriptionRecord, SubscriptionStore
 from tests.store.retention_suite import race
 
 SOON_S = 0.05
@@ -44,8 +44,12 @@ class SubscriptionsContract:
             subscriptions.create_subscription(made(name))
         subscriptions.create_subscription(made(catalog="c2"))
         assert [each.name for each in subscriptions.subscriptions_of("c")] == ["a", "s", "ü"]
-        assert subscriptions.drop_subscription("c", "s")
-        assert not subscriptions.drop_subscription("c", "s")
+        assert not subscriptions.drop_subscription("c", "s", 9)
+        assert subscriptions.drop_subscription("c", "s", 1)
+        assert not subscriptions.drop_subscription("c", "s", 1)
+        assert not subscriptions.drop_subscription("c", "s", None)
+        assert subscriptions.drop_subscription("c", "ü", None)
+        assert subscriptions.subscription("c", "ü") is None
         assert subscriptions.subscription("c", "s") is None
 
     def test_a_change_is_lost_where_another_came_first(
@@ -53,13 +57,16 @@ class SubscriptionsContract:
     ) -> None:
         subscriptions.create_subscription(made())
         second = made(number=2, paused=True, position="9")
-        assert subscriptions.change_subscription(second, 1, anew=False)
+        assert subscriptions.change_subscription(second, 1, ())
         assert subscriptions.subscription("c", "s") == replace(second, position="41")
-        assert not subscriptions.change_subscription(made(number=2), 1, anew=True)
+        assert not subscriptions.change_subscription(made(number=2), 1, PROGRESS)
         third = made(number=3, position="1", error=None)
-        assert subscriptions.change_subscription(third, 2, anew=True)
+        assert subscriptions.change_subscription(third, 2, PROGRESS)
         assert subscriptions.subscription("c", "s") == third
-        assert not subscriptions.change_subscription(made("none"), 1, anew=True)
+        fourth = replace(third, number=4, position="0", failures=7)
+        assert subscriptions.change_subscription(fourth, 3, ("failures",))
+        assert subscriptions.subscription("c", "s") == replace(fourth, position="1")
+        assert not subscriptions.change_subscription(made("none"), 1, PROGRESS)
 
     def test_one_worker_at_a_time_works_for_it(self, subscriptions: SubscriptionStore) -> None:
         subscriptions.create_subscription(made())
@@ -106,14 +113,14 @@ class SubscriptionsContract:
         assert subscriptions.save_progress(moved, "ann")
         assert subscriptions.subscription("c", "s") == replace(moved, to=made().to)
         changed = replace(moved, to=made().to, number=2)
-        assert subscriptions.change_subscription(changed, 1, anew=False)
+        assert subscriptions.change_subscription(changed, 1, ())
         assert not subscriptions.save_progress(replace(moved, position="51"), "ann")
         assert subscriptions.subscription("c", "s") == changed
 
     def test_one_that_is_dropped_is_nobodys(self, subscriptions: SubscriptionStore) -> None:
         subscriptions.create_subscription(made())
         assert subscriptions.claim_subscription("c", "s", "ann", LONG_S)
-        subscriptions.drop_subscription("c", "s")
+        subscriptions.drop_subscription("c", "s", 1)
         assert not subscriptions.save_progress(made(), "ann")
         assert subscriptions.claimable("ann", 9) == ([], [])
         subscriptions.create_subscription(made())

@@ -250,16 +250,16 @@ export class Api {
 
   /**
    * Make or change one, to what the contract calls a SubscriptionRequest; as `subscriptions()` has it, and its `secret` where
-   * one was made. `isNew`: refused with 412 where there is one of that name.
+   * one was made. Refused with 412 where it isn't the one that has `etag` any more; null: where there is one of that name.
    */
-  async putSubscription(catalog, name, terms, { isNew = false } = {}) {
-    const headers = { "Content-Type": JSON_TYPE, ...(isNew ? { "If-None-Match": "*" } : {}) };
+  async putSubscription(catalog, name, terms, etag) {
+    const headers = { "Content-Type": JSON_TYPE, ...(etag === null ? { "If-None-Match": "*" } : ifMatch(etag)) };
     const answer = await this.request(subscriptionPath(catalog, name), { method: "PUT", headers, body: JSON.stringify(terms) });
     return record(parse(await answer.text()));
   }
 
-  deleteSubscription(catalog, name) {
-    return this.request(subscriptionPath(catalog, name), { method: "DELETE" });
+  deleteSubscription(catalog, name, etag) {
+    return this.request(subscriptionPath(catalog, name), { method: "DELETE", headers: ifMatch(etag) });
   }
 
   /** Pause or resume (`verb`) a subscription. */
@@ -372,6 +372,7 @@ function path(catalog) {
   return `catalogs/${segment(catalog)}`;
 }
 
+const ifMatch = (etag) => ({ "If-Match": `"${etag}"` });
 const subscriptionPath = (catalog, name) => `${path(catalog)}/subscriptions/${segment(name)}`;
 
 /** The keys in as few addresses as will be taken; each may have 1024 characters. */

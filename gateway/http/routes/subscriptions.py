@@ -15,13 +15,19 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import catalog_alone, must_be_new, refuse_all_but_conditions
+from gateway.http.wire.conditions import (
+    catalog_alone,
+    refuse_all_but_conditions,
+    require_tag,
+    tag_conditions,
+)
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
-from gateway.relay.managing import OVERLAP_S, SubscriptionStanding, SubscriptionTerms
+from gateway.relay.managing import OVERLAP_S, Check, SubscriptionStanding, SubscriptionTerms
 from gateway.relay.posting import SECRET_RULE, secret_bytes
 from gateway.relay.relay import OPEN_FAILURES
+from gateway.store.contract import SubscriptionRecord
 from patching.values import rfc3339
 
 _ALL: Final = f"{CATALOG}/subscriptions"
@@ -70,9 +76,7 @@ class SubscriptionRoutes(Routes):
     @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make it or change it; a change keeps its position unless it says where to begin."""
-        is_new = must_be_new(context.environ)
-        refuse_all_but_conditions(context.environ)
-        catalog, name = catalog_name(catalog, self._limits), _name(subscription)
+        catalog, name, check = self._change(context, catalog, subscription)
         asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])
         _refuse_two_beginnings(asked)
@@ -85,46 +89,49 @@ class SubscriptionRoutes(Routes):
             asked["secret"],
             asked["secret_overlap_s"],
         )
-        put = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name, is_new=is_new)
+        put = self._gateway.subscriptions.put(catalog, name, wanted, context.by.name, check)
         more = {} if put.secret is None else {"secret": put.secret}
         return _answer(put.standing, 201 if put.is_made else 200, **more)
 
     @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
     def delete(self, context: Context, catalog: str, subscription: str) -> Answer:
-        self._gateway.subscriptions.drop(self._catalog(context, catalog), _name(subscription))
+        self._gateway.subscriptions.drop(*self._change(context, catalog, subscription))
         return empty_answer([])
 
     @route("POST", f"{_ALL}/<segment:subscription>/pause", "pause_subscription")
     def pause(self, context: Context, catalog: str, subscription: str) -> Answer:
-        by = context.by.name
-        return _answer(
-            self._gateway.subscriptions.pause(
-                self._catalog(context, catalog), _name(subscription), by
-            )
-        )
+        catalog, name, check = self._change(context, catalog, subscription)
+        return _answer(self._gateway.subscriptions.pause(catalog, name, context.by.name, check))
 
     @route("POST", f"{_ALL}/<segment:subscription>/resume", "resume_subscription")
     def resume(self, context: Context, catalog: str, subscription: str) -> Answer:
-        by = context.by.name
-        return _answer(
-            self._gateway.subscriptions.resume(
-                self._catalog(context, catalog), _name(subscription), by
-            )
-        )
+        catalog, name, check = self._change(context, catalog, subscription)
+        return _answer(self._gateway.subscriptions.resume(catalog, name, context.by.name, check))
 
     @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription")
     def replay(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Deliver again from a revision on, or the state anew."""
-        catalog, name = self._catalog(context, catalog), _name(subscription)
+        catalog, name, check = self._change(context, catalog, subscription)
         asked = take_members(context, self._limits, REPLAY)
         _refuse_two_beginnings(asked)
         if asked["from"] is None and not asked["initial"]:
             refuse_member("/from", "it is missing; to begin anew, send 'initial': true")
-        by = context.by.name
-        return _answer(self._gateway.subscriptions.replay(catalog, name, asked["from"], by))
+        by, after = context.by.name, asked["from"]
+        return _answer(self._gateway.subscriptions.replay(catalog, name, after, by, check))
 
     def _catalog(self, context: Context, encoded: str) -> str:
         return catalog_alone(context.environ, encoded, self._limits)
+
+    def _change(self, context: Context, catalog: str, subscription: str) -> tuple[str, str, Check]:
+        """The catalog and the name of what is to be changed, and whether that is wanted."""
+        environ, name = context.environ, _name(subscription)
+        refuse_all_but_conditions(environ)
+        conditions, about = tag_conditions(environ), f"subscription {name!r}"
+
+        def check(record: SubscriptionRecord | None) -> None:
+            require_tag(conditions, None if record is None else _tag(record), about)
+
+        return catalog_name(catalog, self._limits), name, check
 
     def _require_address(self, url: str) -> None:
         """What its name resolves to is looked at whenever it is connected to."""
@@ -146,8 +153,16 @@ def _name(segment: str) -> str:
     return segment
 
 
+def _tag(record: SubscriptionRecord) -> str:
+    """Another one after each change by people, but not after a delivery."""
+    return f"{record.number:x}"
+
+
 def _answer(standing: SubscriptionStanding, status: int = 200, **more: Any) -> Answer:
-    headers = [("Catalog-Revision", str(standing.head))]
+    headers = [
+        ("ETag", f'"{_tag(standing.record)}"'),
+        ("Catalog-Revision", str(standing.head)),
+    ]
     return body_answer(encode(_shape(standing) | more), headers, status)
 
 
@@ -163,6 +178,7 @@ def _shape(standing: SubscriptionStanding) -> dict[str, Any]:
         state = "failing" if record.failures >= OPEN_FAILURES else "retrying"
     return {
         "name": record.name,
+        "etag": _tag(record),
         "to": record.to,
         "prefix": record.prefix,
         "format": record.format,

@@ -163,21 +163,11 @@ _HEADERS: Final = (
 )
 
 
-def refuse_conditions(environ: Environ, *but: str) -> None:
-    """For routes whose answers have no entity tag and no date: they can't honour any condition, but
-    that of the headers ``but``."""
+def refuse_conditions(environ: Environ) -> None:
+    """For routes whose answers have no entity tag and no date: they can't honour any condition."""
     for header in _HEADERS:
-        if header not in but and "HTTP_" + header.upper().replace("-", "_") in environ:
+        if "HTTP_" + header.upper().replace("-", "_") in environ:
             raise _refusal(header, "this route can't honour it")
-
-
-def must_be_new(environ: Environ) -> bool:
-    """Whether ``If-None-Match: *`` demands that there is none yet, for a route that can honour no
-    other condition."""
-    given: str = environ.get("HTTP_IF_NONE_MATCH", "")
-    asks = given.strip(" \t") == ANY
-    refuse_conditions(environ, *(("If-None-Match",) if asks else ()))
-    return asks
 
 
 _READING: Final = ("GET", "HEAD")
@@ -435,6 +425,32 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
         about = f"{about}: its tag is {tag_text(tag)}"
         raise ConditionFailed(StateConflict(Required.IF_MATCH, asked, about=about))
     return conditions.if_none_match is not None and _names(conditions.if_none_match, tag)
+
+
+def tag_conditions(environ: Environ) -> Preconditions:
+    """The conditions of a write of what has an entity tag of its own and no date, and is no
+    document."""
+    conditions = write_conditions(environ)
+    _refuse_dates(conditions)
+    refuse_composites(conditions)
+    if conditions.unchanged_under:
+        raise _range_refusal("this route can't honour it")
+    return conditions
+
+
+def require_tag(conditions: Preconditions, tag: str | None, about: str) -> None:
+    """Raise ConditionFailed where the write of what has ``tag`` isn't wanted; None: there is no
+    such thing."""
+    match, none_match = conditions.if_match, conditions.if_none_match
+    if match is not None and (tag is None or not _names(match, tag)):
+        required, asked = Required.IF_MATCH, match
+    elif none_match is not None and tag is not None and _names(none_match, tag):
+        required, asked = Required.IF_NONE_MATCH, none_match
+    else:
+        return
+    now = "which doesn't exist" if tag is None else f"which exists; its tag is {tag_text(tag)}"
+    tags = tuple(sorted(map(tag_text, asked)))
+    raise ConditionFailed(StateConflict(required, tags, about=f"{about}, {now}"))
 
 
 def _refuse_dates(conditions: Preconditions) -> None:

@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import msgspec
 from pymongo import ReturnDocument
-from pymongo.collection import Collection
+from pymongo.collection import Collection as MongoCollection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.contract import PROGRESS, SubscriptionRecord
@@ -30,7 +30,7 @@ class MongoSubscriptions(StorePart):
     """See ``gateway.store.contract.SubscriptionStore``. What no gateway has written is none."""
 
     @property
-    def _records(self) -> Collection[Record]:
+    def _records(self) -> MongoCollection[Record]:
         return self._on.database["subscriptions"]
 
     def _ours(self, found: Iterable[Record]) -> list[SubscriptionRecord]:
@@ -63,18 +63,20 @@ class MongoSubscriptions(StorePart):
             done = self._records.replace_one(as_it_was, fields, session=session)
         return done.matched_count == 1
 
-    def change_subscription(self, record: SubscriptionRecord, number: int, *, anew: bool) -> bool:
-        fields = _fields(record)
-        if not anew:
-            fields = {name: value for name, value in fields.items() if name not in PROGRESS}
+    def change_subscription(
+        self, record: SubscriptionRecord, number: int, progress: Collection[str]
+    ) -> bool:
+        kept = set(PROGRESS).difference(progress)
+        fields = {name: value for name, value in _fields(record).items() if name not in kept}
         named = {"_id": _id(record.catalog, record.name), "number": number}
         with self._on.writing() as session:
             done = self._records.update_one(named, {"$set": fields}, session=session)
         return done.matched_count == 1
 
-    def drop_subscription(self, catalog: str, name: str) -> bool:
+    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
+        named = {"_id": _id(catalog, name)} | ({} if number is None else {"number": number})
         with self._on.writing() as session:
-            done = self._records.delete_one({"_id": _id(catalog, name)}, session=session)
+            done = self._records.delete_one(named, session=session)
         return done.deleted_count == 1
 
     def claimable(

@@ -117,7 +117,7 @@ export class SubscriptionForm {
       const name = this.known?.name ?? this.#newName();
       const terms = name && (await this.#terms());
       if (!terms) return;
-      const made = await this.api.putSubscription(this.catalog, name, terms, { isNew: !this.known });
+      const made = await this.api.putSubscription(this.catalog, name, terms, this.known?.etag ?? null);
       const isMade = this.#chosen("secret") === "made";
       this.close({ name, secret: isMade ? made.secret ?? terms.secret : null });
     } catch (error) {
@@ -135,7 +135,8 @@ export class SubscriptionForm {
   #refused(error) {
     const { code, detail, members } = error;
     if (code === "precondition_failed") {
-      this.#refuse(this.name, "There is a subscription of this name already.");
+      if (this.known) fill(this.trouble, h("p", { class: "fault" }, "Somebody has changed it since you opened it: close, and look at it again."));
+      else this.#refuse(this.name, "There is a subscription of this name already.");
       return;
     }
     const places = { "/to": this.to, "/prefix": this.prefix, "/secret": this.secret, "/from": this.after };

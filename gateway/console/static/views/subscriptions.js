@@ -121,7 +121,7 @@ export class SubscriptionsView {
     this.secret.querySelector("h2").focus();
   }
 
-  async #delete({ name, to, lag }) {
+  async #delete({ name, etag, to, lag }) {
     const sure = await openDialog(`Delete ${name}?`, (close) => [
       h("p", {}, "Nothing more is delivered to ", h("span", { class: "mono" }, to), ". ",
         lag === null || Number(lag) ? "What it hasn't got yet, it doesn't get. " : null,
@@ -130,7 +130,7 @@ export class SubscriptionsView {
     ]);
     if (!sure) return;
     await this.#trying(async () => {
-      await this.api.deleteSubscription(this.catalog, name);
+      await this.api.deleteSubscription(this.catalog, name, etag);
       fill(this.secret);
       say(`${name} is deleted.`);
       document.querySelector("h1").focus();
