@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from benchmarks.cost.choices import Choices
+from benchmarks.cost.contract import any_operation
 from benchmarks.cost.values import NAMES, Json, Room, value
 from benchmarks.cost.world import JSON, PATCH, Request, World, request
 
@@ -210,4 +211,5 @@ def _small(world: World) -> Iterator[Request]:
 
 FEATURES: Final[tuple[Callable[[World], Iterator[Request]], ...]] = (
     *(_upload, _attributes, _applications, _pins, _feed, _rebase, _ranges, _heads, _small),
+    *(any_operation, any_operation, any_operation),
 )

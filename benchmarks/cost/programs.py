@@ -346,7 +346,7 @@ _READS: Final[tuple[tuple[str, dict[str, tuple[str, ...]]], ...]] = (
     ("differences", {"from": ("middle", "0"), "limit": ("1000", "1")}),
     ("commits", {"limit": ("1000", "1"), "key": ("key", ""), "newest_first": ("true", "")}),
     ("export", {"revision": ("last", "middle", "")}),
-    ("changes", {"after": ("0", "middle"), "limit": ("1000", "")}),
+    ("changes", {"after": ("0", "middle"), "limit": ("1000", ""), "timeout": ("1", "0")}),
     ("documents/key", {"revision": ("last", "middle", "")}),
     ("owners/key", {"revision": ("last", "")}),
     ("applications", {}),

@@ -47,6 +47,7 @@ class Found:
             self.cost.lost
             or self.cost.blocked_cpu_ms > BLOCKED_CPU_MS_MAX
             or self.cost.memory_mib > MEMORY_MIB_MAX
+            or 500 in self.cost.statuses
         )
 
 
