@@ -6,11 +6,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from threading import Lock
 from typing import Any, Protocol
 
+from gateway import cpu
 from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
 from gateway.http.wire.codes import KINDS
 from gateway.meters import Meters
@@ -70,7 +73,32 @@ def observability(*, access_log: bool) -> Observability:
             sampler.sample()
         return registry.exposition()
 
-    return Observability(meters, prometheus, tuple(observers), exposition, watch)
+    return Observability(
+        meters, prometheus, tuple(observers), MadeForAll(exposition, Lock()), watch
+    )
+
+
+class MadeForAll:
+    """What ``make`` makes within a call: once for all who ask before it is begun. Thread-safe."""
+
+    def __init__(self, make: Callable[[], bytes], lock: AbstractContextManager[Any]) -> None:
+        self._make = make
+        self._lock = lock
+        self._begun = 0
+        self._made = 0, b""  # the last one, with its number
+
+    def __call__(self) -> bytes:
+        """Raises what ``make`` does."""
+        before = self._begun
+        own = cpu.work_for(None)  # it is for all of them
+        try:
+            with self._lock:
+                if self._made[0] <= before:
+                    self._begun += 1
+                    self._made = self._begun, self._make()
+                return self._made[1]
+        finally:
+            cpu.work_for(own)
 
 
 def package_version() -> str:

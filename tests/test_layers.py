@@ -54,7 +54,7 @@ MAY_IMPORT = {
     " patching read relay service uploads wire write",
     "app": "access context cpu door errors limits memory routes service wire",
     "tracing": "context meters",
-    "observability": "door meters metrics runtime service store wire",
+    "observability": "cpu door meters metrics runtime service store wire",
     "server": "access cpu limits logs memory metrics settings store",
     "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",

@@ -19,6 +19,7 @@ from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from gateway.cpu import interruptible
 from gateway.metrics.definitions import METRICS
 from gateway.metrics.shared import WorkerPlace
 
@@ -213,7 +214,9 @@ class Registry:
                 continue  # a file has just been removed
         return self._merged(self._place)
 
+    @interruptible
     def _merged(self, place: WorkerPlace) -> bytes:
+        """It takes some 50 ms for each worker."""
         merged = CollectorRegistry()
         merged.register(_Files(place.directory))
         return generate_latest(merged)

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import values
 
+from gateway import cpu
 from gateway.http import create_app
 from gateway.limits import ServiceLimits
 from gateway.metrics.prometheus import PrometheusMeters
 from gateway.metrics.registry import Registry
 from gateway.metrics.shared import WorkerPlace, forget_gauges, shared_directory
+from gateway.observability import MadeForAll
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from tests.disk import files_of_at_most
@@ -168,3 +170,56 @@ def test_metrics_that_cant_be_read_now_are_refused_for_now() -> None:
     answer = create_app(gateway, exposition=exposition).test_client().get("/metrics")
     assert (answer.status_code, answer.json["code"]) == (429, "overloaded")
     assert int(answer.headers["Retry-After"]) >= 5
+
+
+def test_while_the_metrics_are_made_others_have_their_turns(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_be_interrupted: list[bool] = []
+
+    def made(_: object) -> bytes:
+        may_be_interrupted.append(cpu.draw(60.0))
+        return b""
+
+    monkeypatch.setattr("gateway.metrics.registry.generate_latest", made)
+    Registry(WorkerPlace(directory, 0)).exposition()
+    assert may_be_interrupted == [True]  # and no request's time was used up
+
+
+class _ToldLock:
+    """Tells of each who is about to take it."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.asked.release()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_metrics_are_made_once_for_all_who_ask_meanwhile() -> None:
+    lock, begun, goes_on = _ToldLock(), threading.Event(), threading.Event()
+    made: list[bytes] = []
+
+    def make() -> bytes:
+        begun.set()
+        assert goes_on.wait(WAIT_S)
+        made.append(b"%d" % (len(made) + 1))
+        return made[-1]
+
+    shared = MadeForAll(make, lock)
+    answers: list[bytes] = []
+    asking = [threading.Thread(target=lambda: answers.append(shared())) for _ in range(9)]
+    for each in asking:
+        each.start()
+        assert lock.asked.acquire(timeout=WAIT_S)
+        assert begun.wait(WAIT_S)
+    goes_on.set()
+    for each in asking:
+        each.join(WAIT_S)
+    assert sorted(answers) == [b"1"] + [b"2"] * 8  # none was begun before somebody asked who has it
+    assert shared() == b"3"
