@@ -10,6 +10,10 @@ being computed (``server.time_slices``). No section looks at a clock: entering o
 microsecond, and a request pays by how often it is met computing. Where nobody calls ``draw``, in
 tests and in commands, accounts never end.
 
+What a request computes outside of sections, such as what the database answers, is charged to its
+account as well. It is broken off at the next section then; and pages end early, with a place to go
+on from, once half of the account is used (``is_half_used``).
+
 Many requests that compute a little each are as bad as one that computes much. So a section begins
 only while the slice isn't over: otherwise others have their turn first.
 
@@ -70,6 +74,16 @@ class CpuAccount:
             raise BrokenOff
         return True
 
+    def charge(self, seconds: float) -> None:
+        """It was computed where nothing is broken off."""
+        self.left_s -= seconds
+
+    def require(self) -> None:
+        """Raises TooMuchWork where it is used up."""
+        if self.left_s < 0:
+            slices.broken_off += 1
+            raise self.refusal()
+
     def refusal(self) -> TooMuchWork:
         return TooMuchWork(round(self.limit_s * 1000))
 
@@ -83,12 +97,16 @@ class _Nobodys(CpuAccount):
     def draw(self, _seconds: float) -> bool:
         return True
 
+    def charge(self, _seconds: float) -> None: ...
+
 
 class _Whole(CpuAccount):
     __slots__ = ()
 
     def draw(self, _seconds: float) -> bool:
         return False
+
+    def charge(self, _seconds: float) -> None: ...
 
 
 _WHOLE: Final = _Whole(math.inf)
@@ -122,6 +140,13 @@ def own_account() -> CpuAccount | None:
     return _own.get()
 
 
+def is_half_used() -> bool:
+    """Whether the request has used half of what it may compute: its answer should come to an end
+    where there is more for another one."""
+    account = _own.get()
+    return account is not None and account.left_s < account.limit_s / 2
+
+
 class section:  # noqa: N801 - it reads as a statement
     """A context in which ``account`` is drawn on; None: it is no section.
 
@@ -139,6 +164,7 @@ class section:  # noqa: N801 - it reads as a statement
         if self._account is not None and _drawn.get() is None:
             if slices.is_over:
                 slices.give_turn()
+            self._account.require()
             self._token = _drawn.set(self._account)
 
     def __exit__(
@@ -197,6 +223,7 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
             return function(*given, **named)
         if slices.is_over:
             slices.give_turn()
+        account.require()
         token = _drawn.set(account)
         try:
             result = function(*given, **named)
@@ -223,6 +250,7 @@ def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Resu
         if slices.is_over:
             slices.give_turn()
         account = _own.get() or _NOBODYS
+        account.require()
         token = _drawn.set(account)
         try:
             return function(*given, **named)
@@ -236,14 +264,19 @@ def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Resu
 
 def draw(seconds: float, code: CodeType | None = None) -> bool:
     """Charge ``seconds`` to the section that this thread or greenlet is in; whether it is in one,
-    which may be interrupted.
+    which may be interrupted. Elsewhere they are charged to the request that it works for, if any.
 
     ``code`` is what is being executed: where that is the beginning or the end of a section, it is
     as if there were none. Raises BrokenOff where the account is used up; again at each call, for
     whatever may swallow it.
     """
     account = _drawn.get()
-    return account is not None and code not in _EDGES and account.draw(seconds)
+    if account is not None:
+        return code not in _EDGES and account.draw(seconds)
+    own = _own.get()
+    if own is not None:
+        own.charge(seconds)
+    return False
 
 
 class Slices:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gateway import memory
+from gateway import cpu, memory
 from gateway.cpu import interruptible
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY, WITHHELD, BareDocument, DocumentRecord, living
@@ -101,7 +101,7 @@ class DifferenceReads:
         sight: Sight | None = None,
     ) -> DifferencePage[_Told]:
         """The differences of keys above ``after``, of ``limit`` documents that were changed at
-        most: fewer, also none, where these are equal again or large.
+        most: fewer, also none, where these are equal again or large, or take long.
 
         A document beyond ``sight`` counts as none. They are made, and told, one after the other.
         """
@@ -112,20 +112,25 @@ class DifferenceReads:
                 for told, _ in self._of_settings(span, tell):
                     found += told
             left, left_bytes = limit, self._page_bytes_max
+            is_begun = False  # there is a key to go on behind
             for step in growing(limit):
                 records = scanned_digests(
                     self._store, span.catalog, after, span.prefix, step, above=span.low
                 )
-                current = self.current(span, [record.key for record in records])
-                for record in records:
-                    if left_bytes < 0 or not left:
+                shown = [each for each in records if not _is_beyond(span, each, sight)]
+                current = self.current(span, [each.key for each in shown])
+                for record in shown:
+                    if left_bytes < 0 or not left or (is_begun and cpu.is_half_used()):
                         break
+                    is_begun = sight is None
                     for told, size_bytes in self._of_record(span, record, current, tell, sight):
                         found += told
                         left -= 1
                         left_bytes -= size_bytes
-                        seen = record.key
+                        seen, is_begun = record.key, True
                     after = record.key
+                else:
+                    after = records[-1].key if records else after
                 is_last = records.is_whole and (not records or after == records[-1].key)
                 # Nobody learns the key of what is beyond his sight: there is none to go on behind.
                 if is_last or sight is None or seen is not None:
@@ -152,8 +157,6 @@ class DifferenceReads:
     ) -> Iterator[tuple[Sequence[_Told], int]]:
         """What is told of the difference, if there is one, with its size; nothing at all of what is
         beyond ``sight``."""
-        if sight and _is_of_one_life(span, record) and not sight.sees_past(record, record):
-            return  # without reading its states: of such documents there may be many
         with memory.account().holding():
             low, high = self.states(span, record.key, current)
             seen = [
@@ -212,10 +215,12 @@ class DifferenceReads:
         self._listing.require_above_floor(span.catalog, span.low)
 
 
-def _is_of_one_life(span: Span, record: BareDocument) -> bool:
-    """Whether all that ``span`` shows under the key is of the life that ``record`` is of."""
+def _is_beyond(span: Span, record: BareDocument, sight: Sight | None) -> bool:
+    """Whether nothing that ``span`` shows under the key can be seen, as the present record tells:
+    nothing else of it needs to be read, and of such documents there may be many."""
     created = record.create_revision
-    return created <= span.low or (span.low == 0 and created <= span.high)
+    is_of_one_life = created <= span.low or (span.low == 0 and created <= span.high)
+    return sight is not None and is_of_one_life and not sight.sees_past(record, record)
 
 
 @interruptible

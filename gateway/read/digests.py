@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import NamedTuple, cast
 
-from gateway import memory
+from gateway import cpu, memory
 from gateway.cpu import interruptible
 from gateway.limits import MIB
 from gateway.model import SETTINGS_KEY, Digested, DocumentRecord
@@ -168,13 +168,16 @@ class DigestListing:
 
     def _page(self, scan: _Scan, after: str, limit: int) -> KeyDigestPage:
         found: Sequence[KeyDigest] = ()
-        steps = growing(limit)
+        more, steps = True, growing(limit)
         while not found:
             records = self._records(scan, after, next(steps))
+            more = bool(records)
             if not records:
                 break
             found, after = self._visible(scan, records, limit)
-        more = found and self._store.scan_keys(scan.catalog, after, scan.prefix, 1)
+            if scan.sight is None and cpu.is_half_used():
+                break
+        more = more and bool(self._store.scan_keys(scan.catalog, after, scan.prefix, 1))
         last = after if scan.sight is None or not found else found[-1].key
         return KeyDigestPage(scan.at, found, last if more else None)
 
@@ -230,7 +233,8 @@ class DigestListing:
         for seeks in count():
             left = limit - len(documents) - len(folders)
             # As long as nothing may be told, there is no key to go on behind.
-            if not left or (seeks >= _SEEKS_MAX and (scan.sight is None or seen)):
+            is_long = seeks >= _SEEKS_MAX or (seeks > 0 and cpu.is_half_used())
+            if not left or (is_long and (scan.sight is None or seen)):
                 break
             records = self._records(scan, after, next(steps))
             if not records:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from gateway import memory
+from gateway import cpu, memory
 from gateway.errors import (
     AboveLimit,
     CatalogNotFound,
@@ -82,12 +82,14 @@ class CatalogExport(Generic[_Told]):
 
 
 class _Scan(NamedTuple):
-    """Which documents are gone through: see ``Listing``."""
+    """Which documents are gone through: see ``Listing``. ``is_export``: to their end, however long
+    that takes."""
 
     catalog: str
     prefix: str
     sight: Sight | None
     require_time: Callable[[], None]
+    is_export: bool = False
 
 
 def whole(document: DocumentRecord) -> DocumentRecord:
@@ -154,7 +156,9 @@ class Listing:
     ) -> ListingPage[_Told]:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
-        At most ``limit``; fewer where they are large, but one at least if any is left.
+        At most ``limit``; fewer, also none, where they are large or take long to find. Where
+        ``sight`` is narrow there is one at least if any is left: there may be no key to go on
+        behind.
         """
 
         scan = _Scan(catalog, prefix, sight, _any_time)
@@ -249,7 +253,7 @@ class Listing:
         _EXPORT_PIN_S: its pin is the owner's, for this revision and prefix. Only ``close`` drops
         it.
         """
-        scan = _Scan(catalog, prefix, sight, require_time)
+        scan = _Scan(catalog, prefix, sight, require_time, is_export=True)
         limit = page_documents or self._export_page
         hold = _Hold(self, self._store, self._runtime, catalog, prefix, owner, resumable=resumable)
 
@@ -301,9 +305,9 @@ class Listing:
         catalog, prefix = scan.catalog, scan.prefix
         page: list[_Told] = []
         last = after  # of what is told: nobody learns the key of what is beyond his sight
-        more, steps = True, growing(limit)
+        more, ends, steps = True, False, growing(limit)
         with memory.account().holding(memory.REPLY_BYTES):
-            while not page and more:
+            while not (page or ends) and more:
                 records = self._store.scan_documents(
                     catalog, after, prefix, next(steps), self._page_bytes_max
                 )
@@ -317,12 +321,15 @@ class Listing:
                     page += told
                     last = key if told or scan.sight is None else last
                     left_bytes -= size_bytes
+                    if scan.is_export and cpu.is_half_used():
+                        cpu.renew()
+                    ends = cpu.is_half_used() and bool(page or scan.sight is None)
                     # They may have been larger then.
-                    if left_bytes <= 0 or len(page) == limit:
+                    if ends or left_bytes <= 0 or len(page) == limit:
                         break
                 more = bool(records)
             self.require_above_floor(catalog, revision)
-            more = bool(page and self._store.scan_documents(catalog, after, prefix, 1, 1))
+            more = bool((page or ends) and self._store.scan_documents(catalog, after, prefix, 1, 1))
         return ListingPage(revision, page, last if more else None)
 
     def _teller(

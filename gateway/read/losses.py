@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway import cpu
 from gateway.cpu import interruptible
 from gateway.model import ChangeRecord, CommitRecord, DocumentRecord, living
 from gateway.read.current import CurrentDocuments
@@ -91,7 +92,7 @@ class LossReads:
     def page(self, asked: Losses) -> LossPage:
         """Fewer than were asked for, also none, where many commits took nothing over."""
         with as_unavailable():
-            found = _Found()
+            found, last = _Found(), None
             before, looked_at, head = asked.before, 0, 0
             while True:
                 page = self._history.told(
@@ -105,12 +106,12 @@ class LossReads:
                 head = head or page.head_revision
                 for losses in page.commits:
                     for loss in losses:
-                        if len(found.losses) == asked.limit:
-                            last = found.losses[-1]
+                        if last and (len(found.losses) == asked.limit or cpu.is_half_used()):
                             same = last.revision == loss.revision
                             before = loss.revision + 1
                             return LossPage(found.losses, head, before, last.key if same else "")
                         self._add(found, asked, loss)
+                        last = loss
                 looked_at += _PAGE
                 before = page.next_after
                 if before is None or looked_at >= _LOOKED_AT_MAX:

@@ -134,10 +134,11 @@ def test_a_page_goes_on_behind_what_cannot_be_seen(people: People) -> None:
         "/changes?initial=true&",
     ],
 )
-@pytest.mark.parametrize("limit", [1, 2, 3])
+@pytest.mark.parametrize(("limit", "takes_long"), [(1, False), (2, False), (3, False), (3, True)])
 def test_a_page_names_no_key_that_cannot_be_seen(
-    query: str, limit: int, people: People, monkeypatch: pytest.MonkeyPatch
+    query: str, limit: int, takes_long: bool, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gateway.cpu.is_half_used", lambda: takes_long)
     monkeypatch.setattr("gateway.read.digests._KEYS_MAX", 2)
     monkeypatch.setattr("gateway.read.digests._SEEKS_MAX", 2)
     ann, eve = people("ann"), people("eve")
