@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "state": "cpu errors limits memory meters model patching runtime store",
     "commit": "conflict cpu decide errors limits memory meters model patching runtime state store",
     "read": "access cpu decide errors limits memory meters model patching runtime state store",
-    "feed": "access errors limits memory meters model read runtime state store",
+    "feed": "access cpu errors limits memory meters model read runtime state store",
     "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime store",
     "catalogs": "conflict cpu decide errors limits model read runtime state store",

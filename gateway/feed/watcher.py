@@ -11,6 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from gateway import cpu
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.feed.channel import (
     Channel,
@@ -128,8 +129,9 @@ class Watcher:
         """The next wanted commits, as soon as there are any; none after ``timeout_s``.
 
         Unless ``patient``, it also returns when it has passed over so many commits that a bookmark
-        is due. Raises WatchEnded, RevisionCompacted (history was compacted beyond its position),
-        RevisionNotFound (what it was told isn't in the history any more) and StoreUnavailable.
+        is due; in any case when half of what the request may compute is used. Raises WatchEnded,
+        RevisionCompacted (history was compacted beyond its position), RevisionNotFound (what it was
+        told isn't in the history any more) and StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
         told: list[Told] = []
@@ -147,6 +149,8 @@ class Watcher:
                     break
                 self.bookmarked = self.position
             if not told and self._hub.runtime.monotonic() >= deadline and not self._is_owed():
+                break
+            if cpu.is_half_used():
                 break
         self.bookmarked = self.position
         self._measure(told)

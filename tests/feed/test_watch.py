@@ -307,6 +307,20 @@ class TestSelections:
         revision, took_s = world.take(watcher, 1000.0)
         assert (20 <= revision < 25, took_s < 1.0) == (True, True)
 
+    def test_one_that_finds_little_in_much_of_the_log_says_how_far_it_has_come(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where half of what its request may compute is used, also a patient one."""
+        world.commits(30, "b")
+        monkeypatch.setattr("gateway.cpu.is_half_used", lambda: True)
+        reached = 0
+        for _ in range(3):
+            watcher = world.watch(after=reached, selection=Selection(prefix="a"))
+            taken = watcher.take(10.0, limit=10, patient=True)
+            assert (taken.told, taken.revision) == ([], reached + 10)
+            reached = taken.revision
+        assert world.runtime.now == 0.0  # it waits for nothing
+
     def test_one_that_waits_for_long_needs_no_log(self, world: World) -> None:
         """More commits pass it by than the ring holds."""
         watcher = world.watch(selection=Selection(prefix="a"))

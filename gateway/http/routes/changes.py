@@ -22,7 +22,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
-from gateway import memory
+from gateway import cpu, memory
 from gateway.errors import GatewayError
 from gateway.feed.channel import Selection, Taken, Told, WatchEnded
 from gateway.feed.from_state import FromState
@@ -282,7 +282,8 @@ def _last_event_id(environ: Environ) -> FeedPosition | None:
 
 
 def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> Taken:
-    """The next commits, or none after ``timeout_s``, or soon after the client has left."""
+    """The next commits, or none after ``timeout_s``, or soon after the client has left, or where
+    there is little in much of the log."""
     connection = environ.get("gunicorn.socket")
     until = time.monotonic() + timeout_s
     try:
@@ -290,7 +291,7 @@ def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> T
             left_s = max(0.0, until - time.monotonic())
             taken = watcher.take(min(left_s, _PRESENT_S), limit=limit, patient=True)
             is_over = left_s <= _PRESENT_S or (connection is not None and connection.has_left())
-            if taken.told or is_over:
+            if taken.told or is_over or cpu.is_half_used():
                 return taken
     except WatchEnded:
         # There is no commit so far, and the next request goes to another process.
