@@ -14,7 +14,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from patching import (
     ABSENT,
@@ -49,6 +51,41 @@ _TOKEN: Final = re.compile(r'[0-9a-f]+-[0-9a-f]{8}|"[0-9a-f]+-[0-9a-f]{8}"').ful
 _NO_KEYS: Final[Mapping[str, Sequence[str]]] = {}
 
 Result = dict[str, Any]
+
+# What an agent is told of each argument.
+_CatalogName = Annotated[str, Field(description="the catalog: a named set of documents")]
+_Key = Annotated[str, Field(description="the document's key in its catalog")]
+_Operations = Annotated[
+    Sequence[Mapping[str, Any]],
+    Field(
+        description=(
+            "operations, as of a JSON Patch, applied in order, all or none:"
+            ' {"op": "set", "path": "/tier", "value": 1}. Of these, "add", "remove", "replace",'
+            ' "move" and "copy" are those of RFC 6902; "set" puts a value, whether something is'
+            ' there or not; "add_to_set" and "pull" add an item to an array, and remove it, by'
+            ' value; "increment", "max", "min" are of numbers, "append_text" of texts; "stamp"'
+            ' writes the "time", "revision" or "author" of the commit. With "create_parents": true,'
+            " objects that are missing on the way are made. Others only test, and the change is"
+            ' refused where they are false: "test", "defined", "undefined", "contains", "in",'
+            ' "less", "more", "starts", "ends", "type", "matches", and "and", "or", "not"'
+            ' of those in "apply"'
+        )
+    ),
+]
+_Token = Annotated[
+    str,
+    Field(description="the `token` that came with the document when it was read, or in a refusal"),
+]
+_ListKeys = Annotated[
+    Mapping[str, Sequence[str]],
+    Field(
+        description=(
+            "by the pointer of an array of objects, the members that identify its items; arrays"
+            " that the catalog declares need no entry"
+        )
+    ),
+]
+_Why = Annotated[str, Field(description="the reason, for the message of the commit")]
 
 
 class ToolRefused(Exception):
@@ -111,7 +148,14 @@ class AgentTools:
         self.scope = scope
 
     def find(
-        self, catalog: str, prefix: str = "", contains: str = "", after: str = "", limit: int = 100
+        self,
+        catalog: _CatalogName,
+        prefix: Annotated[str, Field(description="what the keys begin with")] = "",
+        contains: Annotated[
+            str, Field(description="a part of the keys, in upper or lower case; in all folders")
+        ] = "",
+        after: Annotated[str, Field(description="the `next` of the page before")] = "",
+        limit: Annotated[int, Field(description=f"from 1 to {_KEYS_MAX}")] = 100,
     ) -> Result:
         """The keys behind ``after``, in order; without ``contains``, those in deeper folders as
         their folders. ``next`` is the ``after`` of the next page."""
@@ -138,7 +182,15 @@ class AgentTools:
         return result
 
     def read(
-        self, catalog: str, key: str, pointer: str = "", revision: int | None = None
+        self,
+        catalog: _CatalogName,
+        key: _Key,
+        pointer: Annotated[
+            str, Field(description="a JSON Pointer, such as /owner/team: only what is there")
+        ] = "",
+        revision: Annotated[
+            int | None, Field(description="of the catalog: the document as it was then")
+        ] = None,
     ) -> Result:
         """The value at ``pointer``, the token of the document, and who owns what there. Of a value
         that is too large, the sizes of its members are told."""
@@ -168,11 +220,11 @@ class AgentTools:
 
     def preview(
         self,
-        catalog: str,
-        key: str,
-        operations: Sequence[Mapping[str, Any]],
-        token: str = "",
-        list_keys: Mapping[str, Sequence[str]] = _NO_KEYS,
+        catalog: _CatalogName,
+        key: _Key,
+        operations: _Operations,
+        token: _Token = "",
+        list_keys: _ListKeys = _NO_KEYS,
     ) -> Result:
         """What ``change`` would do: the effective patch, and whom it takes fields from."""
         written = self._patched(catalog, key, operations, token, list_keys, dry_run=True)
@@ -180,13 +232,13 @@ class AgentTools:
 
     def change(
         self,
-        catalog: str,
-        key: str,
-        operations: Sequence[Mapping[str, Any]],
-        token: str = "",
-        list_keys: Mapping[str, Sequence[str]] = _NO_KEYS,
-        why: str = "",
-        call_id: str = "",
+        catalog: _CatalogName,
+        key: _Key,
+        operations: _Operations,
+        token: _Token = "",
+        list_keys: _ListKeys = _NO_KEYS,
+        why: _Why = "",
+        call_id: Annotated[str, Field(description="a name of this call, of the agent's own")] = "",
     ) -> Result:
         """Apply ``operations`` of the extended patch. ``token`` of what was read, or a `test` among
         them (an `undefined`, where nothing is yet), is required. Paths name the items of lists by
@@ -209,12 +261,17 @@ class AgentTools:
 
     def apply(
         self,
-        catalog: str,
-        key: str,
-        wanted: Mapping[str, Any],
-        token: str = "",
-        why: str = "",
-        skip_what_others_own: bool = False,
+        catalog: _CatalogName,
+        key: _Key,
+        wanted: Annotated[
+            Mapping[str, Any],
+            Field(description="the part of the document that the agent wants, as an object"),
+        ],
+        token: _Token = "",
+        why: _Why = "",
+        skip_what_others_own: Annotated[
+            bool, Field(description="leave what others own as it is, instead of being refused")
+        ] = False,
     ) -> Result:
         """State what the agent wants of a document, as a manager of its own name: it owns these
         fields then, and what others own is kept. ``token`` of what was read is required where there
@@ -222,25 +279,36 @@ class AgentTools:
         self._require_writable(key)
         _require_token(token)
         terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
-        written = self._written(
-            catalog,
-            key,
-            lambda: self._catalog(catalog).apply(
+        try:
+            written = self._written(
+                catalog,
                 key,
-                wanted,
-                manager=self.agent.name,
-                conflict="skip" if skip_what_others_own else "refuse",
-                if_match=token or None,
-                if_absent=not token,
-                rebase=bool(token),
-                **terms,
-            ),
-        )
+                lambda: self._catalog(catalog).apply(
+                    key,
+                    wanted,
+                    manager=self.agent.name,
+                    conflict="skip" if skip_what_others_own else "refuse",
+                    if_match=token or None,
+                    if_absent=not token,
+                    rebase=bool(token),
+                    **terms,
+                ),
+            )
+        except ToolRefused as refused:
+            if token or refused.result["code"] != "precondition_failed":
+                raise
+            detail = f"{key!r} is there already: send the token of what you read"
+            raise ToolRefused({**refused.result, "detail": detail}) from refused
         told = self._told(written)
         told["skipped"] = _fitting([leaf.pointer for leaf in written.skipped])
         return told
 
-    def undo(self, catalog: str, revision: int, why: str = "") -> Result:
+    def undo(
+        self,
+        catalog: _CatalogName,
+        revision: Annotated[int, Field(description="that the commit made")],
+        why: _Why = "",
+    ) -> Result:
         """Undo a commit that this agent made; what others changed since is kept."""
         if self.scope.read_only:
             raise ToolRefused(_READ_ONLY)
@@ -259,7 +327,13 @@ class AgentTools:
             "revision": reverted.revision,
         }
 
-    def history(self, catalog: str, key: str = "", after: int = 0, limit: int = 20) -> Result:
+    def history(
+        self,
+        catalog: _CatalogName,
+        key: Annotated[str, Field(description="of a document: only commits that change it")] = "",
+        after: Annotated[int, Field(description="a revision: only commits above it")] = 0,
+        limit: Annotated[int, Field(description=f"from 1 to {_COMMITS_MAX}")] = 20,
+    ) -> Result:
         """Commits above revision ``after``, oldest first. ``next`` is the ``after`` of more."""
         limit = _within("limit", limit, 1, _COMMITS_MAX)
         if key:

@@ -291,6 +291,7 @@ def test_an_apply_replaces_nothing_that_was_not_read(gateway: Gateway, catalog: 
         catalog.put("plain", {"owner": "ann"})
         refused = await agent("apply", key="plain", wanted={"owner": "ada"})
         assert (refused.refused, refused["code"]) == (True, "precondition_failed")
+        assert "send the token" in refused["detail"]
         assert refused["value"] == catalog.get("plain").value == {"owner": "ann"}
         catalog.put("plain", {"owner": "bob"})
         stale = await agent("apply", key="plain", wanted={"owner": "ada"}, token=refused["token"])
@@ -881,6 +882,25 @@ def test_hints_say_what_a_tool_does(gateway: Gateway, catalog: Any) -> None:
             assert hints.read_only_hint is reads, each.name
             assert each.input_schema["additionalProperties"] is False
             assert each.description
+
+    acting(gateway, catalog.name, act)
+
+
+def test_each_argument_is_described_and_each_operation_is_named(
+    gateway: Gateway, catalog: Any
+) -> None:
+    """An agent knows nothing of the patch language but what the tools tell it."""
+
+    async def act(agent: Agent) -> None:
+        tools = {each.name: each for each in (await agent.client.list_tools()).tools}
+        for each in tools.values():
+            for name, argument in each.input_schema["properties"].items():
+                assert argument.get("description"), (each.name, name)
+        wrong = await agent("preview", key="tables/orders", operations=[{"op": "?", "path": ""}])
+        known = wrong["detail"].partition("known are ")[2].split(", ")
+        assert len(known) > 20
+        said = tools["change"].input_schema["properties"]["operations"]["description"]
+        assert [each for each in known if f'"{each}"' not in said] == []
 
     acting(gateway, catalog.name, act)
 
