@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
+from gateway.decide.request import Refused
+from gateway.errors import DeadlineExceeded, StoreUnavailable
+from gateway.limits import ServiceLimits
+from gateway.model import Claim
+from gateway.runtime import ThreadRuntime
+from gateway.service import GatewayService
+from gateway.store.contract import Unsent
+from gateway.store.mongodb import connect
 from gateway.store.mongodb.connection import explained
+from tests.asking import applied, put
+from tests.patience import WAIT_MS
 
 
 def client(*kinds: str) -> Any:
@@ -62,3 +73,38 @@ def test_what_a_server_refuses_is_told_without_its_whole_answer() -> None:
     refused = OperationFailure("not primary", 10107, answer)
     assert "$clusterTime" in str(refused)
     assert explained(client(), refused) == "not primary"
+
+
+_FORBIDDEN = OperationFailure(
+    'not authorized on m to execute command { update: "documents", updates: [ {} ] }',
+    13,
+)
+
+
+def test_of_what_the_user_may_not_do_only_the_kind_is_told() -> None:
+    """What was to be written stands behind it."""
+    told = explained(client(), _FORBIDDEN)
+    role = "it needs the role readWrite in database m"
+    assert told == f"the MongoDB user may not do update on m.documents: {role}"
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("refusal", [_FORBIDDEN, OperationFailure("Authentication failed.", 18)])
+def test_what_the_user_may_not_do_is_certainly_not_done(
+    mongodb_uri: str, database_name: str, refusal: OperationFailure, monkeypatch: Any
+) -> None:
+    """Else whoever writes would be told, after a long time, that nobody knows."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=300))
+        applied(gateway.write("c", "k", put(1)).outcome)
+
+        def refuse(*given: Any, **named: Any) -> None:
+            del given, named
+            raise refusal
+
+        monkeypatch.setattr(store._on.catalogs, "bulk_write", refuse)
+        with pytest.raises(Unsent):
+            store.claim(["c"], Claim("a", 50))
+        outcome = gateway.write("c", "k", put(2)).outcome
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, StoreUnavailable | DeadlineExceeded)

@@ -18,6 +18,7 @@ later than all of these, and a read that waits for that time sees everything.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -68,6 +69,9 @@ _ASSERTIONS: Final = 10_000
 _STATE_CODES: Final = (10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436)
 # Errors of a server about times that it can't have given: those of another MongoDB.
 _TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
+# Errors of a server that doesn't let the user in, or not do this: it has done nothing.
+_USER_REFUSED: Final = (13, 18, 8000)
+_FORBIDDEN: Final = re.compile(r"not authorized on (\S+) to execute command \{ (\w+): \"?([\w.]*)")
 # A MongoDB that never has sessions must not get a new client for every call.
 _REPLACED_AFTER_S: Final = 1.0
 # For so long a read waits for a primary once a call has waited for one in vain.
@@ -214,6 +218,8 @@ class Connection:
                 self._replace(client)
             if "hint provided does not correspond" in str(error):
                 self._has_indexes = False  # an index was dropped: it is made again
+            if isinstance(error, OperationFailure) and error.code in _USER_REFUSED:
+                raise Unsent(explained(client, error)[:500]) from error
             raise StoreUnreachable(explained(client, error)[:500]) from error
 
     def bulk(
@@ -411,6 +417,12 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
     kinds = {server.server_type_name: _named(place) for place, server in servers.items()}
     if "RSGhost" in kinds:
         return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
+    if forbidden := _FORBIDDEN.search(str(error)):  # followed by what was to be written
+        database, command, collection = forbidden.groups()
+        return (
+            f"the MongoDB user may not do {command} on {database}.{collection}: it needs the role"
+            f" readWrite in database {database}"
+        )
     if not isinstance(error, ServerSelectionTimeoutError):
         return str(error).partition(", full error: ")[0]
     if kinds.keys() & {"RSSecondary", "RSOther", "RSArbiter"}:
