@@ -172,6 +172,11 @@ class ServiceLimits:
     retention: RetentionLimits = RetentionLimits()
     memory: MemoryLimits = MemoryLimits()
 
+    @property
+    def replies_kept_s(self) -> int:
+        """The commit of an upload has the upload for its key: asked for again, it is looked up."""
+        return max(self.retention.idempotency_s, self.upload_expiry_s)
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:

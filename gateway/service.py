@@ -18,7 +18,7 @@ from gateway.decide.settings import CompiledSettings
 from gateway.feed.channel import Encode
 from gateway.feed.from_state import FeedsFromState
 from gateway.feed.watcher import WatchService
-from gateway.limits import MIB, RetentionLimits, ServiceLimits
+from gateway.limits import MIB, ServiceLimits
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, FeedReadings, Meters, Readings, RelayReadings
 from gateway.model import CommitRecord, Reply
@@ -102,7 +102,7 @@ class GatewayService:
         self.acls = AclLookup(store, observer, settler, runtime, meters)
         self._cache.when_back(self.acls.forget)
         self._history = history = HistoryReads(store, observer, settler, runtime, limits)
-        kept = _kept(limits)
+        kept = replace(limits.retention, idempotency_s=limits.replies_kept_s)
         settings = CompiledSettings(runtime.lock())
         self.retention = HistoryRetention(store, settler, runtime, kept, settings.of, meters)
         self.listing = Listing(store, settler, runtime, limits, self.retention.refuse_more_pins)
@@ -111,7 +111,7 @@ class GatewayService:
         self.partitions = PartitionPlanner(store, self.listing)
         self.differences = DifferenceReads(store, self.listing, limits)
         self.reverts = RevertReads(store, self._history, self.differences)
-        self.janitor = Janitor(store, settler, runtime, limits.retention.idempotency_s)
+        self.janitor = Janitor(store, settler, runtime, limits.replies_kept_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
         self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
         self.subscriptions = SubscriptionService(store, settler, runtime, limits.relay)
@@ -274,13 +274,6 @@ class GatewayService:
         with as_unavailable():
             self._store.await_reachable(_PATIENCE_S)
             self._store.ping()
-
-
-def _kept(limits: ServiceLimits) -> RetentionLimits:
-    """What history keeps. The commit of an upload has the upload for its key: asked for again, it
-    is looked up."""
-    kept_s = max(limits.retention.idempotency_s, limits.upload_expiry_s)
-    return replace(limits.retention, idempotency_s=kept_s)
 
 
 def _as_unavailable(call: Callable[[], _Answer]) -> _Answer:

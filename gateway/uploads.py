@@ -172,9 +172,8 @@ class UploadService:
         with as_unavailable():
             upload, maximum = opened.upload, self._limits.upload_bytes_max
             if not self._store.make_room(upload, number, len(content), maximum):
-                # Something came in between: parts of it, or its end.
-                if self._store.upload(upload.catalog, upload.id) is None:
-                    raise UploadNotFound(upload.id)
+                # Something came in between: its end, or parts of it.
+                self._require_open(upload)
                 self._require_size(max(others + len(content), maximum + 1))
         with as_unknown():
             return self._store.put_part(upload, number, content)

@@ -24,10 +24,11 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord
 from gateway.service import GatewayService
-from gateway.store.contract import UploadPart, UploadRecord
+from gateway.store.contract import StoreUnreachable, UploadPart, UploadRecord
 from gateway.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
 from tests.memory_store import MemoryStore, MemoryUploads
+from tests.retention.history_checks import wait_until_written
 
 ME = Principal("me", ())
 BOB, EVE, JOE = (Principal(name, ()) for name in ("bob", "eve", "joe"))
@@ -441,3 +442,35 @@ def test_nor_beside_another_commit(gateway: GatewayService, staged: MemoryUpload
     earlier = gateway.uploads.earlier(found)
     assert earlier is not None
     assert applied(earlier.outcome)
+
+
+def test_a_commit_that_changed_nothing_is_remembered_as_long_as_the_upload_lives(
+    clock: SetClock, store: MemoryStore, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its end couldn't be noted, and keys are remembered for less."""
+    limits = ServiceLimits(upload_expiry_s=3600, retention=RetentionLimits(idempotency_s=60))
+    gateway = GatewayService(store, clock, limits)
+    write(gateway, 2)
+    upload = opened(gateway)
+
+    def lose(_: UploadRecord) -> None:
+        raise StoreUnreachable("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(staged, "create_upload", lose)
+        assert isinstance(commit(gateway, upload), Unchanged)
+    for number in (4, 5):  # the verdict is written out, and out of the head
+        write(gateway, number)
+        wait_until_written(gateway)
+    clock.passed_s = 600
+    store.expire_verdicts(clock.now_us())
+    later = GatewayService(store, clock, limits)
+    assert isinstance(commit(later, later.uploads.find("c", upload.upload.id, ME)), Unchanged)
+    assert content_of(later) == 5
+
+
+def test_a_part_beside_a_commit_is_told_of_it(gateway: GatewayService) -> None:
+    upload = opened(gateway)
+    commit(gateway, upload)
+    with pytest.raises(UploadCommitted):
+        gateway.uploads.put_part(upload, 2, b"3")

@@ -190,7 +190,7 @@ class Settler:
         self._patience = Patience(runtime, limits)
         self._taking_over: set[str] = set()
         self._late_s = limits.retention.late_s
-        self._kept_s = limits.retention.idempotency_s
+        self._kept_s = limits.replies_kept_s
 
     def settle(self, catalog: str) -> Standing:
         """A standing of the catalog, at a head read within this call, that is written out.

@@ -400,7 +400,7 @@ class WriteOut:
         self._runtime = runtime
         self._limits = limits
         self._late_s = limits.retention.late_s
-        self._kept_s = limits.retention.idempotency_s
+        self._kept_s = limits.replies_kept_s
         # A tail that is half full is in the way of the next moves.
         self._full_commits = limits.tail_commits_max // 2
         self._full_bytes = limits.tail_bytes_max // 2
