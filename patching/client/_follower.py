@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, Self
 
 from patching import PatchError
+from patching.client._forks import PerProcess
 from patching.client._local_copy import History, LocalCopy, Snapshot, VersionedCopy
 from patching.client._retry import Retry, warn_renamed
 from patching.client._subscription import Listener, OnReload, Subscription
@@ -42,7 +43,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Follower:
+class Follower(PerProcess):
     """Follows ``catalog`` of the gateway at ``url`` from ``start`` to ``stop``. Thread-safe.
 
     The follower survives restarts of the gateway: it retries with the pauses of ``retry`` until it
@@ -51,6 +52,8 @@ class Follower:
     tells commits that don't follow the copy: each names the one before it. So a database that was
     set back is noticed, also where it has grown beyond the copy since. ``backoff``, the former name
     of ``retry``, is deprecated.
+
+    In a forked process it has stopped: the copy is readable, and gets no further.
 
     ``prefix``: only documents whose keys begin with it are copied. The position of such a copy
     passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
@@ -91,9 +94,12 @@ class Follower:
         self._routes = CatalogRoutes(self._reading, catalog)
         self.routes = CatalogRoutes(connect(), catalog)
         self._copy = LocalCopy(history or History(), now)
-        self._stopping = threading.Event()
+        super().__init__()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._failures = 0
+
+    def _begin(self) -> None:
+        self._stopping = threading.Event()
 
     # From start to stop
 

@@ -19,13 +19,19 @@ class PerProcess:
         """Called in a forked process, too, where no other thread is."""
         raise NotImplementedError
 
+    def _forked(self) -> None:
+        """Called in a forked process, once all have begun."""
+
 
 _MADE: Final[weakref.WeakSet[PerProcess]] = weakref.WeakSet()
 
 
 def _begin_all() -> None:
-    for each in tuple(_MADE):
+    made = tuple(_MADE)
+    for each in made:
         each._begin()
+    for each in made:
+        each._forked()
 
 
 if hasattr(os, "register_at_fork"):  # where there are forks

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from patching import ABSENT, Json, Limits, apply_within
+from patching.client._forks import PerProcess
 from patching.client.errors import FollowerStopped, RevisionTooOld, RevisionUnknown, WaitTimedOut
 from patching.client.results import Change, Commit
 from patching.values import Absent
@@ -91,7 +92,7 @@ class _Chain:
         return bool(self.revisions)
 
 
-class VersionedCopy:
+class VersionedCopy(PerProcess):
     """The copy. Thread-safe; changed by one thread.
 
     ``revision`` is how far it goes, ``last`` the id of the commit there, None if it isn't known,
@@ -120,7 +121,7 @@ class VersionedCopy:
     ) -> None:
         self.last = last
         self._prefix = prefix
-        self._lock = threading.Lock()
+        super().__init__()
         self._chains: dict[str | None, _Chain] = {}
         self._log: deque[Commit] = deque()  # those above `earliest`, as far as they were told
         self._unpruned: deque[Commit] = deque()  # dropped from the log, but chains remember them
@@ -131,6 +132,9 @@ class VersionedCopy:
             self._chain(key).set(revision, value)
         if settings is not None:
             self._chain(None).set(revision, settings)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
 
     def commit(self, commit: Commit) -> None:
         """Apply ``commit``, all of it or, if a patch doesn't fit (PatchError), nothing."""
@@ -287,6 +291,9 @@ class _Documents(Mapping[str, Json]):
         return self._keys
 
 
+FORKED: Final = "the follower is of the process that this one was forked from: begin one here"
+
+
 class Audience(Protocol):
     """A recipient of every commit, while it is joined. No method may block or call back."""
 
@@ -306,19 +313,30 @@ class Audience(Protocol):
         """Nothing will come any more."""
 
 
-class LocalCopy:
-    """Thread-safe; changed by one thread. ``now`` tells the time as an aware datetime."""
+class LocalCopy(PerProcess):
+    """Thread-safe; changed by one thread. ``now`` tells the time as an aware datetime.
+
+    In a forked process, which doesn't have that thread, it has ended.
+    """
 
     def __init__(self, history: History, now: Callable[[], datetime]) -> None:
         self._history = history
         self._now = now
-        self._changed = threading.Condition()
         self._versions: VersionedCopy | None = None
         self._joined: list[Audience] = []
         self._all: list[Audience] = []
         self._heard_at: datetime | None = None
         self._ended: FollowerStopped | None = None
         self._last_error: Exception | None = None
+        super().__init__()
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+
+    def _forked(self) -> None:
+        if self._versions is not None:
+            self._joined, self._all = [], []
+            self._end(FollowerStopped(FORKED))
 
     # Changing
 
@@ -366,23 +384,32 @@ class LocalCopy:
     def heard(self, error: Exception | None) -> None:
         """A request of the follower was answered, or (``error``) it was not."""
         with self._changed:
-            if error is not None and self._last_error is None:
-                self._heard_at = self._now()  # till now it was told everything, as far as it knew
+            if error is not None:
+                self._cut_off()
             self._last_error = error
+
+    def _cut_off(self) -> None:
+        if self._last_error is None and self._ended is None:
+            self._heard_at = self._now()  # till now it was told everything, as far as it knew
 
     def end(self, failure: Exception | None = None) -> list[Audience]:
         """End the copy's changes: waiting calls raise. Returns the listeners; reads go on."""
         with self._changed:
-            if self._ended is None:
-                text = "the follower was stopped" if failure is None else "the follower failed"
-                self._ended = FollowerStopped(text)
-                self._ended.__cause__ = failure
+            text = "the follower was stopped" if failure is None else "the follower failed"
+            stopped = FollowerStopped(text)
+            stopped.__cause__ = failure
+            self._end(stopped)
             reason = None if failure is None else self._ended
             listening, self._joined, self._all = self._all, [], []
             for each in listening:
                 each.end(reason)
             self._changed.notify_all()
             return listening
+
+    def _end(self, stopped: FollowerStopped) -> None:
+        self._cut_off()
+        if self._ended is None:
+            self._ended = stopped
 
     # Looking
 

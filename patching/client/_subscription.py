@@ -13,9 +13,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from patching.client._local_copy import LocalCopy, Snapshot
+from patching.client._forks import PerProcess
+from patching.client._local_copy import FORKED, LocalCopy, Snapshot
 from patching.client._retry import Retry
-from patching.client.errors import CommitsMissed, Gone, ListenerTooSlow, RequestError
+from patching.client.errors import (
+    CommitsMissed,
+    FollowerStopped,
+    Gone,
+    ListenerTooSlow,
+    RequestError,
+)
 from patching.client.results import Commit
 from patching.client.routes import CatalogRoutes
 
@@ -38,7 +45,7 @@ class Reload:
 OnReload = Callable[[Reload], object]
 
 
-class Subscription:
+class Subscription(PerProcess):
     """A listener's subscription, from ``Follower.subscribe``.
 
     The listener has had every commit up to ``position``: with that as ``after`` it can be resumed,
@@ -64,16 +71,23 @@ class Subscription:
         self._prefix = prefix
         self._queue_max = queue_max
         self._retry = retry
-        self._changed = threading.Condition()
         self._pending: deque[Commit | int] = deque()  # commits, and bookmarks between them
         self._is_joined = False
         self._was_set_back = False
         self._waiting = 0  # the commits among them
         self._pushed = after  # what was pushed last; nothing up to it is taken again
         self._position = after
-        self._stopped = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="follower-listener", daemon=True)
+        super().__init__()
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+
+    def _forked(self) -> None:
+        """Its thread is elsewhere."""
+        self.end(self._error or FollowerStopped(FORKED))
 
     @property
     def position(self) -> int:

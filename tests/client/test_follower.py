@@ -140,6 +140,18 @@ def test_times_since_the_gateway_was_lost_are_unknown(gateway: Followed) -> None
         follower.at_time(at(15))
 
 
+def test_times_since_it_was_stopped_are_unknown(gateway: Followed) -> None:
+    """Nobody tells it any more."""
+    clock = [at(10)]
+    gateway.put(a=1)
+    follower = gateway.follow(now=lambda: clock[0])
+    follower.stop()
+    clock[0] = at(20)
+    assert follower.at_time(at(9)).revision == 1
+    with pytest.raises(RevisionUnknown):
+        follower.at_time(at(15))
+
+
 def test_history_is_bounded_by_commits(gateway: Followed) -> None:
     gateway.put(a=0)
     follower = gateway.follow(history=History(commits=2))

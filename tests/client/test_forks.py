@@ -10,11 +10,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from patching.client import Follower
 from patching.client._batching import Batcher
+from patching.client.errors import FollowerStopped, RevisionUnknown
 from patching.client.transport import HttpAnswer, Transport
+from tests.client.conftest import Followed
 from tests.client.test_transport import Server, server, transport  # noqa: F401 - fixtures
 from tests.patience import WAIT_S
 
@@ -88,3 +92,44 @@ def test_a_batch_of_other_threads_is_not_its_own(transport: Transport) -> None: 
     with under_way(lambda: batcher.send(b"{}", "", WAIT_S, alone), asked.is_set):
         assert in_fork(forked) == 0
         ended.set()
+
+
+def test_a_follower_has_stopped_and_says_so(gateway: Followed) -> None:
+    """Nobody moves its copy there: whoever waits would wait for ever, and take it for the
+    present."""
+    gateway.put(a=1)
+    follower = gateway.follow()
+    listening = follower.subscribe(lambda _: None)
+    copy = follower._copy
+    versions = copy._loaded()
+
+    def forked() -> None:
+        assert follower.current().documents == {"a": 1}
+        with pytest.raises(FollowerStopped, match="forked"):
+            follower.wait_for(2)
+        with pytest.raises(FollowerStopped, match="forked"):
+            follower.subscribe(lambda _: None)
+        with pytest.raises(RevisionUnknown):
+            follower.at_time(datetime.now(UTC) + timedelta(seconds=1))
+        assert isinstance(listening.error, FollowerStopped)
+        assert listening.stop(WAIT_S)
+        follower.stop()
+
+    with copy._changed, versions._lock, listening._changed:  # as its threads hold them at times
+        assert in_fork(forked) == 0
+    gateway.put(a=2)
+    follower.wait_for(2, WAIT_S)
+    gateway.eventually(lambda: listening.position == 2)
+
+
+def test_a_follower_that_has_not_started_starts_where_it_is(gateway: Followed) -> None:
+    follower = Follower(gateway.url, "c")
+    gateway.put(a=1)
+
+    def forked() -> None:
+        with follower:
+            follower.wait_for(1, WAIT_S)
+
+    assert in_fork(forked) == 0
+    with follower:
+        assert follower.current().documents == {"a": 1}
