@@ -30,7 +30,7 @@ from gateway.memory import Memory, OwnAccount, account, work_for
 from gateway.meters import NO_METERS, Meters, RelayReadings
 from gateway.model import DocumentRecord
 from gateway.relay.managing import PIN_S, held_revision, pin_of
-from gateway.relay.posting import RETRY_AFTER_S_MAX, Deliverer, Outrun, Undelivered, signed
+from gateway.relay.posting import Deliverer, Outrun, Undelivered, signed
 from gateway.runtime import Runtime
 from gateway.store.contract import (
     PROGRESS,
@@ -47,8 +47,6 @@ _log = logging.getLogger(__name__)
 OPEN_FAILURES: Final = 5
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 600.0
-# With what is added by chance, and what a receiver may ask for.
-_LONGEST_PAUSE_S: Final = max(1.5 * _PAUSE_S_MAX, RETRY_AFTER_S_MAX)
 _QUIET_LOOK_S: Final = 5.0
 _IDLE_S: Final = 1.0
 _RETRY_S: Final = 1.0
@@ -254,9 +252,10 @@ class Runner:
     def _step(self, account: OwnAccount) -> float:
         """Deliver what there is; returns the seconds until there may be more."""
         record = self.record
-        left_s = (record.next_try_us - self._parts.runtime.now_us()) / 1_000_000
-        if left_s > _LONGEST_PAUSE_S:  # some gateway's clock was ahead
-            left_s = 0.0
+        now_us = self._parts.runtime.now_us()
+        left_s = (record.next_try_us - now_us) / 1_000_000
+        if record.error is not None and record.error.get("time_us", 0) > now_us:
+            left_s = 0.0  # by the clock of another gateway, or by this one's, which was set back
         if record.paused or left_s > 0:
             return min(left_s, _IDLE_S) if left_s > 0 else _IDLE_S
         try:

@@ -221,9 +221,11 @@ class TestFailures:
         shown = gateway.shown()
         assert (shown["last_error"], shown["failures"], shown["delivered"]) == (None, 0, 1)
 
+    @pytest.mark.parametrize("by_s", [1800, 86_400])
     def test_a_gateway_whose_clock_was_ahead_delays_nothing(
-        self, begin: Begin, gateway: Gateway, receiver: Receiver, eventually: Eventually
+        self, begin: Begin, gateway: Gateway, receiver: Receiver, eventually: Eventually, by_s: int
     ) -> None:
+        """Nor one whose own clock was set back."""
         receiver.answer = lambda _: 503
         gateway.subscribe(receiver)
         gateway.catalog.put(1)
@@ -231,7 +233,10 @@ class TestFailures:
         gateway.die()
         subscriptions = gateway.store.subscriptions()
         (held,), _ = subscriptions.claimable(gateway.relay.holder, 1)
-        ahead = replace(held, next_try_us=held.next_try_us + 86_400_000_000)
+        assert held.error is not None
+        by_us = by_s * 1_000_000
+        error = {**held.error, "time_us": held.error["time_us"] + by_us}
+        ahead = replace(held, error=error, next_try_us=held.next_try_us + by_us)
         eventually(lambda: subscriptions.save_progress(ahead, gateway.relay.holder))
         subscriptions.end_claim("shop", "s", gateway.relay.holder)
         receiver.answer = lambda _: 204
