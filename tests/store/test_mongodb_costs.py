@@ -151,6 +151,25 @@ def test_what_few_commits_changed_is_found_without_a_scan(
     assert all("COLLSCAN" not in entry.get("planSummary", "") for entry in by_op)
 
 
+def test_what_is_not_written_out_yet_is_passed_by_however_large_its_acls(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is none of what was changed, and what was is behind it; each is looked at alone."""
+    monkeypatch.setattr("gateway.store.mongodb.reads.SCANNED_BYTES_MAX", 1)
+    monkeypatch.setattr("gateway.store.mongodb.reads._PIECE_BYTES", 1)
+    changed = {f"k{number}": number + 10 for number in range(5)}
+    store.write_commits(
+        [commit(n, changes=(ChangeRecord(key, "put", n, value=1),)) for key, n in changed.items()]
+    )
+    store.write_documents({"c": [document(1, key=key) for key in list(changed)[:3]]})
+    store.write_documents({"c": [document(changed[key], key=key) for key in list(changed)[3:]]})
+    found = store.scan_digests("c", "", "", 9, above=9)
+    assert ([each.key for each in found], found.is_whole) == (["k3"], False)
+    found = store.scan_digests("c", "k3", "", 9, above=9)
+    assert [each.key for each in found] == ["k4"]
+    assert store.scan_digests("c", "k4", "", 9, above=9) == []
+
+
 def test_events_are_tiny_however_large_the_commits(store: MongoStore, profiled: Profiled) -> None:
     heavy = (ChangeRecord("k", "put", 1, None, "x" * 1_000_000),)
     signals = store.commit_signals()

@@ -305,11 +305,11 @@ class ListingsPart(StorePart):
             found += [each for each in records if each.revision > above]
             # A commit may be there before its documents, and what it deleted be gone.
             found.is_whole = records.is_whole and len(keys) < limit
-            if found.is_whole or not records.is_whole or len(found) >= limit:
+            if found.is_whole or len(found) >= limit or (found and not records.is_whole):
                 if len(found) > limit:
                     return Scanned(found[:limit], is_whole=False)
                 return found
-            after = keys[-1]
+            after = keys[-1] if records.is_whole else records[-1].key
 
     def _keys_above(
         self, catalog: str, after: str, prefix: str, limit: int, above: int
