@@ -11,8 +11,8 @@ microsecond, and a request pays by how often it is met computing. Where nobody c
 tests and in commands, accounts never end.
 
 What a request computes outside of sections, such as what the database answers, is charged to its
-account as well. It is broken off at the next section then; and pages end early, with a place to go
-on from, once half of the account is used (``is_half_used``).
+account as well. It is broken off at the next section, or question to the database; and pages end
+early, with a place to go on from, once half of the account is used (``is_half_used``).
 
 Many requests that compute a little each are as bad as one that computes much. So a section begins
 only while the slice isn't over: otherwise others have their turn first.
@@ -145,6 +145,14 @@ def is_half_used() -> bool:
     where there is more for another one."""
     account = _own.get()
     return account is not None and account.left_s < account.limit_s / 2
+
+
+def require_some_left() -> None:
+    """Raise TooMuchWork where the request has used up what it may compute. For code that is no
+    section, and is about to ask for more to compute."""
+    account = _own.get()
+    if account is not None:
+        account.require()
 
 
 class section:  # noqa: N801 - it reads as a statement

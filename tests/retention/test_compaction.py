@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from gateway import cpu
 from gateway.decide.edits import Delete, KeyEdit, MoveKey, Touch
 from gateway.decide.settings import CompiledSettings
 from gateway.errors import (
@@ -130,6 +131,21 @@ def test_a_compaction_killed_at_any_step_is_finished_by_the_next(store: Store) -
             }
             return
     pytest.fail("it has more steps than were killed at")
+
+
+def test_a_compaction_that_has_begun_is_not_broken_off(store: Store) -> None:
+    """However much of its request's time that takes."""
+    states = write_history(gateway_on(store), store)
+    cpu.begin(1.0)
+
+    def draw(_: str) -> None:
+        cpu.draw(0.4)
+
+    try:
+        compaction_of(store, step=draw).compact("c", 11, cpu.require_some_left)
+    finally:
+        cpu.work_for(None)
+    assert check_history(store, "c", states, KEYS) == 11
 
 
 def test_a_sweep_may_be_overtaken_by_another_at_any_step(store: Store) -> None:

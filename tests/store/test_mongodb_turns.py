@@ -50,6 +50,22 @@ def test_before_each_call_of_the_database(store: MongoStore, turns: Turns) -> No
     assert turns() == 1
 
 
+def test_who_has_used_up_what_it_may_compute_asks_nothing_more(store: MongoStore) -> None:
+    cpu.begin(1.0)
+    try:
+        store.heads(["c"])
+        cpu.draw(1.5)
+        with pytest.raises(cpu.TooMuchWork):
+            store.heads(["c"])
+        with pytest.raises(cpu.TooMuchWork):
+            store.list_heads("", "", 9)
+        store.move_heads([move(commit(1))])  # what is decided is done
+        cpu.conclude()
+        assert store.heads(["c"])["c"].revision == 1
+    finally:
+        cpu.work_for(None)
+
+
 def test_before_each_large_document_that_is_written(store: MongoStore, turns: Turns) -> None:
     large = [replace(document(5, key=f"k{n}", content=LARGE), size_bytes=100_011) for n in range(3)]
     store.heads(["c"])

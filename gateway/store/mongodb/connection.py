@@ -44,7 +44,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 from pymongo.write_concern import WriteConcern
 
-from gateway.cpu import let_others
+from gateway.cpu import let_others, require_some_left
 from gateway.store.contract import Rejected, StoreUnreachable, Unsent, WriteRejected
 from gateway.store.mongodb import records
 from gateway.store.mongodb.format import UnknownFormat, take_over
@@ -163,8 +163,10 @@ class Connection:
         A new primary may for a moment answer from before its election; told the time of its last
         write, it waits until a majority has that write. Raises StoreUnreachable, also where another
         primary was elected meanwhile: it may have answered without that time. Once it is known that
-        MongoDB is away, that takes less than a second, until there is a primary again.
+        MongoDB is away, that takes less than a second, until there is a primary again. TooMuchWork
+        where the request that asks has used up what it may compute.
         """
+        require_some_left()
         let_others()
         with self._no_longer_than_it_is_worth():
             self.ensure_indexes()
