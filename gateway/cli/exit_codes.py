@@ -38,10 +38,9 @@ class UnknownIfDone(click.ClickException):
 
 def explained(error: ClientError) -> str:
     if isinstance(error, Problem):
-        head = f"{error.status} {error.code}: {error.detail}"
         # A hint that the gateway's own detail has already isn't repeated.
         news = [text for said, text in _hints(error) if not said or said not in error.detail]
-        return "; ".join([head, *news])
+        return "; ".join([str(error), *news])
     if isinstance(error, RequestError):
         unknown = "; it is unknown whether it was applied" if error.applied == "unknown" else ""
         return f"{error.code}: {error.detail}{unknown}"
@@ -71,12 +70,6 @@ def _hints(error: Problem) -> Iterator[tuple[str, str]]:
     """Hints, each with a text that makes it superfluous where the error has it already; "": none
     does."""
     problem = error.problem
-    if "operation" in problem:
-        yield "", f"operation {problem['operation']}"
-    if "action" in problem:
-        yield "", f"action {problem['action']}{' of else' if problem.get('branch') else ''}"
-    if "pointer" in problem:
-        yield "", f"pointer {problem['pointer']!r}"
     yield from _state_hints(problem)
     for name, what in (("errors", _schema_error), ("failed_compares", _compare), ("stale", _stale)):
         for item in problem.get(name, ())[:_LISTED_MAX]:

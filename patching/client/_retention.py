@@ -63,6 +63,9 @@ class Pin:
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pin", daemon=True)
 
+    def __repr__(self) -> str:
+        return "<Pin>" if self._id is None else f"<Pin {self._id!r} of revision {self._revision}>"
+
     @property
     def revision(self) -> int:
         """The revision that is held. RuntimeError before it was entered."""

@@ -164,8 +164,9 @@ def unreachable(
     method: str, url: str, why: str, *, unsent: bool, is_closed: bool = False
 ) -> Unreachable:
     """The exception for a request that has no answer. ``unsent``: it never left. ``is_closed``: by
-    a client that was closed, so that no other one will have an answer either."""
+    a client that was closed, so that no other one will have an answer either. That is then why."""
     applied = "no" if unsent or method in _READING else "unknown"
+    why = "the client was closed" if is_closed else why
     return Unreachable(f"{method} {url}: {why}", applied=applied, retryable=not is_closed)
 
 

@@ -112,9 +112,8 @@ class AsyncTransport:
                 self._outgoing.failed(place)
                 is_unsent = isinstance(error, (*_UNSENT, RuntimeError))
                 if not left or not is_unsent or is_closed:
-                    why = "the client was closed" if is_closed else _in_words(error)
                     raise unreachable(
-                        step.method, url, why, unsent=is_unsent, is_closed=is_closed
+                        step.method, url, _in_words(error), unsent=is_unsent, is_closed=is_closed
                     ) from None
 
     async def _sent(
@@ -593,6 +592,9 @@ class Pin(_Twin[_retention.Pin]):
     def __init__(self, calls: AsyncCalls, same: _retention.Pin) -> None:
         super().__init__(calls, same)
         self._renewal: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._same)
 
     @property
     def revision(self) -> int:

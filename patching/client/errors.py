@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -264,7 +264,17 @@ class Problem(RequestError):
         self.problem = problem
 
     def __str__(self) -> str:
-        return f"{self.status} {self.code}: {self.detail}"
+        return "; ".join([f"{self.status} {self.code}: {self.detail}", *self._places()])
+
+    def _places(self) -> Iterator[str]:
+        """Which part of the request was refused, and where in the document."""
+        problem = self.problem
+        if "operation" in problem:
+            yield f"operation {problem['operation']}"
+        if "action" in problem:
+            yield f"action {problem['action']}{' of else' if problem.get('branch') else ''}"
+        if "pointer" in problem:
+            yield f"pointer {problem['pointer']!r}"
 
     @property
     def current_etag(self) -> str | None:

@@ -498,7 +498,7 @@ class _Deletes:
         if deletes > most:
             detail = (
                 f"it lacks {deletes:,} of the {there:,} documents that are there, which would be "
-                f"deleted: more than max_deletes={self.most} lets go"
+                f"deleted: more than max_deletes={self.most} allows"
             )
             raise DesiredInvalid([(None, detail)], 1)
 

@@ -81,6 +81,22 @@ def test_a_patch_is_rebased_where_nothing_it_touches_changed(catalog: Catalog) -
     assert catalog.get("k").value == {"a": 2, "b": 2}
 
 
+def test_a_refusal_in_words_names_the_place(catalog: Catalog) -> None:
+    """An error in a log is often all that there is."""
+    catalog.put("k", {"on": True})
+    wrong = [{"op": "test", "path": "", "value": {"on": True}}]
+    wrong += [{"op": "test", "path": "/on", "value": False}]
+    with pytest.raises(Conflict) as refused:
+        catalog.patch("k", wrong)
+    said = "409 test_failed: expected false, found true; operation 1; pointer '/on'"
+    assert str(refused.value) == said
+    transaction = catalog.transaction()
+    transaction.then.put("l", 1).patch("k", wrong)
+    with pytest.raises(Conflict) as refused:
+        transaction.run()
+    assert str(refused.value).endswith("; operation 1; action 1; pointer '/on'")
+
+
 def test_extended_patches_and_merge_patches_are_told_apart(catalog: Catalog) -> None:
     catalog.put("k", {"tags": ["a"], "fields": [{"path": "id", "type": "int"}]})
     catalog.patch("k", [{"op": "add_to_set", "path": "/tags", "value": "a"}])

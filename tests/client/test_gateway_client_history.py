@@ -98,6 +98,7 @@ def test_a_pin_holds_while_it_is_entered(catalog: Catalog, eventually: Callable[
     with catalog.pin(2, seconds=2, note="tests") as pin:
         (held,) = catalog.pins()
         assert (held.id, held.revision, held.note) == (pin.id, 2, "tests")
+        assert repr(pin) == f"<Pin {pin.id!r} of revision 2>"
         eventually(lambda: catalog.pins()[0].expires > held.expires)
         with pytest.raises(Conflict, match="pin_holds"):
             catalog.compact(3)

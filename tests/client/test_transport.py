@@ -332,6 +332,7 @@ def test_closing_ends_a_call_under_way_for_good(server: Server) -> None:
     gateway.close()
     thread.join(WAIT_S)
     assert [(each.applied, each.retryable) for each in errors] == [("no", False)]
+    assert "the client was closed" in str(errors[0]), "and not what the connection says of it"
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
