@@ -88,7 +88,8 @@ def create(name: str, grants: tuple[Grant, ...], lifetime_s: int | None, **flags
     click.echo(issued.text)
     expires = issued.stored.expires_us
     until = "does not expire" if expires is None else f"expires {_shown_time(expires)}"
-    click.echo(f"id {issued.stored.id}, {until}; keep it, it is not shown again", err=True)
+    made = f"token {issued.stored.id} of {name} ({' '.join(issued.stored.grants)})"
+    click.echo(f"{made}; it {until}, and isn't shown again", err=True)
 
 
 @token.command("list")

@@ -206,7 +206,7 @@ def test_tokens_are_listed_without_their_secrets(served: Served) -> None:
 def test_a_token_can_have_a_time_to_live(served: Served) -> None:
     made = served.command("create", "--name", "d", "--grant", "read:*", "--expires-in", "90d")
     assert made.exit_code == 0
-    assert "expires 20" in made.stderr
+    assert "of d (read:*); it expires 20" in made.stderr
     assert made.stdout.count("\n") == 1
     assert (
         served.command(

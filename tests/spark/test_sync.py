@@ -386,7 +386,7 @@ def test_half_a_source_deletes_nothing(there: Catalog) -> None:
     with pytest.raises(DesiredInvalid, match="it lacks 6 of the 10 documents that are there"):
         there.sync(some, delete=True)
     for most in (5, 0):
-        with pytest.raises(DesiredInvalid, match=f"more than max_deletes={most} lets go"):
+        with pytest.raises(DesiredInvalid, match=f"more than max_deletes={most} allows"):
             there.sync(some, delete=True, max_deletes=most)
     for bad in (-1, 1.5):
         with pytest.raises(ValueError, match="max_deletes is a number of documents, or a share"):
