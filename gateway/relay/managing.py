@@ -30,9 +30,9 @@ OVERLAP_S = 86_400
 # What a subscription that is tried again at once begins anew.
 _RETRIES: Final = ("failures", "failing_since_us", "error", "next_try_us")
 _ANEW: Final = ("position", *_RETRIES)
-# Called with the subscription as it is: raises where a change of it isn't wanted; None: there is
-# none.
-Check = Callable[[SubscriptionRecord | None], None]
+# Called with the tag of the subscription as it is, None where there is none: raises where a change
+# of it isn't wanted.
+Check = Callable[[str | None], None]
 # Of secrets that were changed one after the other within that time, so many former ones.
 _FORMER_MAX = 4
 
@@ -62,8 +62,17 @@ class SubscriptionStanding:
     now_us: int
 
     @property
+    def tag(self) -> str:
+        return _tag_of(self.record)
+
+    @property
     def revision(self) -> int | None:
         return revision_of(self.record.position)
+
+
+def _tag_of(record: SubscriptionRecord) -> str:
+    """Another one after each change by people, but not after a delivery."""
+    return f"{record.number:x}"
 
 
 def revision_of(position: str) -> int | None:
@@ -132,7 +141,7 @@ class SubscriptionService:
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
-            check(before)
+            check(None if before is None else _tag_of(before))
             if before is None:
                 record = self._created(catalog, name, wanted, by, wanted.secret or made or "")
                 with as_unknown():
@@ -194,7 +203,7 @@ class SubscriptionService:
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
-            check(before)
+            check(None if before is None else _tag_of(before))
             number = None if before is None else before.number
             with as_unknown():
                 is_gone = self._records.drop_subscription(catalog, name, number)
@@ -219,7 +228,7 @@ class SubscriptionService:
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
-            check(before)
+            check(None if before is None else _tag_of(before))
             if before is None:
                 raise SubscriptionNotFound(name)
             record = replace(change(before), number=before.number + 1)

@@ -27,7 +27,6 @@ from gateway.relay.addresses import AddressRefused, require_allowed_literal, tar
 from gateway.relay.managing import OVERLAP_S, Check, SubscriptionStanding, SubscriptionTerms
 from gateway.relay.posting import SECRET_RULE, secret_bytes
 from gateway.relay.relay import OPEN_FAILURES
-from gateway.store.contract import SubscriptionRecord
 from patching.values import rfc3339
 
 _ALL: Final = f"{CATALOG}/subscriptions"
@@ -128,8 +127,8 @@ class SubscriptionRoutes(Routes):
         refuse_all_but_conditions(environ)
         conditions, about = tag_conditions(environ), f"subscription {name!r}"
 
-        def check(record: SubscriptionRecord | None) -> None:
-            require_tag(conditions, None if record is None else _tag(record), about)
+        def check(tag: str | None) -> None:
+            require_tag(conditions, tag, about)
 
         return catalog_name(catalog, self._limits), name, check
 
@@ -153,14 +152,9 @@ def _name(segment: str) -> str:
     return segment
 
 
-def _tag(record: SubscriptionRecord) -> str:
-    """Another one after each change by people, but not after a delivery."""
-    return f"{record.number:x}"
-
-
 def _answer(standing: SubscriptionStanding, status: int = 200, **more: Any) -> Answer:
     headers = [
-        ("ETag", f'"{_tag(standing.record)}"'),
+        ("ETag", f'"{standing.tag}"'),
         ("Catalog-Revision", str(standing.head)),
     ]
     return body_answer(encode(_shape(standing) | more), headers, status)
@@ -178,7 +172,7 @@ def _shape(standing: SubscriptionStanding) -> dict[str, Any]:
         state = "failing" if record.failures >= OPEN_FAILURES else "retrying"
     return {
         "name": record.name,
-        "etag": _tag(record),
+        "etag": standing.tag,
         "to": record.to,
         "prefix": record.prefix,
         "format": record.format,
