@@ -15,7 +15,6 @@ from gateway.cli.exit_codes import MongodbOutOfReach
 from gateway.cli.output import Output, progress
 from gateway.errors import CatalogNotFound, StoreUnavailable
 from gateway.limits import limits_of
-from gateway.retention.head_repair import HeadRepair
 from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
@@ -78,11 +77,10 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
         cache = Cache(runtime, limits)
         settler = Settler(store, cache, HeadReader(store, cache, limits), runtime, limits)
         verification = Verification(store, settler, runtime)
-        heads = HeadRepair(store, store.lost_heads(), runtime)
         try:
             yield (
                 verification,
-                Repair(store, settler, runtime, verification, heads),
+                Repair(store, settler, runtime, verification, store.mending()),
                 (store, store.copies(), settler, runtime),
             )
         except CatalogNotFound as error:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.limits import MIB
 from gateway.model import CommitRecord, Head, follows
 from gateway.runtime import Runtime
-from gateway.store.contract import ForeignRecord, HeadMending, LostHead, Store
+from gateway.store.contract import ForeignRecord, LostHead, Mending, Store
 
 _COMMITS_AT_ONCE = 1_000
 _PAGE_BYTES_MAX = 8 * MIB
@@ -46,9 +46,9 @@ class MendedHead:
 class HeadRepair:
     """Every method raises StoreUnreachable."""
 
-    def __init__(self, store: Store, heads: HeadMending, runtime: Runtime) -> None:
+    def __init__(self, store: Store, mending: Mending, runtime: Runtime) -> None:
         self._store = store
-        self._heads = heads
+        self._mending = mending
         self._runtime = runtime
 
     def fault(self, catalog: str) -> str | None:
@@ -85,7 +85,7 @@ class HeadRepair:
 
     def mended(self, catalog: str) -> MendedHead:
         """Raises ForeignRecord where the log, too, can't be read or isn't whole."""
-        lost = self._heads.lost_head(catalog)
+        lost = self._mending.lost_head(catalog)
         end, is_untouched = self._followed(catalog, lost.floor)
         tail = _behind(end, lost)
         last = tail[-1] if tail else end
@@ -117,7 +117,7 @@ class HeadRepair:
         if mended.advance is not None and mended.behind:
             # Below the floor, but documents follow from them: whoever repairs these finds them.
             self._store.write_commits(mended.behind)
-        return self._heads.put_head(mended.lost, mended.head, mended.advance)
+        return self._mending.put_head(mended.lost, mended.head, mended.advance)
 
     def _followed(self, catalog: str, floor: int | None) -> tuple[CommitRecord | None, bool]:
         """The last commit of the log, and whether all are there as they were made. Raises

@@ -30,13 +30,14 @@ from gateway.retention.verification import Finding, Verification, digest_fault
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import ForeignRecord, Moved, Store
+from gateway.store.contract import ForeignRecord, Mending, Moved, Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
 
 _AUTHOR = "gateway repair"
 _MESSAGE = "written anew from the log, from which it differed"
+_WOULD_BE = "would be made anew from the log, without the record that is there"
 _TRIES = 100
 _HOLD_MS = 1_000
 _COMMITS_AT_ONCE = 1_000
@@ -72,21 +73,23 @@ class Repair:
         settler: Settler,
         runtime: Runtime,
         verification: Verification,
-        heads: HeadRepair | None = None,
+        mending: Mending | None = None,
     ) -> None:
+        """Without ``mending``, heads, and records that nothing can be written over, are left."""
         self._store = store
         self._settler = settler
         self._runtime = runtime
         self._verification = verification
-        self._heads = heads
+        self._mending = mending
 
     def repair(self, catalog: str, *, apply: bool) -> Iterator[Finding | Repaired]:
         """The findings of a verification, then for each document among them what is done about it;
         without ``apply`` what would be; before these, what is done about the head, without which
         nothing can be verified. Raises CatalogNotFound."""
-        if self._heads is not None:
+        if self._mending is not None:
+            heads = HeadRepair(self._store, self._mending, self._runtime)
             with as_unavailable():
-                done = self._mend_head(self._heads, catalog, apply=apply)
+                done = self._mend_head(heads, catalog, apply=apply)
             if done is not None:
                 yield done
                 if not done.mended:
@@ -101,10 +104,12 @@ class Repair:
                 try:
                     yield self._mend(catalog, key, apply=apply)
                 except ForeignRecord as error:
-                    how = f"can't be repaired: {error.detail}"
-                    if error.key is not None:
-                        how += "; delete its record from the collection documents, and repair again"
-                    yield Repaired(catalog, key, how)
+                    if error.key is None or self._mending is None:
+                        yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
+                    elif not apply:
+                        yield Repaired(catalog, key, _WOULD_BE)
+                    else:
+                        yield self._mend_without_record(self._mending, catalog, key)
 
     def _mend_head(self, heads: HeadRepair, catalog: str, *, apply: bool) -> Repaired | None:
         fault = heads.fault(catalog)
@@ -123,6 +128,22 @@ class Repair:
             return Repaired(catalog, None, f"{fault}; not repaired: it has changed meanwhile")
         detail = f"{fault}; it was made anew from the log, {at}"
         return Repaired(catalog, None, detail, mended=True)
+
+    def _mend_without_record(self, mending: Mending, catalog: str, key: str) -> Repaired:
+        if (why := self._drop(mending, catalog, key)) is not None:
+            return Repaired(catalog, key, why)
+        return self._mend(catalog, key, apply=True)
+
+    def _drop(self, mending: Mending, catalog: str, key: str) -> str | None:
+        """Drop the record of a document that the log gives; else why not."""
+        head = self._store.heads([catalog])[catalog]
+        try:
+            rebuild(self._store, catalog, key, head.revision)
+        except (HistoryIncomplete, WrongBase, ForeignRecord) as error:
+            why = str(error) or "a part of it is gone"
+            return f"can't be repaired: the log gives no state: {why}"
+        mending.drop_document(catalog, key, head.revision)
+        return None
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
         by = self._runtime.new_id()
@@ -154,7 +175,10 @@ class Repair:
             if self._has_moved(head):
                 return None
             newer = f"it is stored as of {through}, the head is at {head.revision}"
-            return Repaired(catalog, key, f"can't be repaired: {newer}")
+            if self._mending is None:
+                return Repaired(catalog, key, f"can't be repaired: {newer}")
+            why = self._drop(self._mending, catalog, key) if apply else f"{_WOULD_BE}: {newer}"
+            return None if why is None else Repaired(catalog, key, why)
         try:
             if followed.revision < head.floor:
                 state = rebuild(self._store, catalog, key, head.floor)

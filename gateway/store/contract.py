@@ -558,14 +558,19 @@ class LostHead:
     judged: int
 
 
-class HeadMending(Protocol):
-    """Heads that can't be read, or are at the wrong place. Every call raises StoreUnreachable."""
+class Mending(Protocol):
+    """Heads that can't be read, or are at the wrong place, and records of documents that nothing
+    can be written over. Every call raises StoreUnreachable."""
 
     def lost_head(self, catalog: str) -> LostHead: ...
 
     def put_head(self, lost: LostHead, head: Head, advance: CommitRecord | None) -> bool:
         """Put ``head``, with the pins at or above its floor, where the lost one still is as it was
         found, and log ``advance``, its last commit: all or nothing. Whether it was."""
+
+    def drop_document(self, catalog: str, key: str, through: int) -> None:
+        """Delete the document's record where it can't be read, or is of a revision above
+        ``through``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def test_without_a_whole_log_nothing_is_made(store: MongoStore, run: Run) -> Non
 
 def test_a_head_that_has_changed_meanwhile_is_left(store: MongoStore) -> None:
     spoil(store, time_us="x")
-    heads = HeadRepair(store, store.lost_heads(), ThreadRuntime())
+    heads = HeadRepair(store, store.mending(), ThreadRuntime())
     mended = heads.mended("c")
     spoil(store, time_us="y")
     assert not heads.put(mended)

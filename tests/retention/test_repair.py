@@ -271,19 +271,52 @@ def test_a_digest_that_isnt_that_of_the_content_is_written_anew(
 
 
 @pytest.mark.mongod
-def test_a_document_that_cant_be_read_is_made_anew_once_its_record_is_deleted(
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("state", "x"), ("state.patches", "x"), ("key", None), ("state.revision", 2**40)],
+)
+def test_a_document_that_nothing_can_be_written_over_is_made_anew(
+    mongodb_uri: str, database_name: str, member: str, value: Any
+) -> None:
+    """Its record can't be read, or is newer than the head."""
+    where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
+    with (
+        closing(connect(mongodb_uri, database_name, WAIT_MS)) as store,
+        MongoClient[dict[str, Any]](mongodb_uri) as client,
+    ):
+        write_history(gateway_on(store), store)
+        right = content_of(gateway_on(store), "a")
+        documents = client[database_name]["documents"]
+        name = {"_id": document_id("c", "a")}
+        documents.update_one(name, {"$set": {member: value}})
+        before = documents.find_one(name)
+        told = CliRunner().invoke(main, ["repair", "c", *where])
+        assert (told.exit_code, told.output.count("would be made anew")) == (1, 1), told.output
+        assert documents.find_one(name) == before
+        mended = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
+        assert mended.exit_code == 0, mended.output
+        assert content_of(gateway_on(store), "a") == right
+        assert store.documents({"c": ["a"]})["c", "a"].content == right
+    assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
+
+
+@pytest.mark.mongod
+def test_nor_is_its_record_deleted_where_the_log_gives_no_document(
     mongodb_uri: str, database_name: str
 ) -> None:
     where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
-    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
-        write_history(gateway_on(store), store)
-    assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+    with (
+        closing(connect(mongodb_uri, database_name, WAIT_MS)) as store,
+        MongoClient[dict[str, Any]](mongodb_uri) as client,
+    ):
+        gateway = gateway_on(store)
+        applied(gateway.write("c", "k", put({"n": 0})).outcome)
+        applied(gateway.write("c", "k", add("/m", 1)).outcome)
+        wait_until_written(gateway)
+        client[database_name]["commits"].delete_one({"_id": f"c\0{1:016x}"})
         documents = client[database_name]["documents"]
-        documents.update_one({"catalog": "c", "key": "a"}, {"$set": {"state": "x"}})
+        documents.update_one({}, {"$set": {"state.revision": "x"}})
+        before = documents.find_one()
         told = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
-        assert (told.exit_code, told.output.count("delete its record")) == (1, 1), told.output
-        documents.delete_one({"catalog": "c", "key": "a"})
-    mended = CliRunner().invoke(main, ["repair", "c", "--apply", *where])
-    assert mended.exit_code == 0, mended.output
-    assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
+        assert (told.exit_code, "the log gives no state" in told.output) == (1, True), told.output
+        assert documents.find_one() == before

@@ -11,7 +11,7 @@ from gateway.store.mongodb.backup_copies import MongoCopies
 from gateway.store.mongodb.commit_loop import LoopPart
 from gateway.store.mongodb.connection import Connection, has_primary
 from gateway.store.mongodb.diagnosis import count_head_writes
-from gateway.store.mongodb.lost_heads import MongoLostHeads
+from gateway.store.mongodb.mending import MongoMending
 from gateway.store.mongodb.reads import HistoryPart, ListingsPart
 from gateway.store.mongodb.retention import RetentionPart
 from gateway.store.mongodb.signals import SignalsPart
@@ -48,9 +48,9 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
         """Logs of catalogs as they are stored, in the same database and over the same client."""
         return MongoCopies(self._on)
 
-    def lost_heads(self) -> MongoLostHeads:
-        """Heads that can't be read, in the same database and over the same client."""
-        return MongoLostHeads(self._on)
+    def mending(self) -> MongoMending:
+        """What can't be read, in the same database and over the same client."""
+        return MongoMending(self._on)
 
     def tokens(self) -> MongoTokens:
         """Issued tokens, in the same database and over the same client."""

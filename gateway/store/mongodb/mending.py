@@ -1,15 +1,18 @@
 """A head that can't be read as a whole, is at the wrong place, or is gone: what is left of it, and
-another one put there. See ``gateway.store.contract.HeadMending``."""
+another one put there. A document that nothing can be written over: its record deleted. See
+``gateway.store.contract.Mending``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
 from gateway.model import CommitRecord, Head
-from gateway.store.contract import LostHead
+from gateway.store.contract import ForeignRecord, LostHead
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
@@ -17,8 +20,8 @@ from gateway.store.mongodb.indexes import of_catalog
 _NUMBER: Final = {"$type": ["int", "long"]}
 
 
-class MongoLostHeads(StorePart):
-    """See ``gateway.store.contract.HeadMending``."""
+class MongoMending(StorePart):
+    """See ``gateway.store.contract.Mending``."""
 
     def lost_head(self, catalog: str) -> LostHead:
         with self._on.reading() as session:
@@ -37,8 +40,7 @@ class MongoLostHeads(StorePart):
         instead = [{"$replaceWith": {"$mergeObjects": put}}]
         as_found: records.Record = {"_id": head.catalog, "head": {"$exists": False}}
         if lost.record is not None:
-            is_it = {"$eq": ["$$ROOT", {"$literal": lost.record}]}
-            as_found = {"_id": head.catalog, "$expr": is_it}
+            as_found = _as_it_is(lost.record)
 
         def both(session: ClientSession) -> bool:
             new = lost.record is None
@@ -54,3 +56,20 @@ class MongoLostHeads(StorePart):
                 return session.with_transaction(both, write_concern=concern)
             except DuplicateKeyError:  # there is a head by now
                 return False
+
+    def drop_document(self, catalog: str, key: str, through: int) -> None:
+        name = {"_id": records.document_id(catalog, key)}
+        with self._on.reading() as session:
+            record = self._on.raw_documents.find_one(name, session=session)
+        if record is None:
+            return
+        with suppress(ForeignRecord):
+            if records.unweighed_from(record)[1].revision <= through:
+                return
+        with self._on.writing() as session:
+            self._on.documents.delete_one(_as_it_is(record), session=session)
+
+
+def _as_it_is(record: Mapping[str, Any]) -> records.Record:
+    """The filter on a record that is as it was found."""
+    return {"_id": record["_id"], "$expr": {"$eq": ["$$ROOT", {"$literal": record}]}}
