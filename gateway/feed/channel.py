@@ -19,7 +19,7 @@ from typing import Protocol
 from gateway import memory
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
-from gateway.model import CommitRecord, Head, follows
+from gateway.model import SETTINGS_KEY, CommitRecord, Head, follows
 from gateway.read.history import map_records
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
@@ -165,14 +165,15 @@ class Selection:
     """Which commits a watcher wants: those that touch one of ``keys``, or a key with ``prefix``.
 
     Neither given: all, those among them that touch nothing. Of these, the ones by one of
-    ``authors``, and those in which one of ``managers`` made such a change, each if given. A commit
-    is told whole or not at all.
+    ``authors``, and those in which one of ``managers`` made such a change, each if given.
+    ``settings``: besides, those that change the settings. A commit is told whole or not at all.
     """
 
     keys: frozenset[str] = frozenset()
     prefix: str = ""
     authors: frozenset[str] = frozenset()
     managers: frozenset[str] = frozenset()
+    settings: bool = False
 
     @property
     def is_everything(self) -> bool:
@@ -181,10 +182,11 @@ class Selection:
     @property
     def single_key(self) -> str | None:
         """The only key that is wanted, where there is just one."""
-        return next(iter(self.keys)) if len(self.keys) == 1 and not self.prefix else None
+        is_one = len(self.keys) == 1 and not self.prefix and not self.settings
+        return next(iter(self.keys)) if is_one else None
 
     def wants(self, told: Told) -> bool:
-        if self.is_everything:
+        if self.is_everything or (self.settings and SETTINGS_KEY in told.keys):
             return True
         if self.authors and told.author not in self.authors:
             return False

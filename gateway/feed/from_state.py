@@ -79,9 +79,12 @@ class FeedsFromState:
         sight: Sight | None = None,
         holder: str | None = None,
         page_documents: int | None = None,
+        settings: bool = False,
     ) -> FromState[_Told]:
         """The documents that begin with ``prefix``, from behind ``position``, a revision and a key,
         or (None) all of the present, with the settings.
+
+        ``settings``: later changes of them are told, too, whatever the prefix.
 
         Raises what ``WatchService.watch`` and ``Listing.export`` raise. ``owner``: whose pin it is.
         """
@@ -90,7 +93,7 @@ class FeedsFromState:
             watcher = feed.watch(
                 catalog,
                 after=None if position is None else position[0],
-                selection=Selection(prefix=prefix),
+                selection=Selection(prefix=prefix, settings=settings),
                 holder=holder,
             )
             try:
@@ -106,8 +109,8 @@ class FeedsFromState:
                     after=after,
                     page_documents=page_documents,
                 )
-                settings = self._settings(catalog, tell, at) if position is None else None
-                return FromState(watcher, export, settings, self._made(catalog, at), after)
+                told = self._settings(catalog, tell, at) if position is None else None
+                return FromState(watcher, export, told, self._made(catalog, at), after)
             except BaseException:
                 watcher.close()
                 raise

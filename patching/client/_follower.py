@@ -55,8 +55,8 @@ class Follower(PerProcess):
 
     In a forked process it has stopped: the copy is readable, and gets no further.
 
-    ``prefix``: only documents whose keys begin with it are copied. The position of such a copy
-    passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
+    ``prefix``: only documents whose keys begin with it are copied, and the settings. The position
+    of such a copy passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
     ``history`` bounds the past that the copy keeps. ``token``: see ``Transport``.
     ``now`` is the clock for the age of history and for ``at_time``. ``connect`` makes the
     connections, in place of ``url`` and ``token``.
@@ -211,7 +211,10 @@ class Follower(PerProcess):
             try:
                 asked = time.monotonic()
                 page = self._routes.changes(
-                    self._copy.revision, timeout_s=self._poll_s, prefix=self.prefix
+                    self._copy.revision,
+                    timeout_s=self._poll_s,
+                    prefix=self.prefix,
+                    more=[("include", "settings")] if self.prefix else (),
                 )
                 is_news = self._apply(page)
             except (Diverged, PatchError, Gone, NotFound) as error:

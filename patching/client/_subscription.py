@@ -201,7 +201,8 @@ class Subscription(PerProcess):
         if isinstance(event, int):
             self._position = max(self._position, event)
         elif not self.stopped:
-            self._listener(event)
+            if not self._prefix or event.touches(self._prefix):  # the copy has the settings, too
+                self._listener(event)
             self._position = event.revision
 
     def _catch_up(self) -> list[Commit | int]:

@@ -216,6 +216,7 @@ class FakeGateway:
 
     def _changes(self, query: dict[str, str]) -> Any:
         after, prefix = int(query["after"]), query.get("prefix", "")
+        with_settings = query.get("include") == "settings"
         with self.changed:
             found = []
             server = self._server
@@ -226,7 +227,8 @@ class FakeGateway:
                 found = [
                     commit
                     for commit in self.commits[after:]
-                    if commit["revision"] not in self.hidden and _touches(commit, prefix)
+                    if commit["revision"] not in self.hidden
+                    and (_touches(commit, prefix) or (with_settings and _sets(commit)))
                 ]
                 if found:
                     break
@@ -299,6 +301,10 @@ class _Server(ThreadingHTTPServer):
 
 def _touches(commit: dict[str, Any], prefix: str) -> bool:
     return not prefix or any((c["key"] or "").startswith(prefix) for c in commit["changes"])
+
+
+def _sets(commit: dict[str, Any]) -> bool:
+    return any(change["key"] is None for change in commit["changes"])
 
 
 def _handler(gateway: FakeGateway) -> type[BaseHTTPRequestHandler]:

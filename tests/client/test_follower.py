@@ -92,6 +92,20 @@ def test_settings_are_no_document(gateway: Followed) -> None:
     assert follower.current().settings is None
 
 
+def test_a_copy_of_some_documents_has_the_settings_as_they_are(gateway: Followed) -> None:
+    """But who listens for these documents isn't told of them."""
+    gateway.commit({None: {"require_precondition": True}, "a": 1})
+    follower, heard = gateway.follow(prefix="a"), []
+    listening = follower.subscribe(heard.append)
+    revision = gateway.commit({None: {"require_precondition": False}})
+    follower.wait_for(revision, WAIT_S)
+    assert follower.current().settings == {"require_precondition": False}
+    assert follower.at_revision(1).settings == {"require_precondition": True}
+    gateway.put(a=2)
+    gateway.eventually(lambda: listening.position == 3)
+    assert [commit.revision for commit in heard] == [3]
+
+
 def test_a_prefix_leaves_out_other_documents_of_the_same_commit(gateway: Followed) -> None:
     gateway.put(aa=1, b=1)
     follower = gateway.follow(prefix="a", poll_s=1)

@@ -246,6 +246,27 @@ class TestRefusals:
         content = problem(refused(own, query), 400, "invalid_parameter")
         assert content["parameter"] == named
 
+    def test_changes_of_the_settings_are_told_beside_whatever_is_asked_for(
+        self, own: Catalog
+    ) -> None:
+        own.put(1, key="a/1")
+        for number, settings in enumerate(({"require_precondition": False}, {})):
+            assert own.client.put(own.path, json=settings).status_code < 300
+            own.put(number, key="b/1")
+        # What was before the first who asks is read from the log, for each by itself.
+        assert poll(own, "?after=5&timeout=0")["commits"] == []
+        for query, revisions in (
+            ("prefix=a/", [1, 2, 4]),
+            ("key=a/1", [1, 2, 4]),
+            ("key=none", [2, 4]),
+            ("prefix=a/&author=nobody", [2, 4]),
+            ("manager=none", [2, 4]),
+        ):
+            answer = own.client.get(f"{own.path}/changes?timeout=0&include=settings&{query}")
+            assert [each["revision"] for each in answer.get_json()["commits"]] == revisions
+        answer = own.client.get(f"{own.path}/changes?timeout=0&prefix=a/")
+        assert [each["revision"] for each in answer.get_json()["commits"]] == [1]
+
     @pytest.mark.parametrize("parameter", ["timeout=1", "limit=1"])
     def test_a_stream_has_no_end_to_choose(self, own: Catalog, parameter: str) -> None:
         answer = refused(own, f"?{parameter}", Accept=EVENTS)

@@ -80,11 +80,13 @@ _PAGE_BYTES = 4 * MIB
 
 # What a feed tells beside a change: the document before it, and after it.
 _IMAGES: Final = ("before", "value")
+# And beside the commits that are asked for: those that change the settings.
+_SETTINGS: Final = "settings"
 
 
-def _image(text: str) -> str:
-    if text not in _IMAGES:
-        raise ValueError(f"it must be one of {', '.join(_IMAGES)}")
+def _included(text: str) -> str:
+    if text not in (*_IMAGES, _SETTINGS):
+        raise ValueError(f"it must be one of {', '.join((*_IMAGES, _SETTINGS))}")
     return text
 
 
@@ -94,12 +96,13 @@ _FEED: Any = {
     "prefix": TEXT,
     "author": fields.List(fields.String(), load_default=()),
     "manager": fields.List(Parameter(manager_name), load_default=()),
-    "include": fields.List(Parameter(_image), load_default=()),
+    "include": fields.List(Parameter(_included), load_default=()),
     "initial": Parameter(switch, load_default=False),
 }
 # Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``; of
 # these the ones by an ``author``, with a change by a ``manager``. ``include``: whole documents
-# beside their changes. ``initial``: before all that, the documents that there are.
+# beside their changes; or, beside all these, commits that change the settings. ``initial``: before
+# all that, the documents that there are.
 _STREAM_PARAMETERS: Final = takes(**_FEED)
 # At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
 _POLL_PARAMETERS: Final = takes(
@@ -160,6 +163,7 @@ class ChangesRoutes(Routes):
             document_event,
             owner=context.by.name,
             prefix=tell.view.selection.prefix,
+            settings=tell.view.selection.settings,
             position=None if position is None else (position.revision, position.key or ""),
             sight=tell.view.sight,
             holder=context.holder,
@@ -181,10 +185,12 @@ class ChangesRoutes(Routes):
             asked["prefix"],
             frozenset(asked["author"]),
             frozenset(asked["manager"]),
+            settings=_SETTINGS in asked["include"],
         )
         return WatcherView(sight, selection)
 
     def _tell(self, catalog: str, view: WatcherView, include: Sequence[str]) -> _Tell:
+        include = [each for each in include if each in _IMAGES]
         if not include:
             return _Tell(view)
         bytes_max = self._gateway.limits.watch.images_bytes_max
