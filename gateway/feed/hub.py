@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from gateway.access.principal import Shares
 from gateway.errors import TooManyWatchers
@@ -53,6 +53,9 @@ _SHARE_S = 0.002
 _SHARE_MAX_S = 0.25
 # A new channel begins so many commits back at most: watchers that reconnect together share a read.
 _BEGIN_BEHIND_MAX = 1000
+
+# The holder of watchers that serve no client: they are as many as the process likes.
+OWN: Final = ""
 
 
 class Hub:
@@ -93,6 +96,8 @@ class Hub:
 
     def admit(self, holder: str | None) -> None:
         """Count a watcher in, against the share of ``holder`` if any. Raises TooManyWatchers."""
+        if holder == OWN:
+            return
         with self.lock:
             if self._watchers.held >= self._watchers.maximum:
                 raise TooManyWatchers(self._watchers.maximum)
@@ -103,7 +108,8 @@ class Hub:
     def dismiss(self, holder: str | None, channel: Channel | None) -> None:
         """Count an admitted watcher out; ``channel`` is the one it had joined, if any."""
         with self.lock:
-            self._watchers.give_back(holder)
+            if holder != OWN:
+                self._watchers.give_back(holder)
             if channel is not None:
                 channel.watchers -= 1
                 if not channel.watchers:

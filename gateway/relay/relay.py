@@ -24,6 +24,7 @@ from typing import Final, Protocol
 from gateway.errors import GatewayError, RevisionCompacted, RevisionNotFound
 from gateway.feed.channel import Selection, Told, WatchEnded
 from gateway.feed.from_state import FeedsFromState, MadeBy
+from gateway.feed.hub import OWN
 from gateway.feed.watcher import WatchService
 from gateway.limits import RelayLimits
 from gateway.memory import Memory, OwnAccount, account, work_for
@@ -281,6 +282,7 @@ class Runner:
             record.catalog,
             after=int(record.position),
             selection=Selection(prefix=record.prefix),
+            holder=OWN,
         ) as watcher:
             while True:
                 self._require_own(record)
@@ -330,6 +332,7 @@ class Runner:
             owner="",
             prefix=record.prefix,
             position=position,
+            holder=OWN,
             page_documents=self._parts.limits.events_max,
         )
         with begun.watcher:

@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from gateway.errors import PinHolds
+from gateway.errors import PinHolds, TooManyWatchers
+from gateway.feed.channel import Selection
+from gateway.http.wire.shapes import commit_event
 from gateway.model import Head, PinRecord
 from gateway.retention.compaction import advance
 from gateway.runtime import Event, ThreadRuntime
@@ -481,6 +484,28 @@ class TestWorkers:
         gateways[0].catalog.put(1)
         receiver.wait_for(lambda it: len(it.events) == 4)
         assert [each.service.readings().relay.subscriptions for each in gateways] == [2, 2]
+
+
+class TestPlaces:
+    def test_feeds_of_clients_take_none_from_subscriptions(
+        self, gateway: Gateway, receiver: Receiver
+    ) -> None:
+        """Nor the other way round: both have bounds of their own."""
+        feed = gateway.service.feed(commit_event)
+        gateway.subscribe(receiver)
+        gateway.catalog.put(1)
+        receiver.wait_for_commits(1)
+        with ExitStack() as watchers:
+            for _ in range(gateway.service.limits.watch.watchers_max):
+                watcher = feed.watch("shop", after=None, selection=Selection())
+                watchers.callback(watcher.close)
+            with pytest.raises(TooManyWatchers):
+                feed.watch("shop", after=None, selection=Selection())
+            with Receiver() as other:
+                gateway.subscribe(other, "t", initial=True)
+                other.wait_for(lambda it: it.of("synced"))
+                gateway.catalog.put(2)
+                other.wait_for_commits(2)
 
 
 class TestHistory:
