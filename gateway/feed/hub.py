@@ -235,9 +235,9 @@ class Hub:
         with self.lock:
             self._look_due = now + _LOOK_EVERY_S
             for catalog, (channel, position, last) in places.items():
-                head = heads.get(catalog)
-                if head is None or self._channels.get(catalog) is not channel:
+                if heads is None or self._channels.get(catalog) is not channel:
                     continue
+                head = heads.get(catalog) or Head(catalog)  # never written, or put back to before
                 if _went_back(position, last, head):
                     released += self._lose(channel, head.revision)
                 elif head.revision > channel.position:
@@ -263,7 +263,8 @@ class Hub:
             pending = self._pending - self._suspects_followed()
             due = [catalog for catalog in pending if self._channels[catalog].due <= now]
             positions = {catalog: self._channels[catalog].position for catalog in due}
-        found = self._read_together(positions, lambda _: self.log.onward(positions), now)
+        read = self._read_together(positions, lambda _: self.log.onward(positions), now)
+        found = read or {}
         stuck = [
             c for c, onward in found.items() if not self._advance(c, positions[c], onward, now)
         ]
@@ -285,8 +286,8 @@ class Hub:
         names: Collection[str],
         read: Callable[[Collection[str]], Mapping[str, _Read]],
         now: float,
-    ) -> Mapping[str, _Read]:
-        """What one call finds; {} where it fails: then each is read alone. Raises Unsent."""
+    ) -> Mapping[str, _Read] | None:
+        """What one call finds; None where it fails: then each is read alone. Raises Unsent."""
         if not names:
             return {}
         began = self.runtime.monotonic()
@@ -296,7 +297,7 @@ class Hub:
             raise
         except Exception as error:  # noqa: BLE001
             self._failed(names, error, now)
-            return {}
+            return None
         self._suspects.worked(names, began)
         return found
 

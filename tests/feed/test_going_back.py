@@ -48,6 +48,20 @@ def test_who_waits_is_told_that_there_is_no_such_revision(
         revisions(watcher, 5.0)
 
 
+@SELECTIONS
+def test_nor_a_catalog_where_it_is_gone_altogether(world: World, selection: Selection) -> None:
+    """The backup is older than its first commit. Who waits for the first one goes on waiting."""
+    to_backup = backup(world.store)
+    watcher, early = world.watch(selection=selection), world.watch(of="to-come")
+    world.commits(2)
+    all_there_is(watcher)
+    assert watcher.position == 2
+    to_backup()
+    with pytest.raises(RevisionNotFound):
+        revisions(watcher, 5.0)
+    assert revisions(early, 5.0) == []
+
+
 @OTHERS
 def test_what_it_lacks_is_told_to_nobody(world: World, others: int) -> None:
     """Though some follow the catalog, who haven't heard of it."""
