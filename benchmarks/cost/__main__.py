@@ -46,7 +46,7 @@ def main(
     for (aim, route), kept in sorted(search.worst.items()):
         print(f"{aim:13} {route:28} {summary(kept[0])}")
     print(
-        f"\nabove {BLOCKED_CPU_MS_MAX:.0f} ms of CPU or {MEMORY_MIB_MAX:.0f} MiB:"
+        f"\nabove {BLOCKED_CPU_MS_MAX:.0f} ms of CPU, {MEMORY_MIB_MAX:.0f} MiB or a request's time:"
         f" {len(search.over())}"
     )
     for found in search.over():

@@ -293,6 +293,34 @@ def large_numbers(choices: Choices, catalog: str) -> Program:
     return Program(setup, attack)
 
 
+def metrics_of_many(_choices: Choices, _catalog: str) -> Program:
+    """The metrics, which are made of all that every worker has counted."""
+    return Program(attack=[Request("GET", "/metrics", as_reader=True)], at_once=40)
+
+
+def much_to_pass_by(choices: Choices, catalog: str) -> Program:
+    """Pages of what wasn't there yet, or isn't to be seen, and of commits that aren't wanted."""
+    count = choices.number(1_000, 8_000)
+    hidden = choices.chance(0.3)
+    held: Json = {"op": "put", "value": {"n": 1}}
+    if hidden:
+        acl = {"acl": {"read": ["ann"]}}
+        held["attributes"] = {"mode": "replace", "value": acl}
+    setup = _lines(catalog, ({"key": f"d/k{index}", **held} for index in range(count)))
+    at = "" if hidden else "&revision=1&prefix=d/k1"
+    page = choices.pick(
+        (
+            f"/documents?limit=1000{at}",
+            f"/documents?select=digest&limit=1{at}",
+            f"/documents?select=key&contains=k&limit=1{at}",
+            "/differences?from=0&limit=1",
+            "/changes?after=0&author=nobody&timeout=0",
+            f"/documents?select=digest&delimiter=/&limit=10{at}",
+        )
+    )
+    return Program(setup, [Request("GET", _at(catalog, page), as_reader=True)])
+
+
 KNOWN: Final[dict[str, Callable[[Choices, str], Program]]] = {
     each.__name__: each
     for each in (
@@ -311,5 +339,7 @@ KNOWN: Final[dict[str, Callable[[Choices, str], Program]]] = {
         lines_of_rules,
         long_lists,
         large_numbers,
+        metrics_of_many,
+        much_to_pass_by,
     )
 }

@@ -143,3 +143,11 @@ def test_an_operation_is_asked_for_where_it_is_and_with_each_of_its_parameters()
 def test_a_worker_that_answers_500_is_found() -> None:
     assert Found([], "", Program(), Cost(statuses=[200, 500]), "").is_over
     assert not Found([], "", Program(), Cost(statuses=[200, 400]), "").is_over
+
+
+def test_a_request_that_takes_far_more_than_its_time_is_found() -> None:
+    reads = Program(attack=[Request("GET", "/v1/catalogs/c/documents")] * 2, at_once=3)
+    assert Found([], "", reads, Cost(cpu_ms=40_000.0), "").is_over
+    assert not Found([], "", reads, Cost(cpu_ms=30_000.0), "").is_over
+    lines = Program(attack=[Request("POST", "/v1/bulk")])
+    assert not Found([], "", lines, Cost(cpu_ms=40_000.0), "").is_over
