@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "commit": "conflict cpu decide errors limits memory meters model patching runtime state store",
     "read": "access cpu decide errors limits memory meters model patching runtime state store",
     "feed": "access cpu errors limits memory meters model read runtime state store",
-    "retention": "cpu decide errors limits meters model patching runtime state store",
+    "retention": "decide errors limits meters model patching runtime state store",
     "uploads": "access decide errors limits model patching runtime store",
     "catalogs": "conflict cpu decide errors limits model read runtime state store",
     "relay": "errors feed limits memory meters model outgoing runtime state store",

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gateway.cpu import conclude
 from gateway.decide.settings import CatalogSettings
 from gateway.errors import (
     CatalogNotFound,
@@ -112,7 +111,6 @@ class CatalogCompaction:
                 standing.revision,
             )
         self._raise_floor(catalog, revision)
-        conclude()  # however long the rest takes, it isn't broken off
         with as_unknown(is_done=True):
             swept = self.finish(catalog, rest)
             return CompactionResult(revision, standing.revision, swept, self.tidy(catalog, rest))

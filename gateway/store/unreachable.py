@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gateway.cpu import conclude
 from gateway.errors import CatalogRestored, StoreUnavailable, UnknownOutcome
 from gateway.store.contract import BeingRestored, StoreUnreachable
 
@@ -27,12 +28,17 @@ def as_unavailable() -> Iterator[None]:
 @contextmanager
 def as_unknown(*, is_done: bool = False) -> Iterator[None]:
     """Around one call that changes the database and moves no head. Where its answer is lost, nobody
-    knows whether it did. ``is_done``: the change is made; around what follows it.
+    knows whether it did. ``is_done``: the change is made; around what follows it. Once it is made,
+    nothing of the request is broken off, however much it has computed: that would be told as if
+    nothing was applied.
 
     Raises UnknownOutcome, or what ``as_unavailable`` does where nothing was changed for certain.
     """
+    if is_done:
+        conclude()
     try:
         yield
+        conclude()
     except StoreUnreachable as error:
         if is_done or not error.nothing_done:
             raise UnknownOutcome from error

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway import cpu
 from gateway.memory import parsed_bytes
 from gateway.store.mongodb import MongoStore, connect, records
+from gateway.store.unreachable import as_unknown
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
 
@@ -61,6 +62,23 @@ def test_who_has_used_up_what_it_may_compute_asks_nothing_more(store: MongoStore
             store.list_heads("", "", 9)
         store.move_heads([move(commit(1))])  # what is decided is done
         cpu.conclude()
+        assert store.heads(["c"])["c"].revision == 1
+    finally:
+        cpu.work_for(None)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_once_it_has_made_a_change_nothing_of_it_is_broken_off(
+    store: MongoStore, is_done: bool
+) -> None:
+    """It would be told as if nothing was applied."""
+    cpu.begin(1.0)
+    try:
+        cpu.draw(1.5)
+        with as_unknown(is_done=is_done):
+            store.move_heads([move(commit(1))])
+            if is_done:
+                assert store.heads(["c"])["c"].revision == 1
         assert store.heads(["c"])["c"].revision == 1
     finally:
         cpu.work_for(None)
