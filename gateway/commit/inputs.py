@@ -15,11 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gateway.cpu import work_for
 from gateway.decide.guards import refuse_forbidden
 from gateway.decide.ranges import (
     DOCUMENTS_MAX,
     Changed,
     Listed,
+    Looked,
     RangeListed,
     RangeLook,
     Ranges,
@@ -39,9 +41,11 @@ from gateway.model import (
     BareDocument,
     CommitRecord,
     DocumentRecord,
+    Head,
     Reply,
     token_revision,
 )
+from gateway.runtime import Runtime
 from gateway.state.cache import Cache
 from gateway.state.replay import (
     HistoryIncomplete,
@@ -54,7 +58,7 @@ from gateway.state.replay import (
     rebuild,
     stored_documents,
 )
-from gateway.store.contract import Scanned, Store
+from gateway.store.contract import Scanned, Store, StoreUnreachable
 
 # Old states of documents, rebuilt for the rebases of one round.
 _BASES_MAX = 16
@@ -64,11 +68,47 @@ _FEW = 4
 _SMALL_BYTES = 16 * MIB
 # Commits, and documents in them, that are looked through for a request that declares lists.
 _CHANGED_COMMITS_MAX = 1_000
+# Of a range, what has changed in more commits is found by its keys, however many these are.
+_NEAR_COMMITS = 1_000
 _CHANGED_MAX = 256
 # Looks at ranges for one view; those of a single request are bounded where it is made.
 _LOOKS_MAX = 128
 # Documents that are listed for one view.
 _LISTED_MAX = 4 * DOCUMENTS_MAX
+
+
+def looked_ahead(store: Store, cache: Cache, runtime: Runtime, request: Request) -> Request:
+    """The request with what has changed of its ranges since revisions of long ago.
+
+    By the thread that wants it, for it may take seconds, and leaders are everybody's. What it
+    doesn't find out, a leader does.
+    """
+    catalog = request.catalog
+    looks = [each for each in request.ranges if isinstance(each, RangeUnchanged)]
+    seen = cache.view(catalog)
+    if seen is not None:
+        looks = [each for each in looks if each.since < seen.revision - _NEAR_COMMITS]
+    if not looks:
+        return request
+    found: list[tuple[RangeUnchanged, int | None]] = []
+    own = work_for(None)  # what MongoDB answers is short
+    try:
+        head = store.heads([catalog]).get(catalog) or Head(catalog)
+        through = head.written
+        last = store.commits({catalog: (through - 1, through)}).get(catalog, ())
+        for look in looks:
+            if last and look.since < through - _NEAR_COMMITS:
+                if runtime.monotonic() >= request.deadline:
+                    break
+                found.append((look, store.range_changed(catalog, look.prefix, look.since, through)))
+        # Looked at last: what was read above it had no gap.
+        floor = (store.heads([catalog]).get(catalog) or head).floor if found else 0
+    except StoreUnreachable:
+        return request
+    finally:
+        work_for(own)
+    looked = [Looked(look, Changed(at, floor), through, last[0].id) for look, at in found]
+    return replace(request, looked=tuple(looked))
 
 
 def read_views(
@@ -420,11 +460,13 @@ def _read_ranges(
     asked, count = _ranges_asked(requests)
     wanted: dict[str, int] = {}
     changes: dict[tuple[str, int], Changed] = {}
+    ahead = _looked_in(store, view, requests[:count])
     for look in asked:
         if not isinstance(look, RangeUnchanged):
             wanted[look.prefix] = max(wanted.get(look.prefix, 0), listed_for(look))
         else:
-            changes[look.prefix, look.since] = changed_since(store, cache, view, look)
+            found_ahead = ahead.get(look)
+            changes[look.prefix, look.since] = changed_since(store, cache, view, look, found_ahead)
     keys = {key for request in requests[:count] for key in request.keys}
     keys.update(_keys_changed_in(view.tail))
     listed: dict[str, Listed] = {}
@@ -444,12 +486,36 @@ def _read_ranges(
     return Ranges(changes, listed), asked, count
 
 
-def changed_since(store: Store, cache: Cache, view: View, compare: RangeUnchanged) -> Changed:
+def _looked_in(
+    store: Store, view: View, requests: Sequence[Request]
+) -> dict[RangeUnchanged, Looked]:
+    """What was found out ahead in this very history: the database may have been put back since."""
+    places = {(each.through, each.last) for request in requests for each in request.looked}
+    ids = {view.revision: view.last, **{commit.revision: commit.id for commit in view.tail}}
+    for through, _ in places:
+        if through < view.revision and through not in ids:
+            commits = store.commits({view.catalog: (through - 1, through)}).get(view.catalog, ())
+            ids |= {commit.revision: commit.id for commit in commits}
+    return {
+        each.about: each
+        for request in requests
+        for each in request.looked
+        if ids.get(each.through) == each.last
+    }
+
+
+def changed_since(
+    store: Store, cache: Cache, view: View, compare: RangeUnchanged, looked: Looked | None = None
+) -> Changed:
     """What is known of a range's changes up to the view; earlier requests of the batch may reach
-    the revision that is asked about."""
+    the revision that is asked about. ``looked``: what was found out of it ahead."""
     prefix, since = compare.prefix, compare.since
     if since > view.revision:
         return Changed(None)
+    if looked is not None:
+        if looked.found.at is not None or looked.found.floor > since:
+            return looked.found
+        since = looked.through
     known, at = cache.changed_under(view.catalog, prefix, since, view.revision)
     if known:
         return Changed(at)
@@ -462,7 +528,7 @@ def changed_since(store: Store, cache: Cache, view: View, compare: RangeUnchange
     at = store.range_changed(view.catalog, prefix, since, written)
     # The floor is looked at last: what was read above it had no gap.
     head = store.heads([view.catalog]).get(view.catalog)
-    return Changed(at, 0 if head is None else head.floor)
+    return Changed(at, head.floor if head is not None and head.floor > since else 0)
 
 
 def _keys_changed_in(commits: Iterable[CommitRecord]) -> set[str]:

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from gateway import memory
 from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver
-from gateway.commit.inputs import read_views
+from gateway.commit.inputs import looked_ahead, read_views
 from gateway.commit.messages import Handed
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.series import Callers, Series
@@ -601,6 +601,8 @@ class CommitLoop:
 
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
+        if request.ranges:
+            request = self._looked_ahead(request)
         # One that comes without an account, from another worker, gets its own.
         account = own_account() or CpuAccount(self._request_cpu_s)
         now = self._runtime.monotonic()
@@ -625,8 +627,17 @@ class CommitLoop:
         self._start()
         parts = self._parts
         return Series(
-            self._queue, self._runtime, parts.meters, self._callers, principal, self._request_cpu_s
+            self._queue,
+            self._runtime,
+            parts.meters,
+            self._callers,
+            principal,
+            self._request_cpu_s,
+            self._looked_ahead,
         )
+
+    def _looked_ahead(self, request: Request) -> Request:
+        return looked_ahead(self._parts.store, self._parts.cache, self._runtime, request)
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""

@@ -430,7 +430,8 @@ _GIVEN: Final = {
         lambda patch: patch.to_json(), lambda sent: patching.parse_extended(sent, limits=_LIMITS)
     ),
 }
-_PACKERS: Final = PackerTable(_GIVEN, {Request: frozenset(("keys", "token_keys", "ranges"))})
+_MADE_THERE: Final = frozenset(("keys", "token_keys", "ranges", "looked"))
+_PACKERS: Final = PackerTable(_GIVEN, {Request: _MADE_THERE})
 _FIELDS: Final = {
     **{
         kind.__name__: _PACKERS.of(kind)

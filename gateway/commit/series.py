@@ -45,6 +45,7 @@ class Series:
         callers: Callers,
         principal: str,
         request_cpu_s: float,
+        looked_ahead: Callable[[Request], Request],
     ) -> None:
         self.stirred = runtime.event()
         self._queue = queue
@@ -53,6 +54,7 @@ class Series:
         self._callers = callers
         self._principal = principal
         self._request_cpu_s = request_cpu_s
+        self._looked_ahead = looked_ahead
         self._windows: deque[list[Pending]] = deque()  # under way
         self._last: dict[_Document, Pending] = {}  # by document, the last one under way
         self._queued: deque[Pending] = deque()  # that hold room, in their order
@@ -73,6 +75,7 @@ class Series:
         if not requests:
             self._windows.append([])
             return True
+        requests = [self._looked_ahead(each) if each.ranges else each for each in requests]
         with self._callers.turn(self._principal, waits=not self._windows) as has_turn:
             if not has_turn:
                 return False

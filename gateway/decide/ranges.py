@@ -153,6 +153,16 @@ class Changed(NamedTuple):
     floor: int = 0
 
 
+class Looked(NamedTuple):
+    """What was ``found`` of ``about`` before its request was queued, in the commits up to revision
+    ``through``, whose id is ``last``."""
+
+    about: RangeUnchanged
+    found: Changed
+    through: int
+    last: str
+
+
 class Listed(msgspec.Struct, frozen=True):
     """The live documents of a range, by key. ``is_whole`` False: there may be more of them."""
 

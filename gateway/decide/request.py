@@ -30,6 +30,7 @@ from gateway.decide.conditions import NO_CONDITIONS, Preconditions
 from gateway.decide.edits import EDIT_KINDS, KeyEdit, MoveKey, kind_of
 from gateway.decide.ranges import (
     NO_RANGES,
+    Looked,
     RangeEdit,
     RangeLook,
     RangeReplacement,
@@ -140,7 +141,8 @@ class Request(msgspec.Struct, frozen=True):
     (``token_keys``).
 
     ``lists_checked``: if it declares lists, the revision at which no document broke them; None:
-    nobody has checked. Without ``checks_lists``, nobody has to.
+    nobody has checked. Without ``checks_lists``, nobody has to. ``looked``: what was found out of
+    its ranges ahead.
 
     ``by`` is the principal, and ``author`` the one that its commit names. ``once``: its idempotency
     key decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
@@ -179,6 +181,7 @@ class Request(msgspec.Struct, frozen=True):
     keys: frozenset[str] = _NO_KEYS
     token_keys: frozenset[str] = _NO_KEYS
     ranges: tuple[RangeLook, ...] = ()
+    looked: tuple[Looked, ...] = ()
 
     def __post_init__(self) -> None:
         keys = self._keys()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from gateway import memory
 from gateway.commit import inputs
 from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
-from gateway.decide.ranges import RangeAbsent, RangeCount, RangeUnchanged
+from gateway.decide.ranges import Changed, Looked, RangeAbsent, RangeCount, RangeUnchanged
 from gateway.decide.request import Outcome, Request, Unchanged
 from gateway.errors import ConditionFailed, RevisionCompacted
 from gateway.limits import ServiceLimits
@@ -236,6 +238,96 @@ def test_what_is_remembered_of_changes_is_bounded(
     world.store.calls.clear()
     assert world.holds(RangeUnchanged("a/", first))
     assert "range_changed" in world.store.calls
+
+
+class TestLongAgo:
+    """What has changed since long ago is found out by the thread that wants to know it, for leaders
+    are everybody's."""
+
+    @pytest.fixture
+    def looks(self, world: _World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+        """Of each look into the log: whether it was the asking thread's, and since when.
+        All that isn't of the last two commits is of long ago."""
+        monkeypatch.setattr(inputs, "_NEAR_COMMITS", 2)
+        for number in range(1, 10):
+            world.write("a/1" if number == 3 else "b/1", put({"n": number}))
+        wait_until_written(world.gateway)
+        world.store.end_tails({"c": (9, 0)})
+        world.gateway = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+        asking, asked = threading.current_thread(), list[tuple[bool, int]]()
+        look = world.store.range_changed
+
+        def noted(catalog: str, prefix: str, after: int, through: int) -> int | None:
+            asked.append((threading.current_thread() is asking, after))
+            return cast(int | None, look(catalog, prefix, after, through))
+
+        monkeypatch.setattr(world.store, "range_changed", noted, raising=False)
+        return asked
+
+    def test_it_is_looked_up_before_a_leader_has_it(
+        self, world: _World, looks: list[tuple[bool, int]]
+    ) -> None:
+        assert world.holds(RangeUnchanged("a/", 3), RangeUnchanged("c/", 0))
+        assert looks == [(True, 3), (True, 0)]
+        assert not world.holds(RangeUnchanged("a/", 2))
+        lines = world.gateway.series("p")
+        ask = [world.gateway.request("c", TOUCH, compare=(RangeUnchanged("b/", 5),))]
+        assert lines.put(ask)
+        refused(lines.take()[0].outcome, ConditionFailed)
+        assert all(is_asking for is_asking, _ in looks)
+
+    def test_what_is_near_is_a_leaders(self, world: _World, looks: list[tuple[bool, int]]) -> None:
+        assert world.holds(RangeUnchanged("b/", 9), RangeUnchanged("a/", 7))
+        assert looks == [(False, 7)]
+
+    @pytest.mark.parametrize("key", ["a/1", "d"])
+    def test_what_is_changed_after_the_look_is_seen(
+        self, world: _World, looks: list[tuple[bool, int]], key: str
+    ) -> None:
+        other = GatewayService(cast(Store, world.store), ThreadRuntime(), ServiceLimits())
+        before = world.gateway._loop._queue.put
+
+        def put_later(pending: Any) -> None:
+            applied(other.write("c", key, put({"late": 1})).outcome)
+            wait_until_written(other)
+            before(pending)
+
+        world.gateway._loop._queue.put = put_later  # type: ignore[method-assign]
+        assert world.holds(RangeUnchanged("a/", 3)) is (key == "d")
+        assert looks[0] == (True, 3)
+
+    @pytest.mark.usefixtures("looks")
+    def test_what_was_compacted_before_the_look_is_told_by_nobody(self, world: _World) -> None:
+        compaction_of(cast(Store, world.store)).compact("c", 5, lambda: None)
+        assert refused(world.ask(RangeUnchanged("a/", 3)), RevisionCompacted).floor == 5
+        assert world.holds(RangeUnchanged("a/", 5))
+
+    @pytest.mark.usefixtures("looks")
+    def test_what_is_compacted_after_the_look_was_seen_by_it(self, world: _World) -> None:
+        before = world.gateway._loop._queue.put
+
+        def put_later(pending: Any) -> None:
+            compaction_of(cast(Store, world.store)).compact("c", 8, lambda: None)
+            before(pending)
+
+        world.gateway._loop._queue.put = put_later  # type: ignore[method-assign]
+        assert world.holds(RangeUnchanged("a/", 3))
+
+    @pytest.mark.usefixtures("looks")
+    def test_a_look_into_another_history_counts_for_nothing(self, world: _World) -> None:
+        """As where the database is restored in between."""
+        look = RangeUnchanged("a/", 2)
+        request = world.gateway.request("c", TOUCH, compare=(look,))
+        store, limits = cast(Store, world.store), ServiceLimits()
+        cache = Cache(ThreadRuntime(), limits)
+        HeadReader(store, cache, limits).observe(["c"])
+        for through in (8, 9):
+            ours = store.commits({"c": (through - 1, through)})["c"][0].id
+            for last, at in ((ours, None), ("another", 3)):
+                looked = (Looked(look, Changed(None), through, last),)
+                batch = {"c": [structs.replace(request, looked=looked)]}
+                view = inputs.read_views(store, cache, batch, memory.account())["c"]
+                assert view.ranges.changes["a/", 2].at == at
 
 
 class TestCompacted:
