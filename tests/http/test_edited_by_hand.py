@@ -228,3 +228,9 @@ def test_a_catalog_whose_head_is_gone_isnt_begun_a_second_time(
     assert writer.send("PUT", "/v1/catalogs/d/documents/k", 1).status_code == 201
     assert [*store.list_commits("c", 0, 99, 99, None, 10**6)] == commits
     assert store._on.catalogs.find_one({"_id": "c"}) is None
+
+
+def test_a_record_of_somebody_else_keeps_no_tail_from_being_written_out(store: Any) -> None:
+    filled(store)
+    store._on.catalogs.insert_one({"_id": "e", "open": True, "time_us": 1})
+    assert [each.catalog for each in store.open_tails(2**60, 9)] == ["c"]

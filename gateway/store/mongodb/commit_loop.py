@@ -124,7 +124,8 @@ class LoopPart(StorePart):
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
                 found = list(cursor.hint(OPEN).skip(skip).limit(limit))
             # So what a gateway of an older format still makes is found, though nobody asks for it.
-            if not self._took_over([each for each in found if not isinstance(each["head"], dict)]):
+            older = [each for each in found if not isinstance(each.get("head"), dict)]
+            if not self._took_over(older):
                 break
         return records.readable_heads(found)
 
