@@ -234,3 +234,21 @@ def test_a_record_of_somebody_else_keeps_no_tail_from_being_written_out(store: A
     filled(store)
     store._on.catalogs.insert_one({"_id": "e", "open": True, "time_us": 1})
     assert [each.catalog for each in store.open_tails(2**60, 9)] == ["c"]
+
+
+@pytest.mark.parametrize("member", ["catalog", "id", "key", "principal", "terms", "expires_us"])
+def test_an_upload_that_cant_be_read_is_none(
+    store: Any, member: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+    upload = writer.send("POST", f"{_C}/uploads", {"key": "k"}).get_json()["upload"]
+    assert writer.send("GET", f"{_C}/uploads/{upload}").status_code == 200
+    name = {"_id": f"c\0{upload}"}
+    store._on.database["uploads"].update_one(name, {"$set": {member: None}})
+    for method, path in (("GET", ""), ("PUT", "/parts/1"), ("POST", "/commit"), ("DELETE", "")):
+        body = b"{}" if method == "PUT" else {} if method == "POST" else None
+        typed = {"Content_Type": "application/octet-stream"} if method == "PUT" else {}
+        answer = writer.send(method, f"{_C}/uploads/{upload}{path}", body, **typed)
+        assert answer.status_code == (204 if method == "DELETE" else 404)
+    assert f"the upload {name['_id']!r} can't be read" in caplog.text
+    assert writer.send("POST", f"{_C}/uploads", {"key": "k"}).status_code == 201

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pymongo.collection import Collection
@@ -64,8 +64,8 @@ class MongoUploads(StorePart):
     def upload(self, catalog: str, upload_id: str) -> UploadRecord | None:
         with self._on.reading() as session:
             name = {"_id": _upload_id(catalog, upload_id)}
-            record = self._uploads.find_one(name, session=session)
-        return None if record is None else _upload_from(record)
+            found = list(self._uploads.find(name, session=session))
+        return next(iter(self._readable(found, _upload_from, "upload")), None)
 
     def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
         # By an index with all fields, so that no upload is read.
@@ -165,14 +165,10 @@ def _date(time_us: int) -> datetime:
 
 
 def _upload_from(record: Record) -> UploadRecord:
-    terms: dict[str, Any] = msgspec.json.decode(record["terms"])
-    return UploadRecord(
-        id=record["id"],
-        catalog=record["catalog"],
-        key=record["key"],
-        principal=record["principal"],
-        terms=terms,
-        created_us=record["created_us"],
-        expires_us=record["expires_us"],
-        is_open=record.get("open", True),
-    )
+    """Raises LookupError, TypeError and ValueError."""
+    terms = msgspec.json.decode(record["terms"])
+    is_open = record.get("open", True)
+    upload = msgspec.convert({**record, "terms": terms, "is_open": is_open}, UploadRecord)
+    if record["_id"] != _upload_id(upload.catalog, upload.id):
+        raise ValueError(f"its name isn't that of {upload.id!r} of {upload.catalog!r}")
+    return upload
