@@ -122,7 +122,9 @@ class SyncState:
         if last is None:
             return ThereNow(listed.withColumn("had", F.lit(None).cast("binary")))
         known = last.rows.select("key", F.col("etag").alias("known"), "hash")
-        known = self.spread(known, "key").hint("merge")
+        # A key has one row in any case. Where nothing lay between the join and the two shuffles,
+        # Spark would make spark.sql.shuffle.partitions tasks of them, and of all that follows.
+        known = self.spread(known, "key").dropDuplicates(["key"]).hint("merge")
         had = F.when(F.col("etag") == F.col("known"), F.col("hash")).alias("had")
         rows = listed.join(known, F.col("there") == F.col("key"), "left")
         return ThereNow(rows.select("there", "etag", "digest", had), about=last.about)
@@ -165,7 +167,8 @@ class SyncState:
         try:
             # One that can't be read mustn't hide the other.
             reader = self._spark.read.option("ignoreCorruptFiles", "true")
-            lines = reader.text(f"{self._path}/*/about").collect()
+            # Of one path alone, Spark looks whether it is a stream's, and warns with a trace.
+            lines = {*reader.text([f"{self._path}/*/about"] * 2).collect()}
         except _UNREADABLE:  # there is none, or it can't be read
             return
         for line in lines:

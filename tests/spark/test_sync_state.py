@@ -343,6 +343,21 @@ def test_a_manager_has_a_state_too(job: Job) -> None:
     assert (report.unchanged, job.planned) == (2, [])
 
 
+def test_a_run_that_lists_has_no_more_tasks_with_a_state_than_without(job: Job) -> None:
+    """Spark's own number is for large jobs: 200 tasks, and as many files, for any catalog."""
+    usual = job.spark.conf.get("spark.sql.shuffle.partitions")
+    job.spark.conf.set("spark.sql.shuffle.partitions", "5")
+    try:
+        for more in ("first", "second"):
+            wanted = {f"k{number}": {"n": number, "of": more} for number in range(40)}
+            assert job(wanted, manager="nightly", options={"partitions": "2"}).in_step
+    finally:
+        job.spark.conf.set("spark.sql.shuffle.partitions", usual)
+    assert job.listed
+    files = [len([*each.glob("rows/*.parquet")]) for each in job.state.iterdir()]
+    assert [count <= 2 for count in files] == [True, True], files
+
+
 def test_values_have_a_text_where_different_ones_have_different_texts() -> None:
     double, text = types.DoubleType(), types.StringType()
     row = types.StructType([types.StructField("a", double)])
