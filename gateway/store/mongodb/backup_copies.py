@@ -57,7 +57,11 @@ class CopyFile:
 def _copied_head(file: BinaryIO) -> tuple[Head, int]:
     count, seen, end = 0, hashlib.sha256(), None
     try:
-        head = _head(next(_records(file), None))
+        begin = next(_records(file), None)
+    except BSONError:
+        begin = None  # another kind of file
+    try:
+        head = _head(begin)
         for each in islice(_records(file), 1, None):
             if "sha256" in each:
                 end = each["commits"], each["sha256"]
