@@ -377,6 +377,11 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
                 for catalog, (after, through) in spans.items()
             }
 
+    def commit_id(self, catalog: str, revision: int) -> str | None:
+        with self._lock:
+            commit = self._commits.get(catalog, {}).get(revision)
+        return None if commit is None else commit.id
+
     def _prefix(self, catalog: str, after: int, through: int) -> list[CommitRecord]:
         written = self._commits.get(catalog, {})
         prefix = []
@@ -425,7 +430,14 @@ class MemoryStore(MemoryRetention, MemoryLeases, MemoryVerdicts):
         listed = [bare(found[key]) for key in names[:limit]]
         return _within_bytes(listed, names, RANGE_BYTES_MAX)
 
-    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+    def range_changed(
+        self,
+        catalog: str,
+        prefix: str,
+        after: int,
+        through: int,
+        within_s: float | None = None,  # noqa: ARG002 - it takes no time
+    ) -> int | None:
         found = (each for each in self._ascending(catalog) if after < each.revision <= through)
         changed = (
             each for each in found if _names_after(self._keys_of(each) - OWN_KEYS, "", prefix)

@@ -58,7 +58,13 @@ from gateway.state.replay import (
     rebuild,
     stored_documents,
 )
-from gateway.store.contract import Scanned, Store, StoreUnreachable
+from gateway.store.contract import (
+    NEAR_COMMITS,
+    ForeignRecord,
+    Scanned,
+    Store,
+    StoreUnreachable,
+)
 
 # Old states of documents, rebuilt for the rebases of one round.
 _BASES_MAX = 16
@@ -68,47 +74,80 @@ _FEW = 4
 _SMALL_BYTES = 16 * MIB
 # Commits, and documents in them, that are looked through for a request that declares lists.
 _CHANGED_COMMITS_MAX = 1_000
-# Of a range, what has changed in more commits is found by its keys, however many these are.
-_NEAR_COMMITS = 1_000
 _CHANGED_MAX = 256
+# A call that may take so long and no longer ends that much earlier at most.
+_LATE_S = 0.1
+# What is remembered of looks ahead, for requests that come together.
+_KNOWN_MAX = 1_000
 # Looks at ranges for one view; those of a single request are bounded where it is made.
 _LOOKS_MAX = 128
 # Documents that are listed for one view.
 _LISTED_MAX = 4 * DOCUMENTS_MAX
 
 
-def looked_ahead(store: Store, cache: Cache, runtime: Runtime, request: Request) -> Request:
-    """The request with what has changed of its ranges since revisions of long ago.
+class LooksAhead:
+    """What has changed of ranges since revisions of long ago, for requests that come together.
 
-    By the thread that wants it, for it may take seconds, and leaders are everybody's. What it
-    doesn't find out, a leader does.
+    By the thread that wants it, for it may take seconds, and leaders are everybody's.
     """
-    catalog = request.catalog
-    looks = [each for each in request.ranges if isinstance(each, RangeUnchanged)]
-    seen = cache.view(catalog)
-    if seen is not None:
-        looks = [each for each in looks if each.since < seen.revision - _NEAR_COMMITS]
-    if not looks:
-        return request
-    found: list[tuple[RangeUnchanged, int | None]] = []
-    own = work_for(None)  # what MongoDB answers is short
-    try:
-        head = store.heads([catalog]).get(catalog) or Head(catalog)
-        through = head.written
-        last = store.commits({catalog: (through - 1, through)}).get(catalog, ())
+
+    def __init__(self, store: Store, cache: Cache, runtime: Runtime) -> None:
+        self._store = store
+        self._cache = cache
+        self._runtime = runtime
+        self._known: dict[tuple[str, RangeUnchanged], Looked] = {}
+
+    def of(self, request: Request) -> Request:
+        """The request with what was found. What isn't by its deadline isn't looked for any more:
+        then it is late. Where the database can't tell, a leader meets that, and says so."""
+        catalog = request.catalog
+        looks = [each for each in request.ranges if isinstance(each, RangeUnchanged)]
+        seen = self._cache.view(catalog)
+        if seen is not None:
+            looks = [each for each in looks if each.since < seen.revision - NEAR_COMMITS]
+        if not looks:
+            return request
+        oldest = 0 if seen is None else seen.written - NEAR_COMMITS
+        new = [each for each in looks if not self._is_known(catalog, each, oldest)]
+        if new:
+            own = work_for(None)  # what MongoDB answers is short
+            try:
+                self._look(catalog, new, request.deadline)
+            except (StoreUnreachable, ForeignRecord):
+                pass
+            finally:
+                work_for(own)
+        found = [self._known.get((catalog, each)) for each in looks]
+        deadline = request.deadline
+        if None in found and self._runtime.monotonic() > deadline - _LATE_S:
+            deadline = float("-inf")
+        looked = tuple(each for each in found if each is not None)
+        return replace(request, looked=looked, deadline=deadline)
+
+    def _is_known(self, catalog: str, look: RangeUnchanged, oldest: int) -> bool:
+        known = self._known.get((catalog, look))
+        return known is not None and known.through >= oldest
+
+    def _look(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> None:
+        """Raises StoreUnreachable and ForeignRecord."""
+        head = self._store.heads([catalog]).get(catalog) or Head(catalog)
+        through, found = head.written, list[tuple[RangeUnchanged, int | None]]()
         for look in looks:
-            if last and look.since < through - _NEAR_COMMITS:
-                if runtime.monotonic() >= request.deadline:
-                    break
-                found.append((look, store.range_changed(catalog, look.prefix, look.since, through)))
+            left_s = deadline - self._runtime.monotonic()
+            if look.since < through - NEAR_COMMITS and left_s > 0:
+                changed = self._store.range_changed(
+                    catalog, look.prefix, look.since, through, left_s
+                )
+                found.append((look, changed))
+        if not found:
+            return
         # Looked at last: what was read above it had no gap.
-        floor = (store.heads([catalog]).get(catalog) or head).floor if found else 0
-    except StoreUnreachable:
-        return request
-    finally:
-        work_for(own)
-    looked = [Looked(look, Changed(at, floor), through, last[0].id) for look, at in found]
-    return replace(request, looked=tuple(looked))
+        floor = (self._store.heads([catalog]).get(catalog) or head).floor
+        if len(self._known) + len(found) > _KNOWN_MAX:
+            self._known.clear()
+        for look, at in found:
+            looked = Looked(look, Changed(at, floor), through, head.revision, head.last)
+            self._known[catalog, look] = looked
 
 
 def read_views(
@@ -490,18 +529,12 @@ def _looked_in(
     store: Store, view: View, requests: Sequence[Request]
 ) -> dict[RangeUnchanged, Looked]:
     """What was found out ahead in this very history: the database may have been put back since."""
-    places = {(each.through, each.last) for request in requests for each in request.looked}
-    ids = {view.revision: view.last, **{commit.revision: commit.id for commit in view.tail}}
-    for through, _ in places:
-        if through < view.revision and through not in ids:
-            commits = store.commits({view.catalog: (through - 1, through)}).get(view.catalog, ())
-            ids |= {commit.revision: commit.id for commit in commits}
-    return {
-        each.about: each
-        for request in requests
-        for each in request.looked
-        if ids.get(each.through) == each.last
-    }
+    looked = [each for request in requests for each in request.looked]
+    ids: dict[int, str | None] = {commit.revision: commit.id for commit in view.tail}
+    ids[view.revision] = view.last
+    for at in {each.at for each in looked if each.at < view.revision} - ids.keys():
+        ids[at] = store.commit_id(view.catalog, at)
+    return {each.about: each for each in looked if ids.get(each.at) == each.last}
 
 
 def changed_since(

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from gateway import memory
 from gateway.commit.claims import ClaimKeeper
 from gateway.commit.handover import HandOver
-from gateway.commit.inputs import looked_ahead, read_views
+from gateway.commit.inputs import LooksAhead, read_views
 from gateway.commit.messages import Handed
 from gateway.commit.queue import Pending, Queue
 from gateway.commit.series import Callers, Series
@@ -602,7 +602,7 @@ class CommitLoop:
     def _committed(self, request: Request) -> tuple[Outcome, int]:
         self._start()
         if request.ranges:
-            request = self._looked_ahead(request)
+            request = self._looks_ahead().of(request)
         # One that comes without an account, from another worker, gets its own.
         account = own_account() or CpuAccount(self._request_cpu_s)
         now = self._runtime.monotonic()
@@ -633,11 +633,11 @@ class CommitLoop:
             self._callers,
             principal,
             self._request_cpu_s,
-            self._looked_ahead,
+            self._looks_ahead(),
         )
 
-    def _looked_ahead(self, request: Request) -> Request:
-        return looked_ahead(self._parts.store, self._parts.cache, self._runtime, request)
+    def _looks_ahead(self) -> LooksAhead:
+        return LooksAhead(self._parts.store, self._parts.cache, self._runtime)
 
     def _start(self) -> None:
         """Leaders start with the first request: after the server has forked, not before it."""

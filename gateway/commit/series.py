@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Final
 
+from gateway.commit.inputs import LooksAhead
 from gateway.commit.queue import Pending, Queue
 from gateway.cpu import CpuAccount
 from gateway.decide.request import (
@@ -45,7 +46,7 @@ class Series:
         callers: Callers,
         principal: str,
         request_cpu_s: float,
-        looked_ahead: Callable[[Request], Request],
+        looks_ahead: LooksAhead,
     ) -> None:
         self.stirred = runtime.event()
         self._queue = queue
@@ -54,7 +55,7 @@ class Series:
         self._callers = callers
         self._principal = principal
         self._request_cpu_s = request_cpu_s
-        self._looked_ahead = looked_ahead
+        self._looks_ahead = looks_ahead
         self._windows: deque[list[Pending]] = deque()  # under way
         self._last: dict[_Document, Pending] = {}  # by document, the last one under way
         self._queued: deque[Pending] = deque()  # that hold room, in their order
@@ -65,9 +66,9 @@ class Series:
     def put(self, requests: Sequence[Request]) -> bool:
         """Bring the next window into the queue, those of a catalog in this order.
 
-        The call waits while the queue is full, in turn with others: that is no part of the time
-        that the requests have. False, and nothing was done, where it is another's turn and a window
-        is under way: that has to be taken first.
+        The call waits while the queue is full, in turn with others, and looks ahead: that is no
+        part of the time that the requests have. False, and nothing was done, where it is another's
+        turn and a window is under way: that has to be taken first.
 
         What comes after a request on the same document that was refused for now is refused too
         (``HeldBack``), so that they can be sent again in order.
@@ -75,11 +76,11 @@ class Series:
         if not requests:
             self._windows.append([])
             return True
-        requests = [self._looked_ahead(each) if each.ranges else each for each in requests]
+        now = self._runtime.monotonic()
+        requests = [self._looks_ahead.of(each) if each.ranges else each for each in requests]
         with self._callers.turn(self._principal, waits=not self._windows) as has_turn:
             if not has_turn:
                 return False
-            now = self._runtime.monotonic()
             window = [self._pending(request, now) for request in requests]
             waiting = [pending for pending in window if pending.outcome is None]
             put = 0

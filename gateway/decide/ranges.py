@@ -155,11 +155,12 @@ class Changed(NamedTuple):
 
 class Looked(NamedTuple):
     """What was ``found`` of ``about`` before its request was queued, in the commits up to revision
-    ``through``, whose id is ``last``."""
+    ``through``, in the history whose commit at revision ``at`` was ``last``."""
 
     about: RangeUnchanged
     found: Changed
     through: int
+    at: int
     last: str
 
 

@@ -102,6 +102,8 @@ class Undecoded(Sequence[_T]):
 CLAIMS_MAX: Final = 64
 # The server merges the commits of so many keys, each in order; those of over 200 it would sort.
 KEYS_MERGED_MAX: Final = 100
+# Up to so many commits it costs less to look at each than at each key that they may have changed.
+NEAR_COMMITS: Final = 1_000
 # What a scan reads of acls, parts of managers and keys; and what it reads of a range.
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -228,6 +230,9 @@ class Store(Protocol):
         megabytes.
         """
 
+    def commit_id(self, catalog: str, revision: int) -> str | None:
+        """The id of the commit; None where it isn't written out, or was compacted."""
+
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
     ) -> Mapping[tuple[str, str], DocumentRecord]:
@@ -250,9 +255,14 @@ class Store(Protocol):
         none behind those whose acls fill RANGE_BYTES_MAX. The settings are left out.
         """
 
-    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+    def range_changed(
+        self, catalog: str, prefix: str, after: int, through: int, within_s: float | None = None
+    ) -> int | None:
         """The revision of a written-out commit above ``after`` up to ``through`` under a key that
         begins with ``prefix``; None: there is none. The settings' key counts for no prefix.
+
+        For more than NEAR_COMMITS it may take seconds. Raises StoreUnreachable where that takes
+        longer than ``within_s``.
         """
 
     def replies(

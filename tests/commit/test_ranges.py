@@ -15,8 +15,8 @@ from gateway.decide.compares import Compare, IsUnchanged
 from gateway.decide.decide import decide
 from gateway.decide.edits import Delete, Edit, KeyEdit, Touch
 from gateway.decide.ranges import Changed, Looked, RangeAbsent, RangeCount, RangeUnchanged
-from gateway.decide.request import Outcome, Request, Unchanged
-from gateway.errors import ConditionFailed, RevisionCompacted
+from gateway.decide.request import Applied, Outcome, Request, Unchanged
+from gateway.errors import ConditionFailed, DeadlineExceeded, RevisionCompacted
 from gateway.limits import ServiceLimits
 from gateway.model import SETTINGS_KEY
 from gateway.runtime import ThreadRuntime
@@ -24,7 +24,7 @@ from gateway.service import GatewayService
 from gateway.state import cache as cached
 from gateway.state.cache import Cache
 from gateway.state.heads import HeadReader
-from gateway.store.contract import Store, StoreUnreachable
+from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
 from tests.asking import RULES, WatchedStore, applied, ask, once, put, refused
 from tests.memory_store import MemoryStore
 from tests.retention.history_checks import compaction_of, wait_until_written
@@ -248,7 +248,7 @@ class TestLongAgo:
     def looks(self, world: _World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
         """Of each look into the log: whether it was the asking thread's, and since when.
         All that isn't of the last two commits is of long ago."""
-        monkeypatch.setattr(inputs, "_NEAR_COMMITS", 2)
+        monkeypatch.setattr(inputs, "NEAR_COMMITS", 2)
         for number in range(1, 10):
             world.write("a/1" if number == 3 else "b/1", put({"n": number}))
         wait_until_written(world.gateway)
@@ -257,9 +257,9 @@ class TestLongAgo:
         asking, asked = threading.current_thread(), list[tuple[bool, int]]()
         look = world.store.range_changed
 
-        def noted(catalog: str, prefix: str, after: int, through: int) -> int | None:
-            asked.append((threading.current_thread() is asking, after))
-            return cast(int | None, look(catalog, prefix, after, through))
+        def noted(*about: Any) -> int | None:
+            asked.append((threading.current_thread() is asking, about[2]))
+            return cast(int | None, look(*about))
 
         monkeypatch.setattr(world.store, "range_changed", noted, raising=False)
         return asked
@@ -271,10 +271,44 @@ class TestLongAgo:
         assert looks == [(True, 3), (True, 0)]
         assert not world.holds(RangeUnchanged("a/", 2))
         lines = world.gateway.series("p")
-        ask = [world.gateway.request("c", TOUCH, compare=(RangeUnchanged("b/", 5),))]
-        assert lines.put(ask)
-        refused(lines.take()[0].outcome, ConditionFailed)
-        assert all(is_asking for is_asking, _ in looks)
+        line = world.gateway.request("c", TOUCH, compare=(RangeUnchanged("b/", 5),))
+        assert lines.put([line, line])
+        for each in lines.take():
+            refused(each.outcome, ConditionFailed)
+        assert looks[2:] == [(True, 2), (True, 5)], "once for all lines"
+
+    @pytest.mark.parametrize("as_lines", [False, True])
+    def test_who_has_no_time_to_look_is_late_and_leaders_are_spared(
+        self, world: _World, looks: list[tuple[bool, int]], as_lines: bool
+    ) -> None:
+        """Other lines that came with it have their time."""
+        compare = (RangeUnchanged("a/", 3),)
+        late = world.gateway.request("c", TOUCH, compare=compare)
+        late = structs.replace(late, deadline=ThreadRuntime().monotonic())
+        if as_lines:
+            lines = world.gateway.series("p")
+            other = (KeyEdit("other", put(1)),)
+            assert lines.put([late, world.gateway.request("c", other)])
+            first, second = lines.take()
+            assert isinstance(second.outcome, Applied)
+        else:
+            first = world.gateway.commit(late)
+        refused(first.outcome, DeadlineExceeded)
+        assert not looks
+
+    @pytest.mark.parametrize(
+        "error", [ForeignRecord("c", None, "its head is gone"), StoreUnreachable("away")]
+    )
+    def test_where_the_database_cant_tell_a_leader_meets_that(
+        self, world: _World, looks: list[tuple[bool, int]], error: Exception
+    ) -> None:
+        def fail() -> None:
+            if threading.current_thread() is threading.main_thread():
+                raise error
+
+        world.store.before["heads"] = fail
+        assert world.holds(RangeUnchanged("a/", 3))
+        assert looks == [(False, 3)]
 
     def test_what_is_near_is_a_leaders(self, world: _World, looks: list[tuple[bool, int]]) -> None:
         assert world.holds(RangeUnchanged("b/", 9), RangeUnchanged("a/", 7))
@@ -324,7 +358,7 @@ class TestLongAgo:
         for through in (8, 9):
             ours = store.commits({"c": (through - 1, through)})["c"][0].id
             for last, at in ((ours, None), ("another", 3)):
-                looked = (Looked(look, Changed(None), through, last),)
+                looked = (Looked(look, Changed(None), through, through, last),)
                 batch = {"c": [structs.replace(request, looked=looked)]}
                 view = inputs.read_views(store, cache, batch, memory.account())["c"]
                 assert view.ranges.changes["a/", 2].at == at

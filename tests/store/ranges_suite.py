@@ -40,6 +40,12 @@ class RangesContract:
         assert found[1] == BareDocument("a/2", 4, 1, True, acl)
         assert [each.key for each in store.list_range("c", "a/", 6, 99)] == ["a/1", "a/2"]
 
+    def test_a_commit_that_is_written_out_is_known_by_its_id(self, store: Store) -> None:
+        written = commit(3)
+        store.write_commits([written])
+        assert store.commit_id("c", 3) == written.id
+        assert store.commit_id("c", 2) is None
+
     @pytest.mark.parametrize("before", [0, 2_000])
     def test_a_change_is_found_between_two_revisions(self, store: Store, before: int) -> None:
         """However far apart they are."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 
 from gateway.model import ChangeRecord, Idempotency
-from gateway.store.contract import Swept
+from gateway.store.contract import StoreUnreachable, Swept
 from gateway.store.mongodb import MongoStore, connect
 from patching import ABSENT
 from tests.patience import WAIT_MS, WAIT_S
@@ -201,3 +201,10 @@ def test_keys_are_scanned_without_a_look_at_documents(
     (scan,) = [each for each in noted if each["op"] == "query" and each["ns"].endswith("documents")]
     assert scan["docsExamined"] == 0
     assert scan["keysExamined"] <= 55
+
+
+def test_a_look_far_into_the_log_takes_no_longer_than_it_may(store: MongoStore) -> None:
+    store.write_commits([commit(2_000)])
+    assert store.range_changed("c", "", 0, 2_000, WAIT_S) == 2_000
+    with pytest.raises(StoreUnreachable):
+        store.range_changed("c", "", 0, 2_000, 1e-6)

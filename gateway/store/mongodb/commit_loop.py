@@ -172,6 +172,12 @@ class LoopPart(StorePart):
                     break
         return prefixes
 
+    def commit_id(self, catalog: str, revision: int) -> str | None:
+        name = {"_id": records.commit_id(catalog, revision)}
+        with self._on.reading() as session:
+            found = self._on.commits.find_one(name, {"id": 1}, session=session)
+        return None if found is None else str(found.get("id"))
+
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
     ) -> Mapping[tuple[str, str], DocumentRecord]:

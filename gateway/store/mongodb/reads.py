@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
+import pymongo
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection as Stored
@@ -21,6 +23,7 @@ from gateway.model import (
     Head,
 )
 from gateway.store.contract import (
+    NEAR_COMMITS,
     RANGE_BYTES_MAX,
     SCANNED_BYTES_MAX,
     Scanned,
@@ -34,8 +37,6 @@ from gateway.store.mongodb.records import Record
 _T = TypeVar("_T")
 _FEW = 4
 _MANY = 64
-# Up to so many commits it costs less to look at each than at each key that they may have changed.
-_NEAR_COMMITS = 1_000
 _LAST: Final = 2**63 - 1
 _PIECE_BYTES: Final = 512 * 1024
 _length_at = struct.Struct("<i").unpack_from  # each record begins with its length
@@ -257,12 +258,15 @@ class ListingsPart(StorePart):
             with batches.sort("_id").hint("_id_").limit(limit).batch_size(limit) as cursor:
                 return _scanned(cursor, records.bare_documents_from, limit, RANGE_BYTES_MAX)
 
-    def range_changed(self, catalog: str, prefix: str, after: int, through: int) -> int | None:
+    def range_changed(
+        self, catalog: str, prefix: str, after: int, through: int, within_s: float | None = None
+    ) -> int | None:
         keys = {"$elemMatch": {**names_after("", prefix), "$ne": APPLICATIONS_KEY}}
         query = _of_keys(catalog, keys, after, through)
-        with self._on.reading() as session:
+        in_time = nullcontext() if within_s is None else pymongo.timeout(within_s)
+        with in_time, self._on.reading() as session:
             cursor = self._on.commits.find(query, {"revision": 1, "_id": 0}, session=session)
-            if through - after <= _NEAR_COMMITS:
+            if through - after <= NEAR_COMMITS:
                 cursor = cursor.sort("_id", DESCENDING).hint("_id_")
             else:
                 cursor = cursor.hint(BY_KEY)
@@ -290,9 +294,9 @@ class ListingsPart(StorePart):
         query = span(catalog, above, _LAST)
         with self._on.reading() as session:
             count = self._on.commits.count_documents(
-                query, limit=_NEAR_COMMITS + 1, hint="_id_", session=session
+                query, limit=NEAR_COMMITS + 1, hint="_id_", session=session
             )
-        return count <= _NEAR_COMMITS
+        return count <= NEAR_COMMITS
 
     def _changed_above(
         self, catalog: str, after: str, prefix: str, limit: int, above: int, parts: bool
