@@ -167,7 +167,8 @@ def test_a_client_needs_the_base_installation_alone(tmp_path: Path) -> None:
 def test_the_service_needs_the_extra_server_alone(tmp_path: Path) -> None:
     python = installation(tmp_path / "server", *BASE, *EXTRAS["server"])
     files = [path.relative_to(ROOT) for path in sorted((ROOT / "gateway").rglob("*.py"))]
-    of_other_extras = [Path("gateway/tracing.py"), Path("gateway/cli/agent_server.py")]
+    of_agents = [Path("gateway/cli/agent_server.py"), Path("gateway/cli/agent_tools.py")]
+    of_other_extras = [Path("gateway/tracing.py"), *of_agents]
     names = [".".join(path.with_suffix("").parts) for path in files if path not in of_other_extras]
     names = [name for name in names if not name.endswith("__")]
     names += ["gunicorn.workers.ggevent", "jsonpatch"]  # which are only imported when they are used
