@@ -109,18 +109,10 @@ class LooksAhead:
             return request
         oldest = 0 if seen is None else seen.written - NEAR_COMMITS
         new = [each for each in looks if not self._is_known(catalog, each, oldest)]
-        if new:
-            own = work_for(None)  # what MongoDB answers is short
-            try:
-                self._look(catalog, new, request.deadline)
-            except (StoreUnreachable, ForeignRecord):
-                pass
-            finally:
-                work_for(own)
-        found = [self._known.get((catalog, each)) for each in looks]
         deadline = request.deadline
-        if None in found and self._runtime.monotonic() > deadline - _LATE_S:
+        if new and not self._looked_in_time(catalog, new, deadline):
             deadline = float("-inf")
+        found = (self._known.get((catalog, each)) for each in looks)
         looked = tuple(each for each in found if each is not None)
         return replace(request, looked=looked, deadline=deadline)
 
@@ -128,19 +120,32 @@ class LooksAhead:
         known = self._known.get((catalog, look))
         return known is not None and known.through >= oldest
 
-    def _look(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> None:
-        """Raises StoreUnreachable and ForeignRecord."""
+    def _looked_in_time(
+        self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float
+    ) -> bool:
+        own = work_for(None)  # what MongoDB answers is short
+        try:
+            return self._look(catalog, looks, deadline)
+        except StoreUnreachable:
+            return self._runtime.monotonic() < deadline - _LATE_S
+        except ForeignRecord:
+            return True
+        finally:
+            work_for(own)
+
+    def _look(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> bool:
+        """Whether the time was enough. Raises StoreUnreachable and ForeignRecord."""
         head = self._store.heads([catalog]).get(catalog) or Head(catalog)
         through, found = head.written, list[tuple[RangeUnchanged, int | None]]()
-        for look in looks:
+        far = [each for each in looks if each.since < through - NEAR_COMMITS]
+        for look in far:
             left_s = deadline - self._runtime.monotonic()
-            if look.since < through - NEAR_COMMITS and left_s > 0:
-                changed = self._store.range_changed(
-                    catalog, look.prefix, look.since, through, left_s
-                )
-                found.append((look, changed))
+            if left_s <= 0:
+                break
+            changed = self._store.range_changed(catalog, look.prefix, look.since, through, left_s)
+            found.append((look, changed))
         if not found:
-            return
+            return not far
         # Looked at last: what was read above it had no gap.
         floor = (self._store.heads([catalog]).get(catalog) or head).floor
         if len(self._known) + len(found) > _KNOWN_MAX:
@@ -148,6 +153,7 @@ class LooksAhead:
         for look, at in found:
             looked = Looked(look, Changed(at, floor), through, head.revision, head.last)
             self._known[catalog, look] = looked
+        return len(found) == len(far)
 
 
 def read_views(

@@ -277,6 +277,15 @@ class TestLongAgo:
             refused(each.outcome, ConditionFailed)
         assert looks[2:] == [(True, 2), (True, 5)], "once for all lines"
 
+    def test_what_is_near_needs_no_time(self, world: _World, looks: list[tuple[bool, int]]) -> None:
+        request = world.gateway.request("c", TOUCH, compare=(RangeUnchanged("b/", 9),))
+        late = structs.replace(request, deadline=ThreadRuntime().monotonic())
+        ahead = inputs.LooksAhead(
+            cast(Store, world.store), Cache(ThreadRuntime(), ServiceLimits()), ThreadRuntime()
+        )
+        assert ahead.of(late) == late
+        assert not looks
+
     @pytest.mark.parametrize("as_lines", [False, True])
     def test_who_has_no_time_to_look_is_late_and_leaders_are_spared(
         self, world: _World, looks: list[tuple[bool, int]], as_lines: bool
