@@ -8,6 +8,10 @@ the right state is *committed*, as a whole value or a deletion, by a move that a
 head at which the two were compared. Workers learn of it as of any commit, clients get a new token,
 and followers hear of it. A race that is lost is tried again on what is there then, with a claim.
 
+A record that can't be read, or is newer than the head, would stand in the way of what is committed,
+so another one is put there with the move, in one transaction: at no moment is there none, and what
+others commit later is written over it.
+
 A head that can't be read, is gone or isn't where its log ends is made anew first
 (``head_repair``).
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -30,14 +35,14 @@ from gateway.retention.verification import Finding, Verification, digest_fault
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
 from gateway.state.replay import HistoryIncomplete, WrongBase, advance, rebuild
-from gateway.store.contract import ForeignRecord, Mending, Moved, Store
+from gateway.store.contract import ForeignRecord, FoundDocument, Mending, Moved, Store
 from gateway.store.unreachable import as_unavailable
 from patching import ABSENT, Json
 from patching.values import Absent
 
 _AUTHOR = "gateway repair"
 _MESSAGE = "written anew from the log, from which it differed"
-_WOULD_BE = "would be made anew from the log, without the record that is there"
+_WOULD_BE = "would be made anew from the log, in place of the record that is there"
 _TRIES = 100
 _HOLD_MS = 1_000
 _COMMITS_AT_ONCE = 1_000
@@ -62,6 +67,15 @@ class _Followed:
 
     revision: int = 0
     state: DocumentRecord | None = None
+
+
+class _Seen(NamedTuple):
+    """A stored document. ``fault``: why nothing can be written over its record, ``found``, which is
+    known where another one can be put there."""
+
+    document: DocumentRecord | None
+    found: FoundDocument | None
+    fault: str | None
 
 
 class Repair:
@@ -104,12 +118,7 @@ class Repair:
                 try:
                     yield self._mend(catalog, key, apply=apply)
                 except ForeignRecord as error:
-                    if error.key is None or self._mending is None:
-                        yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
-                    elif not apply:
-                        yield Repaired(catalog, key, _WOULD_BE)
-                    else:
-                        yield self._mend_without_record(self._mending, catalog, key)
+                    yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
 
     def _mend_head(self, heads: HeadRepair, catalog: str, *, apply: bool) -> Repaired | None:
         fault = heads.fault(catalog)
@@ -128,22 +137,6 @@ class Repair:
             return Repaired(catalog, None, f"{fault}; not repaired: it has changed meanwhile")
         detail = f"{fault}; it was made anew from the log, {at}"
         return Repaired(catalog, None, detail, mended=True)
-
-    def _mend_without_record(self, mending: Mending, catalog: str, key: str) -> Repaired:
-        if (why := self._drop(mending, catalog, key)) is not None:
-            return Repaired(catalog, key, why)
-        return self._mend(catalog, key, apply=True)
-
-    def _drop(self, mending: Mending, catalog: str, key: str) -> str | None:
-        """Drop the record of a document that the log gives; else why not."""
-        head = self._store.heads([catalog])[catalog]
-        try:
-            rebuild(self._store, catalog, key, head.revision)
-        except (HistoryIncomplete, WrongBase, ForeignRecord) as error:
-            why = str(error) or "a part of it is gone"
-            return f"can't be repaired: the log gives no state: {why}"
-        mending.drop_document(catalog, key, head.revision)
-        return None
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:
         by = self._runtime.new_id()
@@ -169,16 +162,16 @@ class Repair:
         """None where the head was moved meanwhile. Everything up to ``written`` is written out."""
         catalog = head.catalog
         written = max(written, head.written)
-        stored = self._store.documents({catalog: [key]}).get((catalog, key))
-        through = max(written, 0 if stored is None else stored.revision)
-        if through > head.revision:
-            if self._has_moved(head):
-                return None
-            newer = f"it is stored as of {through}, the head is at {head.revision}"
-            if self._mending is None:
-                return Repaired(catalog, key, f"can't be repaired: {newer}")
-            why = self._drop(self._mending, catalog, key) if apply else f"{_WOULD_BE}: {newer}"
-            return None if why is None else Repaired(catalog, key, why)
+        seen = self._seen(head, written, key)
+        if seen is None:
+            return None
+        stored, found, fault = seen
+        # Looked at once the record is read: that isn't newer only than this head.
+        if fault is not None and self._has_moved(head):
+            return None
+        if fault is not None and found is None:
+            return Repaired(catalog, key, f"can't be repaired: {fault}")
+        through = written if found or stored is None else max(written, stored.revision)
         try:
             if followed.revision < head.floor:
                 state = rebuild(self._store, catalog, key, head.floor)
@@ -192,18 +185,54 @@ class Repair:
                 return None
             why = str(error) or "a part of it is gone"
             return Repaired(catalog, key, f"can't be repaired: the log gives no state: {why}")
-        if _is_same(stored, expected) and (
-            stored is None or digest_fault(self._store, catalog, stored) is None
-        ):
+        if found is None and self._is_right(catalog, stored, expected):
             return Repaired(catalog, key, "is as the log has it now", mended=True)
         if not apply:
-            return Repaired(catalog, key, f"would be {_to(right)}")
+            would = f"would be {_to(right)}" if found is None else f"{_WOULD_BE}: {fault}"
+            return Repaired(catalog, key, would)
         commit = self._commit(head, key, stored, right)
-        if self._store.move_heads([_move(head, written, commit)])[catalog] is not Moved.WON:
+        if not self._has_won(_move(head, written, commit), found, right):
             return None
         self._settler.settle(catalog)
         detail = f"was {_to(right)}, by commit {commit.revision}"
         return Repaired(catalog, key, detail, mended=True)
+
+    def _seen(self, head: Head, written: int, key: str) -> _Seen | None:
+        """None where it has changed meanwhile."""
+        if written > head.revision:
+            detail = f"the head is at {head.revision}, but written out to {written}"
+            return _Seen(None, None, detail)
+        try:
+            stored = self._store.documents({head.catalog: [key]}).get((head.catalog, key))
+        except ForeignRecord as error:
+            stored, fault = None, error.detail
+        else:
+            if stored is None or stored.revision <= head.revision:
+                return _Seen(stored, None, None)
+            fault = f"it is stored as of {stored.revision}, the head is at {head.revision}"
+        if self._mending is None:
+            return _Seen(stored, None, fault)
+        found = self._mending.found_document(head.catalog, key)
+        if found is None or (found.document and found.document.revision <= head.revision):
+            return None
+        return _Seen(found.document, found, fault)
+
+    def _is_right(
+        self, catalog: str, stored: DocumentRecord | None, expected: DocumentRecord | None
+    ) -> bool:
+        if not _is_same(stored, expected):
+            return False
+        return stored is None or digest_fault(self._store, catalog, stored) is None
+
+    def _has_won(
+        self, move: HeadMove, found: FoundDocument | None, right: DocumentRecord | None
+    ) -> bool:
+        if found is None or self._mending is None:
+            return self._store.move_heads([move]).get(move.catalog) is Moved.WON
+        for commit in move.commits:
+            for change in commit.changes:
+                right = advance(right, commit, change)
+        return self._mending.put_document(found, move, right)
 
     def _follow(
         self, followed: _Followed, head: Head, written: int, key: str, through: int
@@ -234,10 +263,11 @@ class Repair:
     def _commit(
         self, head: Head, key: str, seen: DocumentRecord | None, right: DocumentRecord | None
     ) -> CommitRecord:
+        changes: tuple[ChangeRecord, ...] = ()
         if right is None or not right.exists:
-            begun = right or seen
-            assert begun is not None
-            change = ChangeRecord(key, "delete", begun.create_revision)
+            # Of a record that can't be read, and that no commit has made, nobody has seen anything.
+            if begun := right or seen:
+                changes = (ChangeRecord(key, "delete", begun.create_revision),)
         else:
             change = ChangeRecord(
                 key,
@@ -249,6 +279,7 @@ class Repair:
                 right.attributes,
                 right.owners,
             )
+            changes = (change,)
         return CommitRecord(
             catalog=head.catalog,
             revision=head.revision + 1,
@@ -258,7 +289,7 @@ class Repair:
             message=_MESSAGE,
             idempotency=None,
             attempts=1,
-            changes=(change,),
+            changes=changes,
             parent=head.last,
         )
 

@@ -568,6 +568,14 @@ class LostHead:
     judged: int
 
 
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """The record of a document as it is stored. ``document`` None: it can't be read."""
+
+    record: Any
+    document: DocumentRecord | None
+
+
 class Mending(Protocol):
     """Heads that can't be read, or are at the wrong place, and records of documents that nothing
     can be written over. Every call raises StoreUnreachable."""
@@ -578,9 +586,16 @@ class Mending(Protocol):
         """Put ``head``, with the pins at or above its floor, where the lost one still is as it was
         found, and log ``advance``, its last commit: all or nothing. Whether it was."""
 
-    def drop_document(self, catalog: str, key: str, through: int) -> None:
-        """Delete the document's record where it can't be read, or is of a revision above
-        ``through``."""
+    def found_document(self, catalog: str, key: str) -> FoundDocument | None: ...
+
+    def put_document(
+        self, found: FoundDocument, move: HeadMove, document: DocumentRecord | None
+    ) -> bool:
+        """Make the move, and put ``document``, as it leaves it, in place of the record where that
+        still is as it was found; None: no record. Both or neither; whether it was done.
+
+        What was committed up to the move is in ``document``, and what is committed later is written
+        out over it, as by then no record stands in its way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.store.contract import ForeignRecord
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import document_id
 from patching import ABSENT
@@ -298,6 +299,151 @@ def test_a_document_that_nothing_can_be_written_over_is_made_anew(
         assert content_of(gateway_on(store), "a") == right
         assert store.documents({"c": ["a"]})["c", "a"].content == right
     assert CliRunner().invoke(main, ["verify", "c", *where]).exit_code == 0
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("fields", [{"state": "x"}, {"state.revision": 2**40}])
+def test_it_is_there_at_every_moment(
+    mongodb_uri: str, database_name: str, fields: dict[str, Any]
+) -> None:
+    """Readers would be told that there is none, and writers that they have made it."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        write_history(gateway_on(store), store)
+        name = {"_id": document_id("c", "a")}
+        store._on.documents.update_one(name, {"$set": fields})
+        with store._on.documents.watch([{"$match": {"documentKey": name}}]) as changes:
+            (done,) = repair_with(store, store.mending())
+            assert done.mended
+            first = changes.next()
+            assert (first["operationType"], changes.try_next()) == ("replace", None)
+        # The head was moved with it, so whoever remembers another state hears of it.
+        head = store.heads(["c"])["c"]
+        assert first["fullDocument"]["state"]["commit_id"] == head.last
+
+
+class Meanwhile:
+    """A mending during which others do something, once: after a record was found to be bad, or
+    right before another one is put there."""
+
+    def __init__(
+        self, mending: Any, done: Callable[[], object], *, before_put: bool = False
+    ) -> None:
+        self._mending = mending
+        self._done: list[Callable[[], object]] = [done]
+        self._before_put = before_put
+        self.put: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mending, name)
+
+    def found_document(self, *asked: Any) -> Any:
+        found = self._mending.found_document(*asked)
+        while self._done and not self._before_put:
+            self._done.pop()()
+        return found
+
+    def put_document(self, found: Any, move: Any, document: Any) -> bool:
+        while self._done:
+            self._done.pop()()
+        self.put.append(self._mending.put_document(found, move, document))
+        return self.put[-1]
+
+
+def repair_with(store: Any, mending: Any, settler: Any = None) -> list[Repaired]:
+    runtime = ThreadRuntime()
+    verification = Verification(store, settler_of(store, runtime), runtime)
+    repairing = Repair(store, settler or settler_of(store, runtime), runtime, verification, mending)
+    return [each for each in repairing.repair("c", apply=True) if isinstance(each, Repaired)]
+
+
+BAD: list[dict[str, Any]] = [{"key": None}, {"state.patches": "x"}, {"state.revision": 2**40}]
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize("before_put", [False, True])
+@pytest.mark.parametrize("fields", BAD)
+def test_what_is_committed_while_it_is_made_anew_isnt_lost(
+    mongodb_uri: str, database_name: str, fields: dict[str, Any], before_put: bool
+) -> None:
+    """By a worker that remembers the document: nothing that it writes out is above the bad one."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        applied(gateway.write("c", "k", put({"n": 0})).outcome)
+        applied(gateway.write("c", "k", add("/acknowledged", 1)).outcome)
+        wait_until_written(gateway)
+        store._on.documents.update_one({"_id": document_id("c", "k")}, {"$set": fields})
+
+        def write() -> None:
+            applied(gateway.write("c", "k", add("/later", 1)).outcome)
+            wait_until_written(gateway)
+
+        mending = Meanwhile(store.mending(), write, before_put=before_put)
+        (done,) = repair_with(store, mending)
+        assert done.mended
+        assert not (before_put and mending.put[0])
+        right = {**RIGHT, "later": 1}
+        assert content_of(gateway_on(store)) == content_of(gateway) == right
+        assert store.documents({"c": ["k"]})["c", "k"].content == right
+        assert findings(store, "c") == []
+
+
+@pytest.mark.mongod
+def test_a_record_that_others_have_mended_meanwhile_is_left(
+    mongodb_uri: str, database_name: str
+) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        write_history(gateway_on(store), store)
+        name = {"_id": document_id("c", "a")}
+        store._on.documents.update_one(name, {"$set": {"state.revision": 2**40}})
+        theirs = Meanwhile(store.mending(), lambda: None)
+        ours = Meanwhile(store.mending(), lambda: repair_with(store, theirs))
+        (done,) = repair_with(store, ours)
+        assert (done.detail, done.mended) == ("is as the log has it now", True)
+        assert (theirs.put, ours.put) == ([True], [])
+        assert findings(store, "c") == []
+        # The very record, too, is asked for.
+        store._on.documents.update_one(name, {"$set": {"state.revision": 2**40}})
+        spoilt_anew = Meanwhile(
+            store.mending(),
+            lambda: store._on.documents.update_one(name, {"$set": {"state.revision": 2**41}}),
+        )
+        assert [each.mended for each in repair_with(store, spoilt_anew)] == [True]
+        assert spoilt_anew.put == [False, True]
+        assert findings(store, "c") == []
+
+
+@pytest.mark.mongod
+def test_what_no_commit_has_made_is_taken_away(mongodb_uri: str, database_name: str) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        write_history(gateway_on(store), store)
+        store._on.documents.insert_one({"_id": document_id("c", "aa"), "state": "x"})
+        (done,) = repair_with(store, store.mending())
+        assert done.mended
+        assert findings(store, "c") == []
+        assert store._on.documents.find_one({"_id": document_id("c", "aa")}) is None
+
+
+class MeetsAnother:
+    """A settler to whom the record of another document is in the way, as of a tail that was made
+    once the catalog was verified."""
+
+    def settle(self, catalog: str) -> Any:
+        raise ForeignRecord(catalog, "other", "document 'other' can't be read: x")
+
+
+@pytest.mark.mongod
+def test_another_documents_record_that_is_in_the_way_is_told(
+    mongodb_uri: str, database_name: str
+) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        write_history(gateway_on(store), store)
+        names = [{"_id": document_id("c", key)} for key in ("a", "c")]
+        for name in names:
+            store._on.documents.update_one(name, {"$set": {"state": "x"}})
+        before = [store._on.documents.find_one(name) for name in names]
+        told = [each.detail for each in repair_with(store, store.mending(), MeetsAnother())]
+        assert told == ["can't be repaired: document 'other' can't be read: x"] * 2
+        assert [store._on.documents.find_one(name) for name in names] == before
 
 
 @pytest.mark.mongod

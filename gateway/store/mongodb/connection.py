@@ -138,6 +138,7 @@ class Connection:
         self.commits = self.database["commits"]
         self.verdicts = self.database["verdicts"]
         self.documents = self.database["documents"]
+        self.raw_catalogs = self.catalogs.with_options(codec_options=records.RAW)
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
 
     def ensure_indexes(self) -> None:

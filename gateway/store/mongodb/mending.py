@@ -1,18 +1,19 @@
 """A head that can't be read as a whole, is at the wrong place, or is gone: what is left of it, and
-another one put there. A document that nothing can be written over: its record deleted. See
-``gateway.store.contract.Mending``."""
+another one put there. A document that nothing can be written over: another record put there, by a
+move of the head. See ``gateway.store.contract.Mending``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
 
-from gateway.model import CommitRecord, Head
-from gateway.store.contract import ForeignRecord, LostHead
+from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove
+from gateway.store.contract import ForeignRecord, FoundDocument, LostHead
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart
 from gateway.store.mongodb.indexes import of_catalog
@@ -25,7 +26,7 @@ class MongoMending(StorePart):
 
     def lost_head(self, catalog: str) -> LostHead:
         with self._on.reading() as session:
-            record = self._on.catalogs.find_one({"_id": catalog}, session=session)
+            record = self._on.raw_catalogs.find_one({"_id": catalog}, session=session)
         query = {"_id": of_catalog(catalog), "number": _NUMBER}
         with self._on.reading() as session:
             verdicts = self._on.verdicts.find(query, {"number": 1}, session=session)
@@ -38,38 +39,57 @@ class MongoMending(StorePart):
         if head.floor > lost.swept:
             put.append({"raises": [{"floor": head.floor, "at": "$$NOW"}]})
         instead = [{"$replaceWith": {"$mergeObjects": put}}]
-        as_found: records.Record = {"_id": head.catalog, "head": {"$exists": False}}
-        if lost.record is not None:
-            as_found = _as_it_is(lost.record)
+        name = {"_id": head.catalog}
 
         def both(session: ClientSession) -> bool:
-            new = lost.record is None
-            done = self._on.catalogs.update_one(as_found, instead, upsert=new, session=session)
-            is_done = done.matched_count == 1 or done.upserted_id is not None
-            if is_done and advance is not None:
-                self._on.commits.insert_one(records.commit_record(advance), session=session)
-            return is_done
-
-        with self._on.writing() as session:
-            concern = self._on.database.write_concern
-            try:
-                return session.with_transaction(both, write_concern=concern)
-            except DuplicateKeyError:  # there is a head by now
+            # Not by a filter: with a long tail that and the record would be too large for a call.
+            if self._on.raw_catalogs.find_one(name, session=session) != lost.record:
                 return False
+            self._on.catalogs.update_one(name, instead, upsert=True, session=session)
+            if advance is not None:
+                self._on.commits.insert_one(records.commit_record(advance), session=session)
+            return True
 
-    def drop_document(self, catalog: str, key: str, through: int) -> None:
+        return self._in_transaction(both)
+
+    def found_document(self, catalog: str, key: str) -> FoundDocument | None:
         name = {"_id": records.document_id(catalog, key)}
         with self._on.reading() as session:
             record = self._on.raw_documents.find_one(name, session=session)
         if record is None:
-            return
+            return None
+        document = None
         with suppress(ForeignRecord):
-            if records.unweighed_from(record)[1].revision <= through:
-                return
+            document = records.unweighed_from(record)[1]
+        return FoundDocument(record, document)
+
+    def put_document(
+        self, found: FoundDocument, move: HeadMove, document: DocumentRecord | None
+    ) -> bool:
+        name = {"_id": found.record["_id"]}
+        at = records.moved_from(move) | records.in_line(move)
+
+        def both(session: ClientSession) -> bool:
+            if self._on.raw_documents.find_one(name, session=session) != found.record:
+                return False
+            moved = self._on.catalogs.update_one(at, records.head_move(move), session=session)
+            if not moved.matched_count:
+                return False
+            if document is None:
+                self._on.documents.delete_one(name, session=session)
+            else:
+                record = records.document_record(move.catalog, document)
+                self._on.documents.replace_one(name, record, session=session)
+            return True
+
+        return self._in_transaction(both)
+
+    def _in_transaction(self, write: Callable[[ClientSession], bool]) -> bool:
+        """What it reads is as it was read until it has written over it: otherwise MongoDB refuses
+        the write, and the driver begins anew."""
+        concern = self._on.database.write_concern
         with self._on.writing() as session:
-            self._on.documents.delete_one(_as_it_is(record), session=session)
-
-
-def _as_it_is(record: Mapping[str, Any]) -> records.Record:
-    """The filter on a record that is as it was found."""
-    return {"_id": record["_id"], "$expr": {"$eq": ["$$ROOT", {"$literal": record}]}}
+            try:
+                return session.with_transaction(write, ReadConcern("snapshot"), concern)
+            except DuplicateKeyError:  # there was no record to be written over, but is one by now
+                return False

@@ -837,10 +837,10 @@ def _head_of(record: Mapping[str, Any]) -> Head:
     )
 
 
-def lost_head_from(record: Record | None, judged: int) -> LostHead:
+def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
     """Whatever of a head's record can be read by itself. ``judged``: the highest number of a
     verdict that is written out."""
-    found = record or {}
+    found = {} if record is None else _decode_plain(record.raw)
     at: Any = found.get("head")
     at = at if isinstance(at, dict) else {}
     swept, floor = _read_as(found.get("swept", 0), _Whole), _read_as(found.get("floor", 0), _Whole)
