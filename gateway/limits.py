@@ -14,6 +14,9 @@ from gateway.settings.kinds import MIB as MIB
 from gateway.settings.kinds import Network
 from gateway.settings.table import Settings
 
+# How many revisions are passed over, so that none of a lost commit comes to another one.
+PASSED_OVER: Final = 1_000_000_000
+
 _DEFAULTS: Final = Settings()
 _Limits = TypeVar("_Limits")
 

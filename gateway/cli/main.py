@@ -17,6 +17,7 @@ from click.shell_completion import get_completion_class
 from gateway.access.principal import subject_prefix
 from gateway.cli.setting_flags import database_flags, settings_flags
 from gateway.cli.token_commands import token
+from gateway.limits import PASSED_OVER
 from gateway.settings import SETTINGS, Resolved, SettingError, Settings, resolve, unknown_variables
 from gateway.settings.table import SettingRow
 from patching.command_line import OneLineGroup
@@ -238,7 +239,7 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
 @click.option(
     "--by",
     type=click.IntRange(min=1),
-    default=1_000_000_000,
+    default=PASSED_OVER,
     show_default=True,
     help="How many revisions to skip; more than were lost.",
 )

@@ -14,11 +14,12 @@ Verdicts that weren't written out are lost: refusals, and requests that changed 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gateway.limits import MIB
+from gateway.limits import MIB, PASSED_OVER
 from gateway.model import CommitRecord, Head, follows
 from gateway.runtime import Runtime
 from gateway.store.contract import ForeignRecord, LostHead, Mending, Store
@@ -26,8 +27,6 @@ from gateway.store.contract import ForeignRecord, LostHead, Mending, Store
 _COMMITS_AT_ONCE = 1_000
 _PAGE_BYTES_MAX = 8 * MIB
 _LAST = 2**63 - 1
-# As many revisions as `gateway advance` passes over.
-PASSED_OVER = 1_000_000_000
 _AUTHOR = "gateway repair"
 _MESSAGE = "passes over the revisions that a lost head may have had"
 
@@ -35,12 +34,14 @@ _MESSAGE = "passes over the revisions that a lost head may have had"
 @dataclass(frozen=True, slots=True)
 class MendedHead:
     """The head that there is to be. ``advance``: the commit at it that passes over lost ones.
-    ``behind``: the commits that the lost head alone has."""
+    ``behind``: the commits that the lost head alone has. ``dropped``: likewise, which
+    don't fit the log."""
 
     lost: LostHead
     head: Head
     advance: CommitRecord | None
     behind: tuple[CommitRecord, ...]
+    dropped: tuple[CommitRecord, ...]
 
 
 class HeadRepair:
@@ -74,8 +75,11 @@ class HeadRepair:
             return f"the log has commit {above[0].revision}, but the head is at {revision}"
         if head.tail:
             end = head.tail[-1]
-            is_there = end.revision == revision and follows(end.id, head.last)
-            return None if is_there else f"the head's tail doesn't end at {revision}"
+            if end.revision != revision or not follows(end.id, head.last):
+                return f"the head's tail doesn't end at {revision}"
+            for commit in self._logged_otherwise(head.tail):
+                return f"the log has another commit {commit.revision} than the head's tail"
+            return None
         last = self._store.list_commits(catalog, 0, _LAST, 1, None, 1, newest_first=True)
         if not last or (last[0].revision == revision and follows(last[0].id, head.last)):
             return None
@@ -83,11 +87,28 @@ class HeadRepair:
             return None  # the log's end is gone, and the head may be right
         return f"the head's last commit isn't commit {revision} of the log"
 
+    def _logged_otherwise(self, tail: Sequence[CommitRecord]) -> Iterator[CommitRecord]:
+        """The commits of a tail in whose place the log has others."""
+        of_tail = {commit.revision: commit for commit in tail}
+        if not of_tail:
+            return
+        after, last = min(of_tail) - 1, max(of_tail)
+        while commits := self._store.list_commits(
+            tail[0].catalog, after, last, _COMMITS_AT_ONCE, None, _PAGE_BYTES_MAX
+        ):
+            after = commits[-1].revision
+            for logged in commits:
+                commit = of_tail.get(logged.revision)
+                if commit is not None and commit.id != logged.id:
+                    yield commit
+
     def mended(self, catalog: str) -> MendedHead:
         """Raises ForeignRecord where the log, too, can't be read or isn't whole."""
         lost = self._mending.lost_head(catalog)
         end, is_untouched = self._followed(catalog, lost.floor)
-        tail = _behind(end, lost)
+        tail, dropped = _behind(end, lost)
+        if otherwise := tuple(self._logged_otherwise(lost.tail or ())):
+            tail, dropped = (), (*otherwise, *tail, *dropped)
         last = tail[-1] if tail else end
         if last is None:
             raise ForeignRecord(catalog, None, "there is no commit in its log")
@@ -109,8 +130,8 @@ class HeadRepair:
             last_verdict=self._runtime.new_id(),
         )
         if _is_all(lost, last):
-            return MendedHead(lost, head, None, tail)
-        return self._passing_over(lost, head)
+            return MendedHead(lost, head, None, tail, dropped)
+        return self._passing_over(lost, head, dropped)
 
     def put(self, mended: MendedHead) -> bool:
         """Whether it is there now: it isn't where somebody has changed the lost one meanwhile."""
@@ -132,13 +153,15 @@ class HeadRepair:
                 before, after = after, commit.revision
                 if fault := _fault_between(end, commit):
                     is_untouched = False
-                    if floor is not None and before >= max(floor, 1):
+                    if floor is not None and before >= floor:
                         raise ForeignRecord(catalog, None, fault)
                 is_untouched &= not any(change.is_reduced for change in commit.changes)
                 end = commit
         return end, is_untouched
 
-    def _passing_over(self, lost: LostHead, head: Head) -> MendedHead:
+    def _passing_over(
+        self, lost: LostHead, head: Head, dropped: tuple[CommitRecord, ...]
+    ) -> MendedHead:
         revision = head.revision
         if lost.revision is not None and lost.revision < PASSED_OVER:
             revision = max(revision, lost.revision)
@@ -164,7 +187,7 @@ class HeadRepair:
             tail=(),
             last=commit.id,
         )
-        return MendedHead(lost, above, commit, head.tail or ())
+        return MendedHead(lost, above, commit, head.tail or (), dropped)
 
 
 def _fault_between(before: CommitRecord | None, commit: CommitRecord) -> str | None:
@@ -176,16 +199,16 @@ def _fault_between(before: CommitRecord | None, commit: CommitRecord) -> str | N
     return None
 
 
-def _behind(end: CommitRecord | None, lost: LostHead) -> tuple[CommitRecord, ...]:
-    """What can be read of the lost tail and comes right behind the log."""
-    tail: list[CommitRecord] = []
-    for commit in lost.tail or ():
-        if end is None or commit.revision > end.revision:
-            if _fault_between(end, commit):
-                break
-            tail.append(commit)
-            end = commit
-    return tuple(tail)
+def _behind(
+    end: CommitRecord | None, lost: LostHead
+) -> tuple[tuple[CommitRecord, ...], tuple[CommitRecord, ...]]:
+    """What can be read of the lost tail above the log: what comes right behind it, and the rest."""
+    above = [each for each in lost.tail or () if end is None or each.revision > end.revision]
+    for number, commit in enumerate(above):
+        if _fault_between(end, commit):
+            return tuple(above[:number]), tuple(above[number:])
+        end = commit
+    return tuple(above), ()
 
 
 def _is_all(lost: LostHead, last: CommitRecord) -> bool:

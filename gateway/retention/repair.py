@@ -131,6 +131,9 @@ class Repair:
         at = f"at revision {mended.head.revision}"
         if mended.advance is not None:
             at += ", as commits that only the head had may be lost"
+        if mended.dropped:
+            named = ", ".join(f"{each.revision} ({each.id})" for each in mended.dropped)
+            at += f", without these commits of its tail, which don't fit the log: {named}"
         if not apply:
             return Repaired(catalog, None, f"{fault}; it would be made anew from the log, {at}")
         if not heads.put(mended):

@@ -11,16 +11,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.main import main
+from gateway.limits import MIB, PASSED_OVER
 from gateway.model import PinRecord
-from gateway.retention.head_repair import PASSED_OVER, HeadRepair
+from gateway.retention.head_repair import HeadRepair
 from gateway.runtime import ThreadRuntime
 from gateway.store.mongodb import MongoStore, connect
+from gateway.store.mongodb.records import commit_id
 from tests.asking import add, applied, content_of, put
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, history_of, wait_until_written
 from tests.retention.test_compaction import compaction_of, nothing
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import Noted, gateway_that_never_writes_out
+from tests.store.verdicts_suite import verdict
 
 pytestmark = pytest.mark.mongod
 
@@ -204,6 +207,73 @@ def test_without_a_whole_log_nothing_is_made(store: MongoStore, run: Run) -> Non
         told = run("repair", "c", "--apply")
         assert (told.exit_code, "it can't be made anew" in told.output) == (1, True), told.output
         assert store._on.catalogs.find_one({"_id": "c"}) == before
+
+
+def test_nor_of_a_log_whose_beginning_is_gone(
+    mongodb_uri: str, database_name: str, run: Run
+) -> None:
+    """Below a floor it may be: compaction takes it away."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        for number in range(1, 6):
+            applied(gateway.write("c", "k", put({"n": number})).outcome)
+        wait_until_written(gateway)
+        for revision in range(1, 5):
+            store._on.commits.delete_one({"_id": commit_id("c", revision)})
+        spoil(store, time_us="x")
+        told = run("repair", "c", "--apply")
+        assert (told.exit_code, "no commit between 0 and 5" in told.output) == (1, True), (
+            told.output
+        )
+        spoil(store, floor=5)
+        assert run("repair", "c", "--apply").exit_code == 0
+        assert run("verify", "c").exit_code == 0
+
+
+def test_one_with_a_long_tail_is_made_anew_too(
+    mongodb_uri: str, database_name: str, run: Run
+) -> None:
+    """Twice it would be too large for a call."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        applied(gateway.write("c", "k", put({"n": 0})).outcome)
+        wait_until_written(gateway)
+        for key in ("a", "b", "c"):
+            gateway = gateway_that_never_writes_out(store, Noted())
+            applied(gateway.write("c", key, put("x" * 3 * MIB)).outcome)
+        spoil(store, time_us="x")
+        done = run("repair", "c", "--apply")
+        assert done.exit_code == 0, done.output
+        assert "it was made anew from the log, at revision 4\n" in done.output
+        assert run("verify", "c").exit_code == 0
+
+
+def test_commits_that_dont_fit_the_log_are_named(store: MongoStore, run: Run) -> None:
+    """Gateways have gone on at an older head, beside the log."""
+    LOST["an older one"](store)
+    gateway = gateway_on(store)
+    theirs = applied(gateway.write("c", "other", put(1)).outcome).commit
+    wait_until_written(gateway)
+    assert theirs.revision == 5
+    named = f"without these commits of its tail, which don't fit the log: 5 ({theirs.id})"
+    for flags in ((), ("--apply",)):
+        told = run("repair", "c", *flags)
+        assert "the log has another commit 5 than the head's tail" in told.output
+        assert named in told.output
+    assert told.exit_code == 0, told.output
+    assert run("verify", "c").exit_code == 0
+    assert content_of(gateway_on(store)) == RIGHT
+
+
+def test_of_its_verdicts_the_highest_number_alone_is_read(store: MongoStore) -> None:
+    store.write_verdicts([verdict(number) for number in range(1, 9)], kept_s=2**32)
+    store._on.database.command("profile", 2)
+    lost = store.mending().lost_head("c")
+    store._on.database.command("profile", 0)
+    assert lost.judged == 8
+    of_verdicts = f"{store._on.database.name}.verdicts"
+    (read,) = store._on.database["system.profile"].find({"ns": of_verdicts})
+    assert read["nreturned"] == 1
 
 
 def test_a_head_that_has_changed_meanwhile_is_left(store: MongoStore) -> None:

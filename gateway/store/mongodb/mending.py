@@ -28,10 +28,10 @@ class MongoMending(StorePart):
         with self._on.reading() as session:
             record = self._on.raw_catalogs.find_one({"_id": catalog}, session=session)
         query = {"_id": of_catalog(catalog), "number": _NUMBER}
+        highest = {"$group": {"_id": None, "number": {"$max": "$number"}}}
         with self._on.reading() as session:
-            verdicts = self._on.verdicts.find(query, {"number": 1}, session=session)
-            judged = max((each["number"] for each in verdicts), default=0)
-        return records.lost_head_from(record, judged)
+            found = list(self._on.verdicts.aggregate([{"$match": query}, highest], session=session))
+        return records.lost_head_from(record, found[0]["number"] if found else 0)
 
     def put_head(self, lost: LostHead, head: Head, advance: CommitRecord | None) -> bool:
         record = records.whole_head(head, lost)
