@@ -153,7 +153,8 @@ class HeadRepair:
                 before, after = after, commit.revision
                 if fault := _fault_between(end, commit):
                     is_untouched = False
-                    if floor is not None and before >= floor:
+                    gap_end = commit.revision - 1
+                    if floor is not None and (gap_end > floor or before >= floor):
                         raise ForeignRecord(catalog, None, fault)
                 is_untouched &= not any(change.is_reduced for change in commit.changes)
                 end = commit

@@ -4,7 +4,7 @@ the log ends."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from gateway.limits import MIB, PASSED_OVER
 from gateway.model import PinRecord
 from gateway.retention.head_repair import HeadRepair
 from gateway.runtime import ThreadRuntime
+from gateway.store.contract import ForeignRecord
 from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.records import commit_id
 from tests.asking import add, applied, content_of, put
@@ -228,6 +229,35 @@ def test_nor_of_a_log_whose_beginning_is_gone(
         spoil(store, floor=5)
         assert run("repair", "c", "--apply").exit_code == 0
         assert run("verify", "c").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("floor", "gone", "is_refused"),
+    [
+        (0, [1], True),
+        (1, [1], False),
+        (1, [1, 2], True),
+        (2, [1, 2], False),
+        (2, [2, 3], True),
+        (2, [3], True),
+        (3, [1, 2], False),
+    ],
+)
+def test_from_the_floor_on_a_log_has_no_gap(
+    mongodb_uri: str, database_name: str, floor: int, gone: list[int], is_refused: bool
+) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        for number in range(1, 6):
+            applied(gateway.write("c", "k", put({"n": number})).outcome)
+        wait_until_written(gateway)
+        for revision in gone:
+            store._on.commits.delete_one({"_id": commit_id("c", revision)})
+        spoil(store, floor=floor, time_us="x")
+        heads = HeadRepair(store, store.mending(), ThreadRuntime())
+        refused = pytest.raises(ForeignRecord, match="the log has no commit between")
+        with refused if is_refused else nullcontext():
+            assert heads.mended("c").head.floor == floor
 
 
 def test_one_with_a_long_tail_is_made_anew_too(
