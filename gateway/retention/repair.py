@@ -119,6 +119,10 @@ class Repair:
                     yield self._mend(catalog, key, apply=apply)
                 except ForeignRecord as error:
                     yield Repaired(catalog, key, f"can't be repaired: {error.detail}")
+                except (HistoryIncomplete, WrongBase) as error:
+                    why = str(error) or "a part of it is gone"
+                    detail = f"can't be repaired: the log doesn't lead to what the head has: {why}"
+                    yield Repaired(catalog, key, detail)
 
     def _mend_head(self, heads: HeadRepair, catalog: str, *, apply: bool) -> Repaired | None:
         fault = heads.fault(catalog)

@@ -146,6 +146,9 @@ class Verification:
             yield from _Verifying(self._store, hold, self.tally, looked, self.second).findings()
         except ForeignRecord as error:
             yield error.key, f"{error.detail}; what comes behind it wasn't looked at"
+        except (HistoryIncomplete, WrongBase) as error:
+            why = str(error) or "a part of it is gone"
+            yield None, f"the log doesn't lead to what the head has: {why}; {_FROM_ONE_MOMENT}"
         finally:
             hold.end()
 

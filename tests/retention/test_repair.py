@@ -19,9 +19,10 @@ from gateway.retention.repair import Repair, Repaired
 from gateway.retention.verification import Verification
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.state.replay import HistoryIncomplete
 from gateway.store.contract import ForeignRecord
 from gateway.store.mongodb import connect
-from gateway.store.mongodb.records import document_id
+from gateway.store.mongodb.records import commit_id, document_id
 from patching import ABSENT
 from patching.owners import Ownership, OwnerTree
 from tests.asking import add, applied, content_of, put
@@ -29,6 +30,7 @@ from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.retention.test_compaction import gateway_on, write_history
+from tests.state.test_bases import Noted, gateway_that_never_writes_out
 from tests.store.contract_suite import OWNERS
 
 
@@ -424,16 +426,30 @@ def test_what_no_commit_has_made_is_taken_away(mongodb_uri: str, database_name: 
 
 
 class MeetsAnother:
-    """A settler to whom the record of another document is in the way, as of a tail that was made
-    once the catalog was verified."""
+    """A settler to whom another document is in the way, as of a tail that was made once the catalog
+    was verified."""
+
+    def __init__(self, met: Exception) -> None:
+        self._met = met
 
     def settle(self, catalog: str) -> Any:
-        raise ForeignRecord(catalog, "other", "document 'other' can't be read: x")
+        del catalog
+        raise self._met
 
 
 @pytest.mark.mongod
-def test_another_documents_record_that_is_in_the_way_is_told(
-    mongodb_uri: str, database_name: str
+@pytest.mark.parametrize(
+    ("met", "why"),
+    [
+        (ForeignRecord("c", "other", "it can't be read: x"), "it can't be read: x"),
+        (
+            HistoryIncomplete(),
+            "the log doesn't lead to what the head has: a part of it is gone",
+        ),
+    ],
+)
+def test_another_document_that_is_in_the_way_is_told(
+    mongodb_uri: str, database_name: str, met: Exception, why: str
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
         write_history(gateway_on(store), store)
@@ -441,9 +457,31 @@ def test_another_documents_record_that_is_in_the_way_is_told(
         for name in names:
             store._on.documents.update_one(name, {"$set": {"state": "x"}})
         before = [store._on.documents.find_one(name) for name in names]
-        told = [each.detail for each in repair_with(store, store.mending(), MeetsAnother())]
-        assert told == ["can't be repaired: document 'other' can't be read: x"] * 2
+        told = [each.detail for each in repair_with(store, store.mending(), MeetsAnother(met))]
+        assert told == [f"can't be repaired: {why}"] * 2
         assert [store._on.documents.find_one(name) for name in names] == before
+
+
+@pytest.mark.mongod
+def test_a_catalog_whose_log_doesnt_lead_to_its_tail_keeps_nobody_from_the_others(
+    mongodb_uri: str, database_name: str
+) -> None:
+    where = [f"--mongodb-uri={mongodb_uri}", f"--database={database_name}"]
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = gateway_on(store)
+        for catalog in ("c", "d"):
+            applied(gateway.write(catalog, "k", put({"n": 0})).outcome)
+            wait_until_written(gateway, catalog)
+        store.end_tails({"c": (1, 0)})
+        applied(gateway_that_never_writes_out(store, Noted()).write("c", "k", add("/m", 1)).outcome)
+        store._on.commits.delete_one({"_id": commit_id("c", 1)})
+        for catalog in ("c", "d"):
+            store._on.documents.delete_one({"_id": document_id(catalog, "k")})
+        told = "catalog 'c': the log doesn't lead to what the head has: a part of it is gone"
+        for command in (["verify"], ["repair", "--apply"]):
+            result = CliRunner().invoke(main, [*command, "--all", *where])
+            assert (result.exit_code, told in result.output) == (1, True), result.output
+        assert content_of(gateway_on(store), "k", "d") == {"n": 0}
 
 
 @pytest.mark.mongod
