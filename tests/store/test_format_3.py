@@ -142,6 +142,24 @@ def test_the_last_commit_is_known_where_the_head_has_it(store: MongoStore) -> No
     assert heads["judged"].place[:3] == (0, "", 1)
 
 
+def test_one_that_is_made_at_that_moment_is_taken_over(
+    store: MongoStore, database: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just after it was asked for, and before its commits are."""
+    store.heads(["none"])
+    database["catalogs"].delete_one({"_id": "settled"})
+    find_one = store._on.commits.find_one
+
+    def later(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(store._on.commits, "find_one", find_one)
+        (made,) = (each for each in _LEFT["catalogs"] if each["_id"] == "settled")
+        database["catalogs"].insert_one(made)
+        return find_one(*given, **named)
+
+    monkeypatch.setattr(store._on.commits, "find_one", later)
+    assert store.heads(["settled"])["settled"].revision == _REVISIONS["settled"]
+
+
 def test_it_is_written_on(gateway: GatewayService, store: MongoStore) -> None:
     for catalog, revision in _REVISIONS.items():
         edit = put({"n": 9}) if catalog == "deleted" else replace("/n", 9)

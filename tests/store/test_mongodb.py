@@ -11,7 +11,7 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import ConfigurationError, OperationFailure
 
-from gateway.store.contract import StoreUnreachable
+from gateway.store.contract import BeingRestored, ForeignRecord, StoreUnreachable
 from gateway.store.mongodb import MongoStore, MongoUploads, connect
 from gateway.store.mongodb import connection as connection_module
 from gateway.store.mongodb.connection import Connection
@@ -144,6 +144,57 @@ def test_a_head_that_cannot_be_read_hides_no_other(
     assert {head.catalog for head in store.open_tails(1 << 60, 9)} == set(there)
     assert "catalog 'c2': the head can't be read" in caplog.text
     store.close()
+
+
+def once_found_to_be_begun(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch, make: Callable[[str], object]
+) -> None:
+    """``make`` is called for the first catalog that has no head and is found to have commits."""
+    find_one = store._on.commits.find_one
+
+    def later(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(store._on.commits, "find_one", find_one)
+        found = find_one(*given, **named)
+        make(found["_id"].partition("\0")[0])
+        return found
+
+    monkeypatch.setattr(store._on.commits, "find_one", later)
+
+
+def test_one_that_is_made_at_that_moment_hides_none_whose_head_is_gone(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else that one would be begun a second time."""
+    store.write_commits([commit(1, catalog=name) for name in "ab"])
+    made: list[str] = []
+
+    def make(catalog: str) -> None:
+        made.append(catalog)
+        store.move_heads([move(commit(1, catalog=catalog))])
+
+    once_found_to_be_begun(store, monkeypatch, make)
+    with pytest.raises(ForeignRecord) as gone:
+        store.tails("ab")
+    assert [*made, gone.value.catalog] in (["a", "b"], ["b", "a"])
+
+
+def test_all_that_are_made_at_that_moment_are_found(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write_commits([commit(1, catalog=name) for name in "ab"])
+    heads = [move(commit(1, catalog=name)) for name in "ab"]
+    once_found_to_be_begun(store, monkeypatch, lambda _: store.move_heads(heads))
+    assert store.tails("abc").keys() == {"a", "b"}
+
+
+def test_a_restore_that_begins_at_that_moment_is_told_as_one(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write_commits([commit(1)])
+    restored = store.copies()
+    once_found_to_be_begun(store, monkeypatch, lambda name: restored.begin_restore(name, "me"))
+    with pytest.raises(BeingRestored):
+        store.heads(["c"])
 
 
 def test_documents_can_be_queried_by_people(mongodb_uri: str, database_name: str) -> None:

@@ -53,34 +53,38 @@ class LoopPart(StorePart):
         return self._heads(catalogs, records.HEAD_WITH_TAIL)
 
     def _heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
+        """Raises ForeignRecord where a catalog has commits or documents, but no head: a new one
+        would begin a second history among these."""
+        heads = self._present_heads(catalogs, fields)
+        while missing := set(catalogs).difference(heads):
+            begun = self._one_begun(missing)
+            if begun is None:
+                break
+            # It may have been made between the two reads; then the rest is asked for again.
+            heads |= self._present_heads(missing, fields)
+            if begun not in heads:
+                raise ForeignRecord(begun, None, "it has commits or documents, but no head")
+        return heads
+
+    def _present_heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
         query = {"_id": one_of(catalogs)}
         for _ in range(_TAKE_OVER_TRIES):
             with self._on.reading() as session:
                 found = list(self._on.catalogs.find(query, fields, session=session))
             if not self._took_over(found):
                 break
-        heads = {record["_id"]: records.head_from(record) for record in found}
-        if missing := set(catalogs).difference(heads):
-            heads |= self._made_meanwhile(missing, fields)
-        return heads
+        return {record["_id"]: records.head_from(record) for record in found}
 
-    def _made_meanwhile(self, missing: Collection[str], fields: Record) -> dict[str, Head]:
-        """Of catalogs that had no head, those that have one by now. Raises ForeignRecord where one
-        has commits or documents without: a new head would begin a second history among these."""
-        ranges = [{"_id": of_catalog(catalog)} for catalog in missing]
+    def _one_begun(self, catalogs: Collection[str]) -> str | None:
+        """One of these that has commits or documents, if any has."""
+        ranges = [{"_id": of_catalog(catalog)} for catalog in catalogs]
         of_any = ranges[0] if len(ranges) == 1 else {"$or": ranges}
-        there = None
         for collection in (self._on.commits, self._on.documents):
             with self._on.reading() as session:
-                there = there or collection.find_one(of_any, {"_id": 1}, session=session)
-        if there is None:
-            return {}
-        with self._on.reading() as session:
-            found = list(self._on.catalogs.find({"_id": one_of(missing)}, fields, session=session))
-        catalog = there["_id"].partition("\0")[0]
-        if catalog not in {record["_id"] for record in found}:
-            raise ForeignRecord(catalog, None, "it has commits or documents, but no head")
-        return {record["_id"]: records.head_from(record) for record in found}
+                found = collection.find_one(of_any, {"_id": 1}, session=session)
+            if found is not None:
+                return str(found["_id"]).partition("\0")[0]
+        return None
 
     def _took_over(self, found: Sequence[Record]) -> bool:
         """Whether heads among these were of an older format, and are not any more."""
