@@ -839,20 +839,27 @@ class MemorySubscriptions:
             return self._records.setdefault(name, record) is record
 
     def change_subscription(
-        self, record: SubscriptionRecord, number: int, progress: Collection[str]
+        self,
+        record: SubscriptionRecord,
+        number: int,
+        progress: Collection[str],
+        *,
+        at_revision: bool = False,
     ) -> bool:
         with self._lock:
             before = self._records.get((record.catalog, record.name))
             if before is None or before.number != number:
                 return False
+            if at_revision and not before.position.isdigit():
+                return False
             kept = {name: getattr(before, name) for name in PROGRESS if name not in progress}
             self._records[record.catalog, record.name] = dataclasses.replace(record, **kept)
             return True
 
-    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
+    def drop_subscription(self, catalog: str, name: str, number: int) -> bool:
         with self._lock:
             found = self._records.get((catalog, name))
-            if found is None or number not in (None, found.number):
+            if found is None or found.number != number:
                 return False
             self._claims.pop((catalog, name), None)
             return self._records.pop((catalog, name), None) is not None

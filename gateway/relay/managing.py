@@ -151,8 +151,13 @@ class SubscriptionService:
             else:
                 record, progress = self._changed(before, wanted, by)
                 made = None
+                # A list of the documents with one prefix can't go on as one of those with another,
+                # and may have been begun since.
+                at_revision = "position" not in progress and record.prefix != before.prefix
                 with as_unknown():
-                    done = self._records.change_subscription(record, before.number, progress)
+                    done = self._records.change_subscription(
+                        record, before.number, progress, at_revision=at_revision
+                    )
             if done:
                 return SubscriptionPut(self._done(record), before is None, made)
         raise StoreUnavailable("others change the subscription at the same time")
@@ -204,13 +209,12 @@ class SubscriptionService:
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
             check(None if before is None else _tag_of(before))
-            number = None if before is None else before.number
-            with as_unknown():
-                is_gone = self._records.drop_subscription(catalog, name, number)
-            if is_gone:
-                break
             if before is None:
                 raise SubscriptionNotFound(name)
+            with as_unknown():
+                is_gone = self._records.drop_subscription(catalog, name, before.number)
+            if is_gone:
+                break
         else:
             raise StoreUnavailable("others change the subscription at the same time")
         self.when_changed()
@@ -300,7 +304,6 @@ class SubscriptionService:
             number=before.number + 1,
             secrets=self._secrets(before, wanted),
         )
-        # A list of the documents with one prefix can't go on as one of those with another.
         is_other_list = wanted.prefix != before.prefix and not before.position.isdigit()
         initial = wanted.initial or (is_other_list and wanted.after is None)
         if not initial and wanted.after is None:

@@ -758,13 +758,19 @@ class SubscriptionStore(Protocol):
         """False, without a change, where there is one of that name."""
 
     def change_subscription(
-        self, record: SubscriptionRecord, number: int, progress: Collection[str]
+        self,
+        record: SubscriptionRecord,
+        number: int,
+        progress: Collection[str],
+        *,
+        at_revision: bool = False,
     ) -> bool:
         """Replace the one that has this number; of its progress only the fields ``progress``.
-        False: it has another number by now, or is gone."""
+        False: it has another number by now, or is gone; with ``at_revision`` also where its
+        position isn't a revision: it is within the list of the state, or about to begin it."""
 
-    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
-        """Whether there was one with this number; None: with any."""
+    def drop_subscription(self, catalog: str, name: str, number: int) -> bool:
+        """Whether there was one with this number."""
 
     def claimable(
         self, holder: str, limit: int

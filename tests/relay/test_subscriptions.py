@@ -841,12 +841,12 @@ class TestRefusals:
         table = gateway.service.subscriptions._records
         done = getattr(table, change)
 
-        def later(*given: Any) -> Any:
+        def later(*given: Any, **named: Any) -> Any:
             monkeypatch.setattr(table, change, done)
             with ThreadPoolExecutor(1) as other:
                 changed = other.submit(gateway.put, receiver, prefix="b/").result(WAIT_S)
             assert changed.status_code == 200
-            return done(*given)
+            return done(*given, **named)
 
         monkeypatch.setattr(table, change, later)
         members = {"to": receiver.url, "prefix": "a/"}
@@ -855,6 +855,30 @@ class TestRefusals:
         )
         problem(answer, 412, "precondition_failed")
         assert gateway.shown()["prefix"] == "b/"
+
+    @pytest.mark.parametrize("headers", [{}, {"If-None-Match": "*"}])
+    def test_who_is_told_that_there_was_none_has_deleted_none(
+        self,
+        gateway: Gateway,
+        receiver: Receiver,
+        monkeypatch: pytest.MonkeyPatch,
+        headers: dict[str, str],
+    ) -> None:
+        """Not the one that was made since they looked."""
+        table = gateway.service.subscriptions._records
+        look = table.subscription
+
+        def later(*named: Any) -> Any:
+            monkeypatch.setattr(table, "subscription", look)
+            found = look(*named)
+            with ThreadPoolExecutor(1) as other:
+                assert other.submit(gateway.put, receiver).result(WAIT_S).status_code == 201
+            return found
+
+        monkeypatch.setattr(table, "subscription", later)
+        gone = gateway.catalog.client.delete(f"{gateway.path}/s", headers=headers)
+        problem(gone, 404, "subscription_not_found")
+        assert gateway.shown()["to"] == receiver.url
 
     @pytest.mark.parametrize("verb", ["put", "pause", "resume"])
     def test_who_changes_one_takes_no_progress_back(
@@ -870,12 +894,12 @@ class TestRefusals:
         table = gateway.service.subscriptions._records
         change = table.change_subscription
 
-        def later(record: SubscriptionRecord, *given: Any) -> bool:
+        def later(*given: Any, **named: Any) -> bool:
             monkeypatch.setattr(table, "change_subscription", change)
             with ThreadPoolExecutor(1) as other:
                 other.submit(gateway.catalog.put, {"n": 1}).result(WAIT_S)
             eventually(lambda: cast(Any, table.subscription("shop", "s")).position == "1")
-            return change(record, *given)
+            return change(*given, **named)
 
         monkeypatch.setattr(table, "change_subscription", later)
         answer = gateway.put(receiver, prefix="k") if verb == "put" else gateway.post(f"s/{verb}")
@@ -906,6 +930,28 @@ class TestRefusals:
             receiver.wait_for(lambda it: it.of("synced"))
             keys = [each["data"]["key"] for each in receiver.of("document")]
             assert keys[-1] == "a/1"
+
+    @pytest.mark.parametrize("begun", ["", "3/", "3/b/1"])
+    def test_nor_do_they_go_on_in_a_list_that_was_begun_since_somebody_looked(
+        self, begin: Begin, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, begun: str
+    ) -> None:
+        """Its runner met that history is compacted."""
+        gateway = begin(worker_max=0)
+        gateway.subscribe(receiver, prefix="b/")
+        table = gateway.service.subscriptions._records
+        change = table.change_subscription
+        record = table.claim_subscription("shop", "s", "w", 60.0)
+        assert record is not None
+        assert record.position == "0"
+
+        def later(*given: Any, **named: Any) -> bool:
+            monkeypatch.setattr(table, "change_subscription", change)
+            assert table.save_progress(replace(record, position=begun), "w")
+            return change(*given, **named)
+
+        monkeypatch.setattr(table, "change_subscription", later)
+        gateway.subscribe(receiver, prefix="a/")
+        assert (gateway.shown()["prefix"], gateway.shown()["position"]) == ("a/", "")
 
     @pytest.mark.parametrize(
         "condition",

@@ -47,8 +47,7 @@ class SubscriptionsContract:
         assert not subscriptions.drop_subscription("c", "s", 9)
         assert subscriptions.drop_subscription("c", "s", 1)
         assert not subscriptions.drop_subscription("c", "s", 1)
-        assert not subscriptions.drop_subscription("c", "s", None)
-        assert subscriptions.drop_subscription("c", "ü", None)
+        assert subscriptions.drop_subscription("c", "ü", 1)
         assert subscriptions.subscription("c", "ü") is None
         assert subscriptions.subscription("c", "s") is None
 
@@ -67,6 +66,17 @@ class SubscriptionsContract:
         assert subscriptions.change_subscription(fourth, 3, ("failures",))
         assert subscriptions.subscription("c", "s") == replace(fourth, position="1")
         assert not subscriptions.change_subscription(made("none"), 1, PROGRESS)
+
+    def test_a_change_may_be_for_one_alone_that_is_within_no_list(
+        self, subscriptions: SubscriptionStore
+    ) -> None:
+        for name, position in (("s", "41"), ("t", ""), ("u", "41/"), ("v", "41/7"), ("w", "4/\n1")):
+            subscriptions.create_subscription(made(name, position=position))
+            changed = made(name, position=position, number=2, prefix="a/")
+            done = subscriptions.change_subscription(changed, 1, (), at_revision=True)
+            assert done == (name == "s")
+            found = subscriptions.subscription("c", name)
+            assert found == (changed if done else made(name, position=position))
 
     def test_one_worker_at_a_time_works_for_it(self, subscriptions: SubscriptionStore) -> None:
         subscriptions.create_subscription(made())

@@ -64,17 +64,24 @@ class MongoSubscriptions(StorePart):
         return done.matched_count == 1
 
     def change_subscription(
-        self, record: SubscriptionRecord, number: int, progress: Collection[str]
+        self,
+        record: SubscriptionRecord,
+        number: int,
+        progress: Collection[str],
+        *,
+        at_revision: bool = False,
     ) -> bool:
         kept = set(PROGRESS).difference(progress)
         fields = {name: value for name, value in _fields(record).items() if name not in kept}
-        named = {"_id": _id(record.catalog, record.name), "number": number}
+        named: Record = {"_id": _id(record.catalog, record.name), "number": number}
+        if at_revision:
+            named["position"] = {"$regex": "^[0-9]+$"}
         with self._on.writing() as session:
             done = self._records.update_one(named, {"$set": fields}, session=session)
         return done.matched_count == 1
 
-    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
-        named = {"_id": _id(catalog, name)} | ({} if number is None else {"number": number})
+    def drop_subscription(self, catalog: str, name: str, number: int) -> bool:
+        named = {"_id": _id(catalog, name), "number": number}
         with self._on.writing() as session:
             done = self._records.delete_one(named, session=session)
         return done.deleted_count == 1
