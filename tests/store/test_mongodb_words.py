@@ -95,8 +95,8 @@ def test_what_the_user_may_not_do_is_certainly_not_done(
 ) -> None:
     """Else whoever writes would be told, after a long time, that nobody knows."""
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
-        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=300))
-        applied(gateway.write("c", "k", put(1)).outcome)
+        patient = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+        applied(patient.write("c", "k", put(1)).outcome)
 
         def refuse(*given: Any, **named: Any) -> None:
             del given, named
@@ -105,6 +105,7 @@ def test_what_the_user_may_not_do_is_certainly_not_done(
         monkeypatch.setattr(store._on.catalogs, "bulk_write", refuse)
         with pytest.raises(Unsent):
             store.claim(["c"], Claim("a", 50))
+        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=300))
         outcome = gateway.write("c", "k", put(2)).outcome
         assert isinstance(outcome, Refused)
         assert isinstance(outcome.error, StoreUnavailable | DeadlineExceeded)
