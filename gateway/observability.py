@@ -83,6 +83,9 @@ class MadeForAll:
 
     def __init__(self, make: Callable[[], bytes], lock: AbstractContextManager[Any]) -> None:
         self._make = make
+        # ``make`` has sections, in the middle of which others have their turns: these can wait for
+        # it, since gevent has patched `threading` before a worker imports this (``server.master``),
+        # and none of them is in a section.
         self._lock = lock
         self._begun = 0
         self._made = 0, b""  # the last one, with its number

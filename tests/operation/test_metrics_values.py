@@ -182,8 +182,16 @@ def test_while_the_metrics_are_made_others_have_their_turns(
         return b""
 
     monkeypatch.setattr("gateway.metrics.registry.generate_latest", made)
-    Registry(WorkerPlace(directory, 0)).exposition()
-    assert may_be_interrupted == [True]  # and no request's time was used up
+    exposition = MadeForAll(Registry(WorkerPlace(directory, 0)).exposition, threading.Lock())
+    cpu.begin(1.0)
+    try:
+        exposition()
+        account = cpu.own_account()
+    finally:
+        cpu.work_for(None)
+    assert may_be_interrupted == [True]
+    assert account is not None
+    assert account.left_s == account.limit_s  # no request's time is used up
 
 
 class _ToldLock:
