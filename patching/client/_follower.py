@@ -20,7 +20,7 @@ from patching.client._forks import PerProcess
 from patching.client._local_copy import History, LocalCopy, Snapshot, VersionedCopy
 from patching.client._retry import Retry, warn_renamed
 from patching.client._subscription import Listener, OnReload, Subscription
-from patching.client.errors import Gone, NotFound, RequestError, is_closed
+from patching.client.errors import BadRequest, Gone, NotFound, RequestError, is_closed
 from patching.client.routes import CatalogRoutes, FeedPage
 from patching.client.transport import Transport
 
@@ -51,7 +51,8 @@ class Follower(PerProcess):
     the copy anew, and forgets its past, where the gateway has compacted the next commits away, or
     tells commits that don't follow the copy: each names the one before it. So a database that was
     set back is noticed, also where it has grown beyond the copy since. ``backoff``, the former name
-    of ``retry``, is deprecated.
+    of ``retry``, is deprecated. It stops where a gateway doesn't understand what it asks for (400),
+    as one older than this client may not.
 
     In a forked process it has stopped: the copy is readable, and gets no further.
 
@@ -262,7 +263,12 @@ class Follower(PerProcess):
     def _pause(self, error: Exception) -> None:
         if self._stopping.is_set():
             return
-        if isinstance(error, RequestError) and is_closed(error):
+        # What a gateway doesn't understand, as one older than this client, it never will.
+        is_final = isinstance(error, BadRequest)
+        if is_final:
+            self._copy.heard(error)
+            _log.error("catalog %r can't be followed: %s", self.catalog, error)
+        if is_final or (isinstance(error, RequestError) and is_closed(error)):
             self._stopping.set()
             self._copy.end(error)
             return

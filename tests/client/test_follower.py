@@ -243,6 +243,26 @@ def test_a_refusal_is_waited_out(gateway: Followed, status: int) -> None:
     assert sum("initial" in each for each in gateway.requests) == 1
 
 
+def test_what_a_gateway_does_not_understand_ends_it(
+    gateway: Followed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one older than the client: to ask again would help nobody, and nobody would be told."""
+    gateway.put(a=1)
+
+    def refuse(_: str, route: str) -> None:
+        if route == "changes":
+            raise Refused(400, "invalid_parameter")
+
+    follower = gateway.follow(prefix="a")
+    gateway.before = refuse
+    gateway.put(a=2)
+    with pytest.raises(FollowerStopped) as stopped:
+        follower.wait_for(3, WAIT_S)
+    assert "invalid_parameter" in str(follower.last_error)
+    assert stopped.value.__cause__ is follower.last_error
+    assert "catalog 'c' can't be followed" in caplog.text
+
+
 def test_a_gap_in_the_feed_is_no_state(gateway: Followed) -> None:
     gateway.put(a=1, b=1)
     follower = gateway.follow()
