@@ -232,10 +232,7 @@ class _SchemaLook:
 
     def at(self, document: DocumentRecord) -> None:
         """Raises _LookedEnough."""
-        account = cpu.own_account()
-        if self._runtime.monotonic() >= self._until or (
-            account is not None and account.left_s < account.limit_s / 2
-        ):
+        if self._runtime.monotonic() >= self._until or cpu.is_half_used():
             raise _LookedEnough
         schemas = [each for each in self._schemas if each.matches(document.key)]
         if not schemas:
