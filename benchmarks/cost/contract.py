@@ -138,7 +138,7 @@ PARAMETERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("query", "lost_by"): ("m1", "mine"),
     ("query", "timeout"): ("0", "1"),
     ("query", "initial"): _SWITCH,
-    ("query", "include"): ("value", "before"),
+    ("query", "include"): ("value", "before", "settings"),
 }
 # Without these there is no answer but a refusal.
 _NEEDED: Final = {"from", "lost_by"}
