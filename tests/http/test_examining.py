@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import gateway.catalogs
 from gateway import cpu
 from tests.http.conftest import Catalog, problem
 
@@ -62,10 +61,8 @@ def test_no_more_are_looked_at_than_was_asked(filled: Catalog) -> None:
 def test_it_ends_where_half_of_what_may_be_computed_is(
     filled: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = cpu.CpuAccount(2.0)
-    monkeypatch.setattr(gateway.catalogs.cpu, "own_account", lambda: account)
     assert examine(filled, 5)["documents"] == 5
-    account.left_s = 0.9
+    monkeypatch.setattr(cpu, "is_half_used", lambda: True)
     assert examine(filled, 5) == {"documents": 0, "complete": False, "broken": []}
 
 
