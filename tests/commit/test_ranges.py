@@ -305,6 +305,34 @@ class TestLongAgo:
         refused(first.outcome, DeadlineExceeded)
         assert not looks
 
+    @pytest.mark.parametrize("as_lines", [False, True])
+    def test_whose_time_ends_with_a_look_is_late_and_leaders_look_at_nothing(
+        self, world: _World, looks: list[tuple[bool, int]], as_lines: bool
+    ) -> None:
+        runtime = ThreadRuntime()
+        compare = (RangeUnchanged("a/", 3), RangeUnchanged("c/", 0))
+        request = world.gateway.request("c", TOUCH, compare=compare)
+        request = structs.replace(request, deadline=runtime.monotonic() + 0.3)
+
+        def until_late() -> None:
+            runtime.sleep(max(0.0, request.deadline - runtime.monotonic()))
+
+        world.store.before["range_changed"] = until_late
+        if as_lines:
+            lines = world.gateway.series("p")
+            assert lines.put([request])
+            (ended,) = lines.take()
+        else:
+            ended = world.gateway.commit(request)
+        refused(ended.outcome, DeadlineExceeded)
+        assert all(is_asking for is_asking, _ in looks)
+
+    @pytest.mark.usefixtures("looks")
+    def test_what_is_compacted_beside_the_look_is_told_by_nobody(self, world: _World) -> None:
+        compact = compaction_of(cast(Store, world.store)).compact
+        world.store.before["range_changed"] = once(lambda: compact("c", 5, lambda: None))
+        assert refused(world.ask(RangeUnchanged("c/", 0)), RevisionCompacted).floor == 5
+
     @pytest.mark.parametrize(
         "error", [ForeignRecord("c", None, "its head is gone"), StoreUnreachable("away")]
     )
