@@ -1,4 +1,4 @@
-"""A head that can't be read, is gone, or isn't where its log ends, made anew from the log.
+"""A head that can't be read, is gone, or isn't where its log ends, rebuilt from the log.
 
 Commits are in the log once they are written out; until then they are in the head alone. So where
 the head doesn't say itself that the log, with what can be read of the tail, is all there was, later

@@ -12,7 +12,7 @@ A record that can't be read, or is newer than the head, would stand in the way o
 so another one is put there with the move, in one transaction: at no moment is there none, and what
 others commit later is written over it.
 
-A head that can't be read, is gone or isn't where its log ends is made anew first
+A head that can't be read, is gone or isn't where its log ends is rebuilt first
 (``head_repair``).
 
 What it can't mend is told: a log that isn't whole, or doesn't lead to a state.
@@ -42,7 +42,7 @@ from patching.values import Absent
 
 _AUTHOR = "gateway repair"
 _MESSAGE = "written anew from the log, from which it differed"
-_WOULD_BE = "would be made anew from the log, in place of the record that is there"
+_WOULD_BE = "would be rebuilt from the log, in place of the record that is there"
 _TRIES = 100
 _HOLD_MS = 1_000
 _COMMITS_AT_ONCE = 1_000
@@ -131,7 +131,7 @@ class Repair:
         try:
             mended = heads.mended(catalog)
         except ForeignRecord as error:
-            return Repaired(catalog, None, f"{fault}; it can't be made anew: {error.detail}")
+            return Repaired(catalog, None, f"{fault}; it can't be rebuilt: {error.detail}")
         at = f"at revision {mended.head.revision}"
         if mended.advance is not None:
             at += ", as commits that only the head had may be lost"
@@ -139,10 +139,10 @@ class Repair:
             named = ", ".join(f"{each.revision} ({each.id})" for each in mended.dropped)
             at += f", without these commits of its tail, which don't fit the log: {named}"
         if not apply:
-            return Repaired(catalog, None, f"{fault}; it would be made anew from the log, {at}")
+            return Repaired(catalog, None, f"{fault}; it would be rebuilt from the log, {at}")
         if not heads.put(mended):
             return Repaired(catalog, None, f"{fault}; not repaired: it has changed meanwhile")
-        detail = f"{fault}; it was made anew from the log, {at}"
+        detail = f"{fault}; it was rebuilt from the log, {at}"
         return Repaired(catalog, None, detail, mended=True)
 
     def _mend(self, catalog: str, key: str, *, apply: bool) -> Repaired:

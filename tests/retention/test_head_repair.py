@@ -3,7 +3,7 @@ the log ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from typing import Any
 
@@ -105,11 +105,11 @@ def test_a_head_that_says_which_commit_was_its_last_is_made_anew_there(
     SURE[how](store)
     before = store._on.catalogs.find_one({"_id": "c"})
     told = run("repair", "c")
-    assert (told.exit_code, "would be made anew" in told.output) == (1, True), told.output
+    assert (told.exit_code, "would be rebuilt" in told.output) == (1, True), told.output
     assert store._on.catalogs.find_one({"_id": "c"}) == before
     done = run("repair", "c", "--apply")
     assert done.exit_code == 0, done.output
-    assert f"it was made anew from the log, at revision {last}\n" in done.output
+    assert f"it was rebuilt from the log, at revision {last}\n" in done.output
     assert run("verify", "c").exit_code == 0
     for gateway in (gateway_on(store), remembering):
         assert content_of(gateway) == right
@@ -149,7 +149,7 @@ def test_one_that_may_have_had_other_commits_goes_on_above_them(
     content_of(remembering)
     LOST[how](store)
     told = run("repair", "c")
-    assert (told.exit_code, "would be made anew" in told.output) == (1, True), told.output
+    assert (told.exit_code, "would be rebuilt" in told.output) == (1, True), told.output
     done = run("repair", "c", "--apply")
     assert (done.exit_code, "may be lost" in done.output) == (0, True), done.output
     assert run("verify", "c").exit_code == 0
@@ -206,8 +206,18 @@ def test_without_a_whole_log_nothing_is_made(store: MongoStore, run: Run) -> Non
             commits.insert_one(spoilt)
         before = store._on.catalogs.find_one({"_id": "c"})
         told = run("repair", "c", "--apply")
-        assert (told.exit_code, "it can't be made anew" in told.output) == (1, True), told.output
+        assert (told.exit_code, "it can't be rebuilt" in told.output) == (1, True), told.output
         assert store._on.catalogs.find_one({"_id": "c"}) == before
+
+
+def write_five_without(store: MongoStore, revisions: Iterable[int]) -> None:
+    """A log of five commits that lacks these."""
+    gateway = gateway_on(store)
+    for number in range(1, 6):
+        applied(gateway.write("c", "k", put({"n": number})).outcome)
+    wait_until_written(gateway)
+    for revision in revisions:
+        store._on.commits.delete_one({"_id": commit_id("c", revision)})
 
 
 def test_nor_of_a_log_whose_beginning_is_gone(
@@ -215,12 +225,7 @@ def test_nor_of_a_log_whose_beginning_is_gone(
 ) -> None:
     """Below a floor it may be: compaction takes it away."""
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
-        gateway = gateway_on(store)
-        for number in range(1, 6):
-            applied(gateway.write("c", "k", put({"n": number})).outcome)
-        wait_until_written(gateway)
-        for revision in range(1, 5):
-            store._on.commits.delete_one({"_id": commit_id("c", revision)})
+        write_five_without(store, range(1, 5))
         spoil(store, time_us="x")
         told = run("repair", "c", "--apply")
         assert (told.exit_code, "no commit between 0 and 5" in told.output) == (1, True), (
@@ -247,12 +252,7 @@ def test_from_the_floor_on_a_log_has_no_gap(
     mongodb_uri: str, database_name: str, floor: int, gone: list[int], is_refused: bool
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
-        gateway = gateway_on(store)
-        for number in range(1, 6):
-            applied(gateway.write("c", "k", put({"n": number})).outcome)
-        wait_until_written(gateway)
-        for revision in gone:
-            store._on.commits.delete_one({"_id": commit_id("c", revision)})
+        write_five_without(store, gone)
         spoil(store, floor=floor, time_us="x")
         heads = HeadRepair(store, store.mending(), ThreadRuntime())
         refused = pytest.raises(ForeignRecord, match="the log has no commit between")
@@ -274,7 +274,7 @@ def test_one_with_a_long_tail_is_made_anew_too(
         spoil(store, time_us="x")
         done = run("repair", "c", "--apply")
         assert done.exit_code == 0, done.output
-        assert "it was made anew from the log, at revision 4\n" in done.output
+        assert "it was rebuilt from the log, at revision 4\n" in done.output
         assert run("verify", "c").exit_code == 0
 
 
