@@ -196,8 +196,14 @@ class Relay:
             pin = pin_of(record, now_us)
             failing_s = (now_us - record.failing_since_us) / 1_000_000
             is_over = bool(record.failing_since_us) and failing_s > self._parts.limits.hold_s
-            if pin is not None and not is_over:
+            if pin is None or is_over:
+                continue
+            try:
                 self._parts.store.set_pin(record.catalog, pin)
+            except StoreUnreachable as error:
+                self._parts.store.ping()  # where it answers, the trouble is this catalog's
+                about = {"catalog": record.catalog}
+                _log.warning("no pin for subscription %r: %s", record.name, error, extra=about)
 
     def _revisions(self, catalogs: Collection[str]) -> dict[str, int]:
         """Where they are; without those of which the head can't be read, or that are restored."""

@@ -20,7 +20,7 @@ from gateway.http.wire.shapes import commit_event
 from gateway.model import Head, PinRecord
 from gateway.retention.compaction import advance
 from gateway.runtime import Event, ThreadRuntime
-from gateway.store.contract import BeingRestored, SubscriptionRecord
+from gateway.store.contract import BeingRestored, StoreUnreachable, SubscriptionRecord
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 from tests.relay.conftest import SECRET, Begin, Gateway, OutOfReach
@@ -999,14 +999,15 @@ class TestRefusals:
         assert gateway.put(receiver, name).status_code in (400, 404)
 
 
-def test_a_catalog_whose_head_cant_be_told_keeps_nobody_from_holding_the_others_history(
+def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_the_others_history(
     gateway: Gateway, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is restored, or edited by hand. Compaction would pass what isn't delivered."""
     gateway.catalog.put({"n": 0})
-    gateway.subscribe(receiver)
     sick = f"{gateway.path}/s".replace("shop", "sick")
     assert gateway.catalog.client.put(sick, json={"to": receiver.url}).status_code == 201
+    eventually(lambda: gateway.relay._runners)  # it comes first
+    gateway.subscribe(receiver)
     store, heads = gateway.store, gateway.store.heads
 
     def of_others(catalogs: Collection[str]) -> Mapping[str, Head]:
@@ -1019,7 +1020,15 @@ def test_a_catalog_whose_head_cant_be_told_keeps_nobody_from_holding_the_others_
         assert bounds is not None
         return bounds.pins
 
+    set_pin = store.set_pin
+
+    def but_to_the_sick(catalog: str, *given: Any) -> bool:
+        if catalog == "sick":
+            raise StoreUnreachable("input to $filter must be an array")
+        return set_pin(catalog, *given)
+
     monkeypatch.setattr(store, "heads", of_others)
+    monkeypatch.setattr(store, "set_pin", but_to_the_sick)
     eventually(lambda: len(gateway.relay._runners) == 2)
     for pin in pins():
         store.drop_pin("shop", pin.id)

@@ -1,7 +1,8 @@
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -445,6 +446,11 @@ WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())
                 *({"position": 5}, {"position": "five"}, {"secrets": ["s"]}, {"secrets": [[1, 2]]}),
                 *({"failures": "1"}, {"failing_since_us": "today"}, {"paused": 0}, {"error": "e"}),
             )
+        ),
+        *(
+            {"_id": "c\0a", "catalog": "c", "until": until, "lasts_ms": lasts_ms}
+            for until in ("never", datetime(9999, 1, 1, tzinfo=UTC))
+            for lasts_ms in ("long", [1], -1, math.nan, math.inf, 1e300, 2**62)
         ),
     ],
 )

@@ -919,7 +919,24 @@ def _retention_of(record: Mapping[str, Any], now: datetime | None) -> Retention:
 # A lease that ends later than anybody could have asked for is over, too: the clock was set back
 # since, or a new primary's is behind. Twice its length is allowed, since clocks differ. One that
 # was never taken, or was ended, has no ``until``, which is lower than any date.
-_LONGEST_LEASE: Final = {"$add": ["$$NOW", {"$multiply": [2, {"$ifNull": ["$lasts_ms", 10**12]}]}]}
+#
+# Where somebody wrote anything else into ``lasts_ms``, it counts as the longest one: what can't be
+# computed for one record would end the query, and keep all others from being found.
+_LONGEST_MS: Final = 10**12
+_LASTS_MS: Final = {
+    "$cond": [
+        {
+            "$and": [
+                {"$isNumber": "$lasts_ms"},
+                {"$gte": ["$lasts_ms", 0]},
+                {"$lte": ["$lasts_ms", _LONGEST_MS]},
+            ]
+        },
+        "$lasts_ms",
+        _LONGEST_MS,
+    ]
+}
+_LONGEST_LEASE: Final = {"$add": ["$$NOW", {"$multiply": [2, _LASTS_MS]}]}
 LEASE_IS_OVER: Final[Record] = {
     "$or": [{"$lte": ["$until", "$$NOW"]}, {"$gt": ["$until", _LONGEST_LEASE]}]
 }
