@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import closing
 from typing import Final, TypeVar
 
 from gateway.access.principal import Shares
@@ -481,24 +481,20 @@ class SignalListener:
         while self._is_wanted():
             try:
                 signals = self._store.commit_signals()
-            except StoreUnreachable as error:
-                _log.info("commit signals can't be opened: %s", error)
-            else:
                 pause_s = _PAUSE_MIN_S
-                self._listen(signals)
+                with closing(signals):
+                    self._listen(signals)
+            except StoreUnreachable as error:
+                _log.info("there are no commit signals: %s", error)
+            except Exception:  # noqa: BLE001 - the thread must outlive any defect
+                _log.exception("commit signals can't be read")
             if self._is_wanted():
                 self._runtime.sleep(pause_s * (1 + self._runtime.jitter()))
                 pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     def _listen(self, signals: CommitSignals) -> None:
-        try:
-            self._hear({})
-            while self._is_wanted():
-                told = signals.next(_LISTEN_S)
-                if told:
-                    self._hear(told)
-        except StoreUnreachable as error:
-            _log.info("commit signals broke off: %s", error)
-        finally:
-            with suppress(StoreUnreachable):
-                signals.close()
+        self._hear({})
+        while self._is_wanted():
+            told = signals.next(_LISTEN_S)
+            if told:
+                self._hear(told)

@@ -204,20 +204,22 @@ class TestSignals:
     class Script:
         """Signals that tell what they are given, and then break off."""
 
-        def __init__(self, told: list[Mapping[str, int]]) -> None:
+        def __init__(self, told: list[Mapping[str, int]], end: Exception) -> None:
             self._told = told
+            self._end = end
             self.closed = False
 
         def next(self, timeout_s: float) -> Mapping[str, int]:  # noqa: ARG002
             if not self._told:
-                raise StoreUnreachable("broke off")
+                raise self._end
             return self._told.pop(0)
 
         def close(self) -> None:
             self.closed = True
 
-    def test_they_are_opened_again_and_everything_is_looked_at_then(self) -> None:
-        opened = [self.Script([{"a": 1}, {}]), None, self.Script([{"b": 2}])]
+    @pytest.mark.parametrize("end", [StoreUnreachable("broke off"), KeyError("a defect")])
+    def test_they_are_opened_again_and_everything_is_looked_at_then(self, end: Exception) -> None:
+        opened = [self.Script([{"a": 1}, {}], end), None, self.Script([{"b": 2}], end)]
         scripts = [each for each in opened if each is not None]
         heard: list[Mapping[str, int]] = []
         runtime = SteppedRuntime()

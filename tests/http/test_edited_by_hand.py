@@ -24,6 +24,7 @@ from tests.patience import WAIT_MS
 from tests.retention.history_checks import settler_of, wait_until_written
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import UNREADABLE
+from tests.store.undecodable import UNDECODABLE
 
 pytestmark = pytest.mark.mongod
 
@@ -123,20 +124,22 @@ def test_what_no_commit_has_made_is_no_document(store: Any) -> None:
             assert told == told_before
 
 
+@pytest.mark.parametrize("value", ["x", *UNDECODABLE])
 @pytest.mark.parametrize("member", ["time_us", "floor", "out", "judged_out"])
 def test_a_catalog_whose_head_cant_be_read_keeps_nobody_from_the_others(
-    store: Any, member: str, caplog: pytest.LogCaptureFixture
+    store: Any, member: str, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
     gateway = gateway_on(store)
     reader: Caller = Service(gateway=gateway).caller("ann", "write:*")
     assert reader.send("PUT", "/v1/catalogs/d/documents/k", 1).status_code == 201
     wait_until_written(gateway, "d")
-    store._on.catalogs.update_one({"_id": "c"}, {"$set": {member: "x"}})
+    store._on.catalogs.update_one({"_id": "c"}, {"$set": {member: value}})
     answer = reader.send("GET", "/v1/catalogs")
     assert [each["catalog"] for each in answer.get_json()["catalogs"]] == ["d"]
     assert reader.send("GET", "/v1/catalogs/d/documents/k").get_json() == 1
     assert "catalog 'c': the head can't be read" in caplog.text
+    assert [each.catalog for each in store.open_tails(2**60, 9)] == ["d"]
 
 
 _FIELDS: tuple[tuple[str, str, Any], ...] = (
@@ -160,6 +163,12 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
     ("catalogs", "deleted", "x"),
     ("catalogs", "claims", 7),
     ("catalogs", "time_us", -1),
+    ("catalogs", "head.more", 1),
+    *(
+        (*named, value)
+        for named in (("commits", "author"), ("commits", "changes"), ("catalogs", "head.last"))
+        for value in UNDECODABLE
+    ),
 )
 
 

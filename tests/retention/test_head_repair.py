@@ -24,6 +24,7 @@ from tests.retention.history_checks import findings, history_of, wait_until_writ
 from tests.retention.test_compaction import compaction_of, nothing
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import Noted, gateway_that_never_writes_out
+from tests.store.undecodable import FAR_DATE, NO_TEXT
 from tests.store.verdicts_suite import verdict
 
 pytestmark = pytest.mark.mongod
@@ -88,6 +89,9 @@ SURE: dict[str, Callable[[MongoStore], object]] = {
     "a deletion that is none": lambda s: spoil(s, deleted="no"),
     "claims that are none": lambda s: spoil(s, claims=[{"by": 1}]),
     "nowhere written out": lambda s: take_away(s, "out"),
+    "a time that is no date": lambda s: spoil(s, time_us=FAR_DATE),
+    "a deletion that is no text": lambda s: spoil(s, deleted=NO_TEXT),
+    "something else beside its revision": lambda s: spoil(s, head__more=1),
 }
 
 

@@ -25,6 +25,7 @@ from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
 from tests.retention.history_checks import findings, settler_of, wait_until_written
 from tests.state.sleeping import LATE_S, Noted, World, gateway_on
+from tests.store.undecodable import FAR_DATE, NO_TEXT
 
 BASE = DocumentRecord("k", {"n": 4}, 4, 2, "4" * 32, 4, attributes={"acl": {"read": ["ann"]}})
 
@@ -175,6 +176,8 @@ UNREADABLE: Any = {
     "without a size": {"$unset": {"state.size_bytes": 1}},
     "a revision that is text": {"$set": {"state.revision": "3"}},
     "another one's key": {"$set": {"key": "other"}},
+    "a date of no year": {"$set": {"state.time_us": FAR_DATE}},
+    "a content that is no text": {"$set": {"state.content": NO_TEXT}},
 }
 
 

@@ -30,6 +30,7 @@ from tests.store.signals_suite import LeasesContract, SignalsContract
 from tests.store.subscriptions_suite import SubscriptionsContract
 from tests.store.subscriptions_suite import made as subscription
 from tests.store.tokens_suite import TOKEN, TokensContract
+from tests.store.undecodable import UNDECODABLE
 from tests.store.uploads_suite import UploadsContract, upload
 from tests.store.verdicts_suite import VerdictsContract
 
@@ -394,6 +395,7 @@ def test_a_content_that_was_stored_without_its_digest_is_scanned_without_one(
         {"_id": {"a": 1}},
         {"_id": "b1", **dataclasses.asdict(TOKEN), "secret_sha256": 5},
         {"_id": "b1", **dataclasses.asdict(TOKEN), "expires_us": "never"},
+        *({"_id": "b1", **dataclasses.asdict(TOKEN), "expires_us": each} for each in UNDECODABLE),
     ],
 )
 def test_a_token_that_no_gateway_has_issued_is_none_and_keeps_nobody_from_theirs(
@@ -445,6 +447,7 @@ WRITTEN: dict[str, Any] = dataclasses.asdict(subscription())
             for edited in (
                 *({"position": 5}, {"position": "five"}, {"secrets": ["s"]}, {"secrets": [[1, 2]]}),
                 *({"failures": "1"}, {"failing_since_us": "today"}, {"paused": 0}, {"error": "e"}),
+                *({"error": each} for each in UNDECODABLE),
             )
         ),
         *(

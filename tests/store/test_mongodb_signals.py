@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -92,6 +94,19 @@ def test_one_that_broke_says_so_and_a_new_one_tells(mongodb_uri: str, database_n
     assert opened.next(WAIT_S) == {"c": 1}
     opened.close()
     store.close()
+
+
+def test_a_record_of_somebody_else_is_no_signal(mongodb_uri: str, database_name: str) -> None:
+    with closing(connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)) as store:
+        signals = store.commit_signals()
+        for foreign in ({}, {"_id": 7}, {"_id": "c\0last"}, {"_id": {"c": 1}}):
+            store._on.commits.insert_one(foreign)
+        store.write_commits([commit(1)])
+        told: Mapping[str, int] = {}
+        while not told:
+            told = signals.next(WAIT_S)
+        assert told == {"c": 1}
+        signals.close()
 
 
 def test_out_of_reach_none_is_opened() -> None:

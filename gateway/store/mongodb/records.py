@@ -35,7 +35,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from bson import Int64, decode, decode_all, encode
-from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
+from bson.codec_options import CodecOptions, DatetimeConversion, TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
@@ -131,8 +131,8 @@ class _StoredVerdict(msgspec.Struct):
     outcome: str
 
 
-class _StoredPlace(msgspec.Struct):
-    """Likewise of where a head is."""
+class _StoredPlace(msgspec.Struct, forbid_unknown_fields=True):
+    """Likewise of where a head is. No move finds a head that has more there."""
 
     format: int
     revision: _Whole
@@ -183,8 +183,16 @@ class _PlainInt(TypeDecoder):
 _DIGESTED_BYTES_MAX: Final = 64 * 1024
 _DIGESTED_MANAGERS_MAX: Final = 16
 
-PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
-RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+# The driver decodes all records of an answer together. Whatever somebody has written into one of
+# them can be decoded, so that the others can be read; documents, which come raw, are decoded one by
+# one, as ``_STRICT`` has it.
+_ANYTHING: Final[dict[str, Any]] = {
+    "datetime_conversion": DatetimeConversion.DATETIME_AUTO,
+    "unicode_decode_error_handler": "surrogateescape",
+}
+_STRICT: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry([_PlainInt()]))
+PLAIN: CodecOptions[dict[str, Any]] = _STRICT.with_options(**_ANYTHING)
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument, **_ANYTHING)
 
 # The numbers of a document.
 _NUMBERS: Final = ("revision", "create_revision", "time_us", "patches", "size_bytes")
@@ -320,8 +328,8 @@ def _logged_commit(record: Mapping[str, Any]) -> CommitRecord:
 
 def logged_from(raw: bytes) -> LoggedCommit:
     """Of a stored commit that can be read as a whole."""
-    record = _decode_plain(raw)
-    with as_unreadable(record):
+    with as_unreadable(RawBSONDocument(raw, RAW)):
+        record = _decode_plain(raw)
         commit = _logged_commit(record)
         if {*record["keys"]} - {change.key for change in commit.changes}:
             raise ValueError("it has no change of one of its keys")
@@ -568,7 +576,7 @@ def digested_from(batch: bytes) -> list[Digested]:
 
 def _all_of(batch: bytes, make: Callable[[Mapping[str, Any]], _T]) -> list[_T]:
     try:
-        return [make(record) for record in decode_all(batch, PLAIN)]
+        return [make(record) for record in decode_all(batch, _STRICT)]
     except _FOREIGN:
         for raw in decode_all(batch, RAW):
             try:
@@ -620,7 +628,7 @@ _has_reference: Final = re.compile(rb"\$ref\0").search
 
 
 def _decode_plain(raw: bytes | memoryview) -> Mapping[str, Any]:
-    return decode(raw, codec_options=PLAIN)
+    return decode(raw, codec_options=_STRICT)
 
 
 def _decoded(raw: RawBSONDocument) -> Mapping[str, Any]:
@@ -840,7 +848,7 @@ def _head_of(record: Mapping[str, Any]) -> Head:
 def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
     """Whatever of a head's record can be read by itself. ``judged``: the highest number of a
     verdict that is written out."""
-    found = {} if record is None else _decode_plain(record.raw)
+    found = {} if record is None else decode(record.raw, codec_options=PLAIN)
     at: Any = found.get("head")
     at = at if isinstance(at, dict) else {}
     swept, floor = _read_as(found.get("swept", 0), _Whole), _read_as(found.get("floor", 0), _Whole)
@@ -922,7 +930,7 @@ def _retention_of(record: Mapping[str, Any], now: datetime | None) -> Retention:
 #
 # Where somebody wrote anything else into ``lasts_ms``, it counts as the longest one: what can't be
 # computed for one record would end the query, and keep all others from being found.
-_LONGEST_MS: Final = 10**12
+_LONGEST_MS: Final = 10**13
 _LASTS_MS: Final = {
     "$cond": [
         {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pymongo
@@ -76,8 +77,9 @@ class MongoSignals:
             raise StoreUnreachable(explained(self._client, error)[:500]) from error
         told: dict[str, int] = {}
         for event in decode_all(batch or b""):
-            catalog, revision = records.named_by(event["commit"])
-            told[catalog] = max(revision, told.get(catalog, 0))
+            with suppress(ValueError, AttributeError):  # what somebody else has put there is none
+                catalog, revision = records.named_by(event["commit"])
+                told[catalog] = max(revision, told.get(catalog, 0))
         # The server ends the stream, for example when the collection is dropped.
         if not told and not self._batches.alive:
             raise StoreUnreachable("the signals have ended")

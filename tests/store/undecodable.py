@@ -1,0 +1,15 @@
+"""Values that MongoDB keeps, and its driver can't decode as it does by default."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import bson
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+
+# In the year 33658.
+FAR_DATE: Final = DatetimeMS(10**15)
+# A document whose one member is no UTF-8.
+NO_TEXT: Final = RawBSONDocument(bson.encode({"x": "??"}).replace(b"??", b"\xff\xfe"))
+UNDECODABLE: Final = (FAR_DATE, NO_TEXT)
