@@ -134,11 +134,9 @@ def test_without_room_on_disk_the_writer_waits_for_the_reader_and_nothing_is_los
     with files_of_at_most(disk_bytes):
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
-        read = b""
-        while piece := spool.read(30_000):
-            read += piece
+        read = list(iter(lambda: spool.read(30_000), b""))
         writer.join(WAIT_S)
-    assert read == b"".join(blocks)
+    assert b"".join(read) == b"".join(blocks)
     assert budget.has_room("ann")
 
 
