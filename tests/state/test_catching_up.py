@@ -3,7 +3,7 @@ a part of, moves nothing that is remembered on."""
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Callable
 from functools import cache as cached
 from typing import Any, cast
@@ -49,11 +49,15 @@ def _made() -> MemoryStore:
     return store
 
 
+@cached
+def _pickled() -> bytes:
+    records = {name: each for name, each in vars(_made()).items() if isinstance(each, dict)}
+    return pickle.dumps(records)
+
+
 def store_with_history() -> MemoryStore:
     store = MemoryStore()
-    for name, records in vars(_made()).items():
-        if isinstance(records, dict):
-            setattr(store, name, copy.deepcopy(records))
+    vars(store).update(pickle.loads(_pickled()))
     return store
 
 
