@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
-from patching.client import Catalog, Commit, Document, Gone, NotFound
+from patching.client import Catalog, Commit, Document, Gone, NotFound, Reverted
 
 
 @click.command("get", cls=ReadCommand)
@@ -194,14 +194,14 @@ def _tell(session: Session, commits: Iterable[Commit]) -> int:
     """How many there were."""
     count = 0
     for commit in commits:
-        session.output.record(_shape(commit), commit_line(commit))
+        session.output.record(without_documents(commit), commit_line(commit))
         count += 1
     return count
 
 
-def _shape(commit: Commit) -> dict[str, Any]:
+def without_documents(changed: Commit | Reverted) -> dict[str, Any]:
     """Without the documents beside the changes, which were not asked for."""
-    shape: dict[str, Any] = msgspec.to_builtins(commit)
+    shape: dict[str, Any] = msgspec.to_builtins(changed)
     for change in shape["changes"]:
         for name in ("before", "value", "withheld"):
             del change[name]

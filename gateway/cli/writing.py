@@ -11,6 +11,7 @@ import click
 
 from gateway.cli.command import ClientCommand, Session
 from gateway.cli.names import CATALOG, JSON, KEY, RANGE, REVISION, TEST
+from gateway.cli.reading import without_documents
 from patching import ABSENT
 from patching.client import RequestError, Written
 from patching.client.results import ActionResult, SkippedPlace
@@ -333,4 +334,4 @@ def revert(
             if_match=if_match,
             **write,
         )
-    session.output.answer({"catalog": catalog, **asdict(done)})
+    session.output.answer({"catalog": catalog, **without_documents(done)})
