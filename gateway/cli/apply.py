@@ -22,6 +22,7 @@ from gateway.cli.importing import (
 from gateway.cli.names import CATALOG, JSON, KEY
 from gateway.cli.output import error_line
 from patching.client import BulkAnswer, BulkTerms, NotFound, RequestError
+from patching.client.results import Owner
 from patching.ownership import CONFLICTS
 
 _TOLD_MAX = 20
@@ -92,7 +93,7 @@ def apply(
         raise click.UsageError("--allow-empty needs --prune")
     run = _Run(session, catalog, {"manager": manager}, message=message, dry_run=dry_run)
     if path is not None:
-        entries = list(entries_of(path, prefix))
+        entries = list(entries_of(session, path, prefix))
         if prune and not entries and not allow_empty:
             raise ImportFileError("no documents in FILE: letting go of all needs --allow-empty")
     else:
@@ -105,18 +106,18 @@ def apply(
     return run.report()
 
 
-def entries_of(path: str, prefix: str) -> Iterator[ImportEntry]:
+def entries_of(session: Session, path: str, prefix: str) -> Iterator[ImportEntry]:
     """Raises ImportFileError, and UsageError where there is no such file."""
     if path == "-" or not Path(path).is_dir():
         yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
         return
-    yield from read_folder(Path(path), prefix)
+    yield from read_folder(Path(path), prefix, session.output.message)
 
 
-def _owner(shape: dict[str, Any]) -> str:
-    """Who took a field over, how, and since when."""
-    how = "by a plain write" if shape["plain"] else "by an apply"
-    return f"{shape['manager']!r}, {how}, since revision {shape['since']}"
+def described(owner: Owner) -> str:
+    """Who owns a field, how, and since when."""
+    how = "by a plain write" if owner.plain else "by an apply"
+    return f"{owner.manager!r}, {how}, since revision {owner.since}"
 
 
 class _Run:
@@ -162,7 +163,7 @@ class _Run:
             self.counts["changed" if answer.changed else "unchanged"] += 1
             for leaf in content.get("skipped", ()):
                 self.counts["skipped"] += 1
-                owners = ", ".join(map(_owner, leaf["owners"]))
+                owners = ", ".join(described(Owner(**each)) for each in leaf["owners"])
                 key = answer.line.subject["key"]
                 self._tell("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
 

@@ -9,24 +9,27 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import click
 import msgspec
 
 import patching
-from gateway.cli.apply import entries_of
+from gateway.cli.apply import described, entries_of
 from gateway.cli.command import Missing, ReadCommand, Session
 from gateway.cli.importing import ImportEntry
 from gateway.cli.names import CATALOG, JSON, KEY, REVISION
+from gateway.cli.output import ReaderGone, error_line
 from patching import ABSENT, NO_LISTS, Document, apply
-from patching.client import Catalog, NotFound
+from patching.client import Catalog, NotFound, Written
 from patching.client import Document as Read
-from patching.client.results import Difference
+from patching.client.results import Difference, LeafOwners
+from patching.ownership import CONFLICTS, OnConflict
 from patching.values import Absent
 
 # Matching lines takes time that grows faster than their number.
 _LINES_MAX: Final = 20_000
+_Item = TypeVar("_Item")
 _COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -66,7 +69,18 @@ class Side:
 @click.option(
     "--manager",
     metavar="NAME",
-    help="With --file: show what an apply by this manager would change.",
+    help="With --file: show what gateway apply by this manager would change.",
+)
+@click.option(
+    "--conflict",
+    type=click.Choice(CONFLICTS),
+    help="With --manager: as of apply. With refuse, the default, fields that others own with a"
+    " different value count as differences.",
+)
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="With --manager: as of apply, which lets go of all other documents, too.",
 )
 @click.pass_obj
 def diff(
@@ -82,6 +96,8 @@ def diff(
     prefix: str,
     path: str | None,
     manager: str | None,
+    conflict: OnConflict | None,
+    prune: bool,
 ) -> int | None:
     """Show how two revisions differ, or how a catalog differs from files.
 
@@ -91,13 +107,16 @@ def diff(
 
     Without KEY, --from compares all documents, and --patch prints a line of JSON for each that
     differs. --file compares all documents with files; a document that is only on one side differs,
-    too. With --manager, only what an apply by that manager would change counts as a difference.
+    too. With --manager, it shows what gateway apply with the same options would change, and names
+    the fields because of which it would be refused.
     """
+    if manager is None and (prune or conflict is not None):
+        raise click.UsageError("--conflict and --prune need --manager")
     if path is not None:
         if key is not None or before is not None or after is not None or attributes:
             raise click.UsageError("--file compares all documents: leave out KEY, --from, --to")
-        drift = Drift(session, catalog, path, prefix, manager, as_patch)
-        return 1 if drift.tell() else 0
+        applied = None if manager is None else ApplyOptions(manager, conflict or "refuse", prune)
+        return _told(Drift(session, catalog, path, prefix, applied, as_patch))
     if manager is not None:
         raise click.UsageError("--manager needs --file")
     if key is None:
@@ -108,15 +127,26 @@ def diff(
         return None
     if before is not None or after is not None or prefix:
         raise click.UsageError("--from, --to and --prefix compare all documents: leave KEY out")
-    of = Subject(session, catalog, key, attributes)
+    _tell_one(Subject(session, catalog, key, attributes), first, second, as_patch)
+    return None
+
+
+def _tell_one(of: Subject, first: str | None, second: str | None, as_patch: bool) -> None:
     old, new = _sides(of, first, second)
     if old.value is ABSENT and new.value is ABSENT:
-        raise Missing(f"there is no document {key!r} ({old.name}, {new.name})")
+        raise Missing(f"there is no document {of.key!r} ({old.name}, {new.name})")
     if as_patch:
-        session.output.value(_patch(of, old, new))
-        return None
-    _tell(session, f"{catalog}/{key}", old, new)
-    return None
+        of.session.output.value(_patch(of, old, new))
+    else:
+        _tell(of.session, f"{of.catalog}/{of.key}", old, new)
+
+
+def _told(drift: Drift) -> int:
+    """The exit code."""
+    try:
+        return 1 if drift.tell() else 0
+    except ReaderGone:  # of what was printed, which is a difference
+        return 1
 
 
 def _patch(of: Subject, old: Side, new: Side) -> Any:
@@ -241,26 +271,40 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """Of the apply that is looked at beforehand."""
+
+    manager: str
+    conflict: OnConflict
+    prune: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Drift:
-    """What differs between files and the documents of a catalog as they are; with a ``manager``,
-    what an apply of the files would change."""
+    """What differs between files and the documents of a catalog as they are; or what an apply of
+    the files would change, or be refused for."""
 
     session: Session
     catalog: str
     path: str
     prefix: str
-    manager: str | None
+    applied: ApplyOptions | None
     as_patch: bool
 
     def tell(self) -> int:
         """Print the differences; how many documents differ."""
-        entries = {each.key: each for each in entries_of(self.path, self.prefix)}
+        entries = {each.key: each for each in entries_of(self.session, self.path, self.prefix)}
         count = 0
-        for key, old, new in self._sides(entries):
+        for key, old, new, contested in self._sides(entries):
             changes = patching.diff(old.value, new.value, compact=False)
-            if not changes:
+            if not changes and not contested:
                 continue
             count += 1
+            for leaf in contested:
+                owners = ", ".join(map(described, leaf.owners))
+                error_line(f"{key!r}: {leaf.pointer} has another value, and is owned by {owners}")
+            if not changes:
+                continue
             if self.as_patch:
                 self.session.output.json_line({"key": key, "patch": changes})
             else:
@@ -268,28 +312,57 @@ class Drift:
         self.session.output.message(f"{count} of {len(entries)} documents differ")
         return count
 
-    def _sides(self, entries: Mapping[str, ImportEntry]) -> Iterator[tuple[str, Side, Side]]:
+    def _sides(
+        self, entries: Mapping[str, ImportEntry]
+    ) -> Iterator[tuple[str, Side, Side, Sequence[LeafOwners]]]:
         of = self.session.gateway.catalog(self.catalog)
         wanted = {key: msgspec.json.decode(each.value) for key, each in entries.items()}
         for keys in _chunks(list(entries)):
             there = _several(of, keys)
             for key in keys:
                 document = there.get(key)
-                now = Side("now", ABSENT if document is None else document.value)
-                yield key, now, Side(self.path, self._after(of, key, now.value, wanted[key]))
-        if self.manager is None:
-            for document in _documents(of, self.prefix):
-                if document.key not in entries:
-                    yield document.key, Side("now", document.value), Side(self.path, ABSENT)
+                now: Document = ABSENT if document is None else document.value
+                after, contested = self._after(of, key, now, wanted[key])
+                yield key, Side("now", now), Side(self.path, after), contested
+        for key, before, after in self._others(of, entries):
+            yield key, Side("now", before), Side(self.path, after), ()
 
-    def _after(self, of: Catalog, key: str, now: Document, wanted: Any) -> Document:
-        """The document as the file has it, or as an apply of it would leave it."""
-        if self.manager is None:
-            return cast(Document, wanted)
-        done = of.apply(key, wanted, manager=self.manager, conflict="skip", dry_run=True)
-        if not done.changes:
-            return now
-        return apply(now, list(done.changes[0]["patch"]))
+    def _after(
+        self, of: Catalog, key: str, now: Document, wanted: Any
+    ) -> tuple[Document, Sequence[LeafOwners]]:
+        """The document as the file has it; or as an apply of it would leave it, and what others
+        own of it where that gets the apply refused."""
+        if self.applied is None:
+            return cast(Document, wanted), ()
+        manager, conflict = self.applied.manager, self.applied.conflict
+        taken: OnConflict = "force" if conflict == "force" else "skip"
+        done = of.apply(key, wanted, manager=manager, conflict=taken, dry_run=True)
+        return _changed(now, done), done.skipped if conflict == "refuse" else ()
+
+    def _others(
+        self, of: Catalog, entries: Mapping[str, ImportEntry]
+    ) -> Iterator[tuple[str, Document, Document]]:
+        """The documents that no file is about: now, and afterwards."""
+        if self.applied is None:
+            for document in _listed(of.documents(prefix=self.prefix)):
+                if document.key not in entries:
+                    yield document.key, document.value, ABSENT
+        elif self.applied.prune:
+            manager = self.applied.manager
+            owned = _listed(of.digests(prefix=self.prefix, manager=manager))
+            keys = [each.key for each in owned if each.key not in entries]
+            for chunk in _chunks(keys):
+                for key, there in _several(of, chunk).items():
+                    if there is not None:
+                        done = of.let_go(key, manager=manager, prune=True, dry_run=True)
+                        # The gateway tells no change of a document that it would delete.
+                        deletes = done.changed and not done.changes
+                        yield key, there.value, ABSENT if deletes else _changed(there.value, done)
+
+
+def _changed(now: Document, done: Written) -> Document:
+    """The document as the dry run would leave it."""
+    return apply(now, list(done.changes[0]["patch"])) if done.changes else now
 
 
 def _chunks(keys: list[str]) -> Iterator[list[str]]:
@@ -303,9 +376,10 @@ def _several(of: Catalog, keys: list[str]) -> Mapping[str, Read | None]:
     return {}
 
 
-def _documents(of: Catalog, prefix: str) -> Iterator[Read]:
+def _listed(listing: Iterable[_Item]) -> Iterator[_Item]:
+    """Nothing where there is no catalog."""
     with suppress(NotFound):
-        yield from of.documents(prefix=prefix)
+        yield from listing
 
 
 def _readable(before: Document, after: Document, names: tuple[str, str]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,23 +93,31 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntr
         raise click.UsageError(f"can't read {path!r}: {error.strerror}") from error
 
 
-def read_folder(folder: Path, prefix: str) -> Iterator[ImportEntry]:
+def read_folder(folder: Path, prefix: str, tell: Callable[[str], object]) -> Iterator[ImportEntry]:
     """A document in each ``.json`` file below, under its path without the suffix, if that begins
-    with ``prefix``. Raises ImportFileError, and UsageError where some of it can't be read: a file
-    that isn't seen is none that isn't there."""
+    with ``prefix``. ``tell`` gets a line about other files, unless they are hidden. Raises
+    ImportFileError, and UsageError where some of it can't be read: a file that isn't seen is none
+    that isn't there."""
 
     def refuse(error: OSError) -> NoReturn:
         raise click.UsageError(f"can't read {error.filename!r}: {error.strerror}") from error
 
-    found = (
-        Path(at, name)
+    found = sorted(
+        Path(at, name).relative_to(folder)
         for at, _, names in os.walk(folder, onerror=refuse)
         for name in names
-        if name.endswith(".json")
     )
-    for file in sorted(found):
-        key = file.relative_to(folder).as_posix().removesuffix(".json")
-        if key.startswith(prefix):
+    others = [
+        each
+        for each in found
+        if not each.name.endswith(".json") and not any(part[0] == "." for part in each.parts)
+    ]
+    if others:
+        count = "1 file is" if len(others) == 1 else f"{len(others)} files are"
+        tell(f"{count} left out, such as {str(others[0])!r}: only .json files are documents")
+    for name in found:
+        file, key = folder / name, name.as_posix().removesuffix(".json")
+        if name.name.endswith(".json") and key.startswith(prefix):
             try:
                 value = _read_value(file)
             except OSError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.output import Output, ReaderGone
 from patching.client import Gateway
 from patching.client.transport import segment
 from tests.commandline.conftest import Commands
@@ -290,3 +291,59 @@ def test_drift_is_told_by_the_exit_code(run: Commands, catalog: str, tmp_path: P
     assert "1 of 2 documents differ" in told.stderr
     run("diff", catalog, "t/a", "-f", str(tmp_path), code=2)
     run("diff", catalog, "--manager", "git", "--from", "1", code=2)
+
+
+def test_drift_is_what_an_apply_would_change_or_be_refused_for(
+    run: Commands, catalog: str, tmp_path: Path
+) -> None:
+    for key in ("a", "b", "c"):
+        (tmp_path / f"{key}.json").write_text('{"n": 1}')
+    applied = ("apply", catalog, "-f", str(tmp_path), "--manager", "git")
+    run(*applied, "--prune")
+    command = ("diff", catalog, "-f", str(tmp_path), "--manager", "git")
+    run("apply", catalog, "a", '{"n": 2}', "--manager", "controller", "--conflict", "force")
+    told = run(*command, code=1)
+    assert "'a': /n has another value, and is owned by 'controller'" in told.stderr
+    assert told.stdout == ""
+    run(*applied, code=4)
+    assert run(*command, "--conflict", "skip").stdout == ""
+    run(*applied, "--conflict", "skip")
+    assert '+  "n": 1' in run(*command, "--conflict", "force", code=1).stdout
+    run(*applied, "--conflict", "force")
+    assert run(*command).stdout == ""
+    run("patch", catalog, "b", '{"note": "x"}', "--merge")
+    for key in ("b", "c"):
+        (tmp_path / f"{key}.json").unlink()
+    assert run(*command).stdout == ""
+    pruned = run(*command, "--prune", "--patch", code=1).lines()
+    assert pruned == [
+        {"key": "b", "patch": [{"op": "remove", "path": "/n"}]},
+        {"key": "c", "patch": [{"op": "remove", "path": ""}]},
+    ]
+    assert [each["key"] for each in run("get", catalog).lines()] == ["a", "b", "c"]
+    run(*applied, "--prune")
+    assert run(*command, "--prune").stdout == ""
+    for wrong in (("--prune",), ("--conflict", "skip")):
+        run("diff", catalog, "-f", str(tmp_path), *wrong, code=2)
+
+
+def test_a_difference_is_told_by_the_exit_code_to_whoever_reads_only_its_beginning(
+    run: Commands, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise ReaderGone
+
+    (tmp_path / "a.json").write_text('{"n": 1}')
+    monkeypatch.setattr(Output, "raw", closed)
+    run("diff", catalog, "-f", str(tmp_path), code=1)
+
+
+def test_files_that_are_no_documents_are_named(run: Commands, catalog: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    for name in ("a.json", "b.yaml", "README.md", ".git/config", ".keep"):
+        (tmp_path / name).write_text('{"n": 1}')
+    for command in ("apply", "diff"):
+        told = run(command, catalog, "-f", str(tmp_path), "--manager", "git")
+        assert "2 files are left out, such as 'README.md'" in told.stderr
+    quiet = run("apply", catalog, "-f", str(tmp_path), "--manager", "git", "-q")
+    assert quiet.stderr == ""
