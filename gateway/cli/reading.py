@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from itertools import islice
 from typing import Any, Final
@@ -109,12 +109,14 @@ _CHANGES_SHOWN: Final = 3
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of them.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last N of them.")
+@click.option("--author", metavar="NAME", help="Only commits by this author.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new commits, as watch does.")
 @click.pass_obj
 def log(
     session: Session,
     catalog: str,
     key: str | None,
+    author: str | None,
     after: int | None,
     limit: int | None,
     last: int | None,
@@ -129,9 +131,14 @@ def log(
     of = session.gateway.catalog(catalog)
     if follow:
         position = _oldest(session, of) if after is None else after
-        _follow(session, of, position, () if key is None else (key,), "", limit)
+        keys = () if key is None else (key,)
+        _follow(
+            session, of, position, limit, keys=keys, authors=() if author is None else (author,)
+        )
         return
-    commits: Iterable[Commit] = islice(_commits(session, of, after, key), limit)
+    begin = _oldest(session, of) if after is None else after
+    found = of.commits(after=begin, key=key, author=author, page_size=500)
+    commits: Iterable[Commit] = islice(found, limit)
     if last is not None:
         commits = deque(commits, maxlen=last)
     if _tell(session, commits):
@@ -169,22 +176,24 @@ def watch(
     """
     of = session.gateway.catalog(catalog)
     position = _head(of) if after is None else after
-    _follow(session, of, position, keys, prefix, limit)
+    _follow(session, of, position, limit, keys=keys, prefix=prefix)
 
 
 def _follow(
     session: Session,
     of: Catalog,
     after: int,
-    keys: Sequence[str],
-    prefix: str,
     limit: int | None,
+    *,
+    keys: Sequence[str],
+    prefix: str = "",
+    authors: Sequence[str] = (),
 ) -> None:
     # A feed outlives an outage; what is wrong from the beginning is told at once.
     next(iter(of.commits(after=after, page_size=1)), None)
     session.output.message(f"following {of.name!r} after revision {after}")
     with (
-        of.changes(after, keys=keys, prefix=prefix) as feed,
+        of.changes(after, keys=keys, prefix=prefix, authors=authors) as feed,
         session.output.ended_from_outside(feed.close),
     ):
         _tell(session, islice(feed, limit))
@@ -221,13 +230,6 @@ def _require_ever(of: Catalog, key: str) -> None:
     if found is None:
         since = f" after revision {oldest}, where history begins" if oldest else ""
         raise Missing(f"there never was a document {key!r} in {of.name!r}{since}")
-
-
-def _commits(session: Session, of: Catalog, after: int | None, key: str | None) -> Iterator[Commit]:
-    """From the oldest that is kept on, where nothing is said of where to begin."""
-    if after is not None:
-        return of.commits(after=after, key=key, page_size=500)
-    return of.commits(after=_oldest(session, of), key=key, page_size=500)
 
 
 def _head(of: Catalog) -> int:

@@ -191,15 +191,23 @@ class Readable(Part):
 
     @listed
     def commits(
-        self, *, after: int = 0, key: str | None = None, page_size: int = 100
+        self,
+        *,
+        after: int = 0,
+        key: str | None = None,
+        author: str | None = None,
+        page_size: int = 100,
     ) -> Listing[Commit]:
         """The commits above revision ``after``, ascending, up to the last there is; with ``key``,
-        those that changed this document. Gone where they were compacted away."""
+        those that changed this document; with ``author``, those by this one. Gone where they were
+        compacted away."""
         position: int | None = after
         while position is not None:
             query: list[tuple[str, str | int]] = [("after", position), ("limit", page_size)]
             if key is not None:
                 query.append(("key", key))
+            if author is not None:
+                query.append(("author", author))
             content = yield from self._ask("/commits", query)
             with expecting("page of commits"):
                 page = [parse_commit(shape) for shape in content["commits"]]

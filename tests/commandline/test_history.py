@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from patching.client import Gateway
 from tests.commandline.canned import Asked, Canned, Reply, problem
 from tests.commandline.conftest import Commands
 
@@ -160,3 +161,16 @@ def test_commits_are_reverted(run: Commands, catalog: str) -> None:
     assert run("get", catalog, "k").json() == {"a": 1, "b": 1}
     run("revert", catalog, code=2)
     run("revert", catalog, "1", "--to", "1", code=2)
+
+
+def test_the_commits_of_an_author_are_listed_and_followed(run: Commands, catalog: str) -> None:
+    with Gateway(run.url) as client:
+        for number, author in enumerate(("ann", "eve", "ann"), 1):
+            client.catalog(catalog).put("k", number, author=author)
+        client.catalog(catalog).put("other", 1, author="ann")
+    ann = ("log", catalog, "--author", "ann")
+    assert revisions(run(*ann)) == [1, 3, 4]
+    assert revisions(run(*ann, "--last", "1")) == [4]
+    assert revisions(run("log", catalog, "k", *ann[2:])) == [1, 3]
+    assert revisions(run(*ann, "-f", "--limit", "2")) == [1, 3]
+    assert revisions(run("log", catalog, "--author", "nobody")) == []

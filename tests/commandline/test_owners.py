@@ -135,7 +135,10 @@ def test_a_field_that_was_taken_over_is_found_and_given_back(run: Commands, cata
     assert shown.split()[-4:] == ["/rows", "anonymous", "(plain)", "since", "2"][-4:]
     dry = run("owners", "give-back", catalog, "k", "/rows", "--dry-run").json()
     assert (dry["dry_run"], dry["changed"]) == (True, True)
-    assert run("owners", "give-back", catalog, "k", "/rows").json()["changed"] is True
+    given_back = run("owners", "give-back", catalog, "k", "/rows")
+    assert (given_back.json()["changed"], given_back.stderr) == (True, "")
+    again = run("owners", "give-back", catalog, "k", "/rows")
+    assert "no plain write owns anything there" in again.stderr
     assert run("owners", "lost", catalog, "nightly").lines() == []
     run(*applied)
     assert run("get", catalog, "k").json() == {"rows": 1, "n": 1}

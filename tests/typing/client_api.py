@@ -144,7 +144,7 @@ def together(catalog: Catalog) -> None:
 
 
 def history(catalog: Catalog) -> None:
-    assert_type(catalog.commits(after=1, key="k"), Iterator[Commit])
+    assert_type(catalog.commits(after=1, key="k", author="ann"), Iterator[Commit])
     assert_type(catalog.commit(3), Commit)
     assert_type(catalog.outcome("key"), Commit | None)
     with catalog.changes(3, keys=["a"], follow=False) as feed:
