@@ -64,7 +64,7 @@ def writing(given: WriteTerms) -> Iterator[None]:
     except RequestError as error:
         if error.applied == "unknown":
             key = given["idempotency_key"]
-            error.detail += f"; sent again with --idempotency-key {key} it isn't done twice"
+            error.detail += f"; send it again with --idempotency-key {key}: it is applied once"
         raise
 
 

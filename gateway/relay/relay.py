@@ -231,6 +231,10 @@ class Runner:
         self._is_stopped = False
         self._saved_at = 0.0
 
+    @property
+    def described(self) -> str:
+        return f"subscription {self.record.name!r} of catalog {self.record.catalog!r}"
+
     def stop(self) -> None:
         self._is_stopped = True
         self._wake.set()
@@ -249,7 +253,7 @@ class Runner:
             try:
                 pause_s = self._step(account)
             except Exception:  # noqa: BLE001 - one subscription's trouble is no other's
-                _log.exception("subscription %r can't be worked for", self.name)
+                _log.exception("%s can't be worked for", self.described)
             finally:
                 account.close()
             if not self._is_stopped and pause_s:
@@ -275,7 +279,7 @@ class Runner:
             except (RevisionCompacted, RevisionNotFound) as error:
                 self._begin_anew(record, error)
         except (GatewayError, WatchEnded, StoreUnreachable) as error:
-            _log.info("subscription %r waits: %s", self.name, error)
+            _log.info("%s waits: %s", self.described, error)
             return _RETRY_S
         except Outrun:
             return _IDLE_S
@@ -379,7 +383,7 @@ class Runner:
         record = self._since(begun)
         if not record.position:
             raise error
-        _log.warning("subscription %r begins anew with the state: %s", self.name, error)
+        _log.warning("%s begins anew with the state: %s", self.described, error)
         event = self._parts.envelopes.compacted(
             record.catalog, error.code, error.detail, record.position
         )
@@ -451,7 +455,7 @@ class Runner:
         pause_s = min(_PAUSE_S * 2 ** min(failures - 1, 20), _PAUSE_S_MAX)
         pause_s = max(pause_s * (0.5 + runtime.jitter()), error.retry_after_s)
         if failures in (1, OPEN_FAILURES):
-            _log.warning("subscription %r: %s (%s)", self.name, error.detail, error.code)
+            _log.warning("%s: %s (%s)", self.described, error.detail, error.code)
         failed = replace(
             record,
             failures=failures,

@@ -443,8 +443,10 @@ def _known(name: str) -> OptionRow:
         return option
     if name.lower() in _OF_SPARK:
         raise OptionRefused(name, _OF_SPARK[name.lower()])
-    near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0)
-    raise OptionRefused(name, f"there is no such option; the nearest is {_BY_NAME[near[0]].name!r}")
+    near = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
+    known = ", ".join(each.name for each in _BY_NAME.values())
+    hint = f"the nearest is {_BY_NAME[near[0]].name!r}" if near else f"known: {known}"
+    raise OptionRefused(name, f"there is no such option; {hint}")
 
 
 def _parsed(option: OptionRow, value: str) -> Any:

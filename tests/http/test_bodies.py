@@ -266,6 +266,19 @@ def test_media_types(catalog: Catalog, method: str, content_type: str, accepted:
     assert catalog.get().get_json() == {}
 
 
+def test_a_body_that_isnt_text_has_no_encoding(catalog: Catalog) -> None:
+    answer = catalog.client.put(f"{catalog.path}/uploads/x/parts/1", data=b"1")
+    content = problem(answer, 415, "unsupported_media_type")
+    assert content["detail"] == "Content-Type must be application/octet-stream; it is missing"
+
+
+def test_the_body_as_a_whole_is_named_as_the_body(catalog: Catalog) -> None:
+    answer = catalog.client.post(f"{catalog.path}/reverts", json={})
+    content = problem(answer, 400, "invalid_body")
+    assert content["detail"] == "the body: it must have exactly one of: revisions, to"
+    assert content["pointer"] == ""
+
+
 def test_encoded_bodies_are_415(catalog: Catalog) -> None:
     answer = catalog.send("PUT", b"1", JSON, Content_Encoding="gzip")
     problem(answer, 415, "unsupported_content_encoding")

@@ -206,7 +206,11 @@ class TestFailures:
         assert receiver.events[1] == receiver.events[2]
 
     def test_it_shows_what_is_wrong_and_when_it_is_tried_next(
-        self, gateway: Gateway, receiver: Receiver, eventually: Eventually
+        self,
+        gateway: Gateway,
+        receiver: Receiver,
+        eventually: Eventually,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         receiver.answer = lambda _: 503
         gateway.subscribe(receiver)
@@ -216,6 +220,7 @@ class TestFailures:
         assert shown["failures"] >= 5
         assert shown["last_error"]["code"] == "answered_503"
         assert shown["next_try"] > shown["last_error"]["time"]
+        assert "subscription 's' of catalog 'shop': the receiver answered 503" in caplog.text
         assert (shown["revision"], shown["head"], shown["lag"]) == (0, 1, 1)
         readings = gateway.service.readings().relay
         assert (readings.subscriptions, readings.failing) == (1, 1)

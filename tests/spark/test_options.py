@@ -48,6 +48,7 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"url": "gateway:8080"}, WRITE, "'url': .*no http or https URL"),
         (URL, READ, "'catalog': it is required"),
         (URL | {"retryTimout": "1"}, WRITE, "no such option; the nearest is 'retryTimeout'"),
+        (URL | {"table": "commits"}, READ, "no such option; known: url, catalog, .*, type, "),
         (URL | {"path": "x"}, WRITE, "'path': .* name it as `catalog`"),
         (URL | {"prefix": "x"}, WRITE, "'prefix': it is for read and readStream alone"),
         (URL | {"batchSize": "1"}, READ, "'batchSize': it is for write alone"),

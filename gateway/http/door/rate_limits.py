@@ -75,7 +75,7 @@ class Spending:
         settings = ", ".join(_SETTINGS[name] for name in excess.names)
         raise TryLater(
             "rate_limited",
-            f"principal {self._principal!r} is over its rate in this process ({settings})",
+            f"principal {self._principal!r} is over its rate in this worker ({settings})",
             excess.wait_s,
             violated_policies=list(excess.names),
         )

@@ -550,7 +550,8 @@ def member(members: Mapping[str, Any], name: str, field: Exact, at: str = "") ->
 
 
 def invalid_body(pointer: str, reason: str, **more: Any) -> RequestRefused:
-    detail = f"'{pointer}': {reason}"[:600]
+    place = f"'{pointer}'" if pointer else "the body"
+    detail = f"{place}: {reason}"[:600]
     return RequestRefused("invalid_body", detail, pointer=pointer, **more)
 
 

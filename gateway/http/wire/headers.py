@@ -155,7 +155,7 @@ def require_json(environ: Environ) -> None:
 def require_bytes(environ: Environ) -> None:
     """Refuse a body that isn't sent as mere bytes."""
     if _media_type(environ) != OCTETS:
-        raise _unsupported(environ, OCTETS, ("Accept", OCTETS))
+        raise _unsupported(environ, OCTETS, ("Accept", OCTETS), is_text=False)
 
 
 def require_lines(environ: Environ) -> None:
@@ -184,11 +184,13 @@ def _media_type(environ: Environ) -> str:
     return media_type.lower()
 
 
-def _unsupported(environ: Environ, wanted: str, header: tuple[str, str]) -> RequestRefused:
+def _unsupported(
+    environ: Environ, wanted: str, header: tuple[str, str], *, is_text: bool = True
+) -> RequestRefused:
     given = environ.get("CONTENT_TYPE") or "missing"
     return RequestRefused(
         "unsupported_media_type",
-        f"Content-Type must be {wanted} in UTF-8; it is {given[:100]}",
+        f"Content-Type must be {wanted}{' in UTF-8' * is_text}; it is {given[:100]}",
         headers=[header],
     )
 

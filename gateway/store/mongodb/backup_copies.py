@@ -69,7 +69,7 @@ def _copied_head(file: BinaryIO) -> tuple[Head, int]:
                 count += 1
                 seen.update(each.raw)
     except (BSONError, KeyError, TypeError) as error:
-        raise BackupRefused(f"the file is damaged: {error}") from error
+        raise BackupRefused("the file is damaged, or a part of it is missing") from error
     if end != (count, seen.hexdigest()):
         raise BackupRefused("the file is damaged, or a part of it is missing")
     return head, count
