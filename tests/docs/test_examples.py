@@ -13,12 +13,15 @@ import pytest
 
 from gateway.access import Role
 from gateway.access.principal import principal
+from patching.client import Gateway
+from tests.asking import wait_until
 from tests.docs.examples import check, examples, matches, run
 from tests.docs.pages import DOCS, ROOT, Page, pages
 from tests.service import RunningGateway
 from tests.systems.rows import ROWS, SYSTEMS
 
 _SYSTEMS = ("datahub", "hasura", "ozone", "greptimedb", "ignite")
+_TASKS = ("agents", "be-told", "cache", "gitops", "mongodb", "owners")
 # Most pages have none, and reading them takes longer than most tests.
 WITH_EXAMPLES = [
     page
@@ -55,12 +58,40 @@ def test_the_examples_of_a_page(page: Page, gateway: RunningGateway, tmp_path: P
             check(page, example, said)
 
 
+def test_a_query_of_your_own_finds_the_documents_of_one_catalog_by_an_index(
+    gateway: RunningGateway,
+    mongodb_uri: str,
+    mongodb_database: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Gateway(gateway.url) as client:
+        for name in ("tables", "tables/others", "tables2"):
+            catalog = client.catalog(name)
+            for key in ("a", "b", "gone"):
+                catalog.put(key, {"tier": 2 if key == "b" else 1})
+            catalog.delete("gone")
+            catalog.settings.put({"require_precondition": True})
+    operations = Page(DOCS / "operations.md")
+    (block,) = (each for each in operations.blocks() if "query" in each.marks)
+    code = block.content.replace('"metadata"', repr(mongodb_database))
+
+    def is_found() -> bool:
+        named: dict[str, Any] = {"uri": mongodb_uri}
+        exec(code, named)
+        plan = named["documents"].find(named["tables"]).explain()["queryPlanner"]["winningPlan"]
+        named["documents"].database.client.close()
+        assert plan["inputStage"]["indexName"] == "_id_"
+        return capsys.readouterr().out == "a {'tier': 1} None\n"
+
+    wait_until(is_found)
+
+
 def test_readme_tutorial_and_every_how_to_have_examples() -> None:
     names = {page.name for page in WITH_EXAMPLES}
     assert {
         "README.md",
         "docs/tutorial.md",
-        *(f"docs/how-to/{each}.md" for each in (*_SYSTEMS, "owners", "be-told", "cache", "agents")),
+        *(f"docs/how-to/{each}.md" for each in (*_SYSTEMS, *_TASKS)),
     } <= names
 
 
