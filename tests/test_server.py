@@ -103,6 +103,13 @@ class Served:
         return code, out, self._errors.read()
 
 
+def assert_only_told_to_have_stopped(ended: tuple[int, str, str]) -> None:
+    code, out, errors = ended
+    assert (code, out) == (0, "")
+    (line,) = errors.splitlines()
+    assert json.loads(line)["event"] == "the gateway has stopped"
+
+
 @contextmanager
 def command(
     directory: Path,
@@ -165,7 +172,7 @@ def test_the_ready_line_is_printed_once_for_all_workers(tmp_path: Path) -> None:
     how: dict[str, Any] = {"application": "create_from_nothing", "fork": False}
     with serving(tmp_path, NO_DATABASE, "--workers=3", **how) as server:
         assert server.get("/")[0] == 200
-        assert server.stop() == (0, "", "")
+        assert_only_told_to_have_stopped(server.stop())
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -185,7 +192,7 @@ def test_a_request_that_runs_is_finished_before_the_end(
         (tmp_path / "go").touch()
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b"done")
-        assert server.ended() == (0, "", "")
+        assert_only_told_to_have_stopped(server.ended())
 
 
 def test_idle_connections_do_not_hold_the_end(tmp_path: Path) -> None:
@@ -435,7 +442,7 @@ class TestEmbedded:
         assert mongod.is_running()
         (tmp_path / "go").touch()
         assert connection.getresponse().read() == b"done"
-        assert embedded.ended() == (0, "", "")
+        assert_only_told_to_have_stopped(embedded.ended())
         assert not mongod.is_running()
 
     def test_it_survives_a_worker_and_its_replacement(

@@ -89,7 +89,9 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
                     raise ServerError(detail)
                 _log.critical(detail)  # as all lines before it
                 return 1
-            return code
+        if code == 0:
+            _log.info("the gateway has stopped")
+        return code
     except MongodError as error:
         raise ServerError(f"{error}{_full_disk(settings)}") from error
 
