@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import click
+import msgspec
 
 from patching.client import ClientError, NotAuthorized, NotFound, Problem, RequestError
 
 _LISTED_MAX: Final = 5
+_VALUE_SHOWN_MAX: Final = 60
 DONE: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
@@ -125,7 +127,17 @@ def _stale(item: Mapping[str, Any]) -> tuple[str, str]:
 
 def _contested(item: Mapping[str, Any]) -> str:
     about = f" of {item['key']!r}" if item.get("key") else ""
-    return f"contested {item.get('pointer')!r}{about}"
+    values = [
+        f"{said} {_shortened(item[name])}"
+        for name, said in (("value", "it is"), ("wanted", "wanted"))
+        if name in item
+    ]
+    return f"contested {item.get('pointer')!r}{about}{': ' * bool(values)}{', '.join(values)}"
+
+
+def _shortened(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _VALUE_SHOWN_MAX else f"{text[:_VALUE_SHOWN_MAX]}…"
 
 
 def exit_code(error: ClientError) -> int:

@@ -151,7 +151,7 @@ def test_commits_are_reverted(run: Commands, catalog: str) -> None:
     run("put", "-q", catalog, "k", '{"a": 9, "b": 2}')
     error = run("revert", catalog, "4", code=4).error()
     assert "409 changed_since" in error
-    assert "contested '/a' of 'k'" in error
+    assert "contested '/a' of 'k': it is 9, wanted 2" in error
     skipped = run("revert", catalog, "4", "--conflict", "skip").json()
     assert [each["pointer"] for each in skipped["skipped"]] == ["/a"]
     forced = run("revert", catalog, "4", "--force", "k", "/a", "--dry-run").json()
