@@ -12,6 +12,9 @@ refused as a conflict, and k is left as 9 made it.
 A commit has the upload for its idempotency key, written so that no client can name it. So it is
 made once, however often it is asked for, and asking again gives the first result: also that there
 was nothing to change. A refusal decides nothing: other parts may be put, and it is asked for again.
+
+Whether it was made is read from the catalog alone, each time the upload is found. That the upload
+is ended afterwards only makes room; whoever finds it does that where a worker died before.
 """
 
 from __future__ import annotations
@@ -57,7 +60,6 @@ from patching import Json
 _log = logging.getLogger(__name__)
 
 PART_NUMBER_MAX = 10_000
-_COMMITTED = "committed"
 
 
 class Writes(Protocol):
@@ -80,16 +82,24 @@ class Writes(Protocol):
 class OpenUpload:
     """An upload and the parts that are staged. ``attributes``: those to be set, None keeps them.
 
-    ``conditions`` are what its commit requires. ``committed`` is the revision it was committed at,
-    as far as is known; ``by``: who asks now.
+    ``conditions`` are what its commit requires. ``done``: what its commit came to, None where there
+    was none so far; ``by``: who asks now.
     """
 
     upload: UploadRecord
     parts: tuple[UploadPart, ...]
     conditions: Preconditions
     attributes: Attributes | None
-    committed: int | None
+    done: WriteOutcome | None
     by: Principal
+
+    @property
+    def committed(self) -> int | None:
+        """The revision it was committed at."""
+        outcome = None if self.done is None else self.done.outcome
+        if isinstance(outcome, Applied):
+            return outcome.commit.revision
+        return outcome.catalog_revision if isinstance(outcome, Unchanged) else None
 
 
 class UploadService:
@@ -143,26 +153,36 @@ class UploadService:
         return OpenUpload(upload, (), conditions, attributes, None, by)
 
     def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
-        """The open upload, which only the principal that opened it can find."""
+        """The upload, which only the principal that opened it can find; one that was committed, and
+        that nobody has ended, is."""
+        upload = self._found(catalog, upload_id, by)
+        with as_unavailable():
+            parts = tuple(self._store.parts(upload))
+        done = self._earlier(upload)
+        if done is not None and (upload.is_open or parts):
+            self._end(upload)
+            parts = ()
+        conditions, attributes = _from_terms(upload.terms)
+        return OpenUpload(upload, parts, conditions, attributes, done, by)
+
+    def _found(self, catalog: str, upload_id: str, by: Principal) -> UploadRecord:
+        """Raises UploadNotFound."""
         with as_unavailable():
             upload = self._store.upload(catalog, upload_id)
-            if (
-                upload is None
-                or upload.principal != by.name
-                or upload.expires_us <= self._runtime.now_us()
-            ):
-                raise UploadNotFound(upload_id)
-            parts = tuple(self._store.parts(upload))
-        conditions, attributes = _from_terms(upload.terms)
-        committed = upload.terms.get(_COMMITTED)
-        return OpenUpload(upload, parts, conditions, attributes, committed, by)
+        if (
+            upload is None
+            or upload.principal != by.name
+            or upload.expires_us <= self._runtime.now_us()
+        ):
+            raise UploadNotFound(upload_id)
+        return upload
 
     def put_part(self, opened: OpenUpload, number: int, content: bytes) -> UploadPart:
         """Stage a part, or replace it. Raises AboveLimit, TooManyUploads and UploadCommitted.
 
         Parts that are being put at the same moment may take all uploads beyond their bound.
         """
-        if opened.committed is not None:
+        if opened.done is not None:
             raise UploadCommitted(opened.upload.id)
         others = sum(part.size_bytes for part in opened.parts if part.number != number)
         self._require_size(others + len(content))
@@ -217,10 +237,10 @@ class UploadService:
             contents.append(content)
         return b"".join(contents)
 
-    def earlier(self, opened: OpenUpload) -> WriteOutcome | None:
+    def _earlier(self, upload: UploadRecord) -> WriteOutcome | None:
         """The result of an earlier commit of the upload, None where there is none so far."""
-        name = _idempotency(opened.upload)
-        reply = self._writes.reply(opened.upload.catalog, name.principal, name.key)
+        name = _idempotency(upload)
+        reply = self._writes.reply(upload.catalog, name.principal, name.key)
         if reply is None:
             return None
         return WriteOutcome(replayed(name, reply), reply.id, reply.attempts)
@@ -265,20 +285,18 @@ class UploadService:
             if isinstance(outcome.error, ConditionFailed):
                 raise UploadConflict(outcome.error.conflict) from outcome.error
             raise outcome.error
-        if isinstance(outcome, Applied):
-            self._end(upload, outcome.commit.revision)
-        elif not dry_run:
-            self._end(upload, outcome.catalog_revision)
+        if isinstance(outcome, Applied) or not dry_run:
+            self._end(upload)
         return done
 
     def drop(self, catalog: str, upload_id: str, by: Principal) -> None:
         """Nothing to do where there is no such upload."""
         try:
-            opened = self.find(catalog, upload_id, by)
+            upload = self._found(catalog, upload_id, by)
         except UploadNotFound:
             return
         with as_unknown():
-            self._store.drop_upload(opened.upload)
+            self._store.drop_upload(upload)
 
     def _checked(
         self, catalog: str, key: str, by: Principal, conditions: Preconditions
@@ -320,13 +338,11 @@ class UploadService:
                 actual=size_bytes,
             )
 
-    def _end(self, upload: UploadRecord, revision: int) -> None:
+    def _end(self, upload: UploadRecord) -> None:
         """Only to make room: the commit is made, and the parts expire in any case."""
         try:
             with as_unavailable():
-                terms = {**upload.terms, _COMMITTED: revision}
-                ended = replace(upload, terms=terms, is_open=False)
-                self._store.create_upload(ended)
+                self._store.create_upload(replace(upload, is_open=False))
                 self._store.drop_parts(upload)
         except CommitError as error:
             _log.warning("the parts of upload %s stay until they expire: %s", upload.id, error)

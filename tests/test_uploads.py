@@ -82,9 +82,9 @@ def commit(gateway: GatewayService, upload: OpenUpload, value: int = 2) -> objec
 
 
 def earlier(gateway: GatewayService, upload: OpenUpload) -> Applied:
-    found = gateway.uploads.earlier(upload)
-    assert found is not None
-    return applied(found.outcome)
+    found = gateway.uploads.find("c", upload.upload.id, ME)
+    assert found.done is not None
+    return applied(found.done.outcome)
 
 
 def matching(*tags: str) -> Preconditions:
@@ -301,12 +301,12 @@ def test_parts_are_bounded_together(gateway: GatewayService) -> None:
 
 
 @pytest.fixture
-def bounded(clock: SetClock) -> GatewayService:
+def bounded(clock: SetClock, store: MemoryStore) -> GatewayService:
     """Four uploads of 40 bytes in all."""
     limits = ServiceLimits(
         upload_bytes_max=40, upload_expiry_s=60, uploads_max=4, uploads_bytes_max=40
     )
-    return GatewayService(MemoryStore(), clock, limits)
+    return GatewayService(store, clock, limits)
 
 
 def begin(gateway: GatewayService, by: Principal, catalog: str = "c") -> OpenUpload:
@@ -411,6 +411,36 @@ def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
     assert earlier(gateway, upload).commit.revision == 1
 
 
+@pytest.mark.parametrize("value", [2, 3])  # 2 is there already
+@pytest.mark.parametrize("step", ["create_upload", "drop_parts"])
+def test_what_a_worker_that_died_left_of_a_committed_upload_is_ended_by_who_finds_it(
+    bounded: GatewayService,
+    staged: MemoryUploads,
+    monkeypatch: pytest.MonkeyPatch,
+    value: int,
+    step: str,
+) -> None:
+    """So it takes no part that nobody would ever commit, and no room."""
+    revision = int(write(bounded, 2).partition("-")[0], 16) + (value != 2)
+    upload = begin(bounded, ME)
+    bounded.uploads.put_part(upload, 1, b"x" * 20)
+    upload = bounded.uploads.find("c", upload.upload.id, ME)
+
+    def die(_: UploadRecord) -> None:
+        raise StoreUnreachable("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(staged, step, die)
+        commit(bounded, upload, value)
+    assert staged.parts(upload.upload)
+    found = bounded.uploads.find("c", upload.upload.id, ME)
+    assert (found.committed, found.parts) == (revision, ())
+    with pytest.raises(UploadCommitted):
+        bounded.uploads.put_part(found, 1, b"1")
+    assert not staged.parts(upload.upload)
+    bounded.uploads.put_part(begin(bounded, ME), 1, b"x" * 20)
+
+
 @pytest.mark.parametrize("left", [{1}, {2}, set()])
 def test_a_commit_beside_a_drop_takes_no_part_of_an_upload_for_the_whole(
     gateway: GatewayService, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch, left: set[int]
@@ -439,9 +469,7 @@ def test_nor_beside_another_commit(gateway: GatewayService, staged: MemoryUpload
     assert not staged.parts(upload.upload)
     with pytest.raises(UploadCommitted):
         gateway.uploads.content(found, None)
-    earlier = gateway.uploads.earlier(found)
-    assert earlier is not None
-    assert applied(earlier.outcome)
+    assert earlier(gateway, upload).replayed
 
 
 def test_a_commit_that_changed_nothing_is_remembered_as_long_as_the_upload_lives(

@@ -130,16 +130,17 @@ class UploadRoutes(Routes):
         return document_answer(self._gateway, ask, result)
 
     def _committed(self, opened: OpenUpload, numbers: list[int] | None, ask: Ask) -> WriteOutcome:
-        earlier = self._gateway.uploads.earlier(opened)
-        if earlier is not None:
-            return earlier
+        if opened.done is not None:
+            return opened.done
         # In parts, and joined; then as it is parsed.
         memory.account().take(2 * sum(each.size_bytes for each in opened.parts))
         try:
             raw = self._gateway.uploads.content(opened, numbers)
         except UploadCommitted:  # by another request, meanwhile
-            if (earlier := self._gateway.uploads.earlier(opened)) is not None:
-                return earlier
+            upload = opened.upload
+            done = self._gateway.uploads.find(upload.catalog, upload.id, opened.by).done
+            if done is not None:
+                return done
             raise
         require_few_values(raw, self._limits)
         memory.account().take_text(raw)
