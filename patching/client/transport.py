@@ -10,8 +10,8 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from http.client import IncompleteRead
-from typing import Any, Final, Self, Unpack
+from http.client import HTTPResponse, IncompleteRead, RemoteDisconnected
+from typing import Any, BinaryIO, Final, Self, Unpack
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -101,11 +101,9 @@ class Transport(Closable):
         if json is not None:
             body = encoded(json)
             sent["Content-Type"] = "application/json"
-        url, response = self._send(
+        _, response = self._send(
             method, path, query, body, sent | dict(headers or {}), read_timeout_s
         )
-        if _ends_in_head(method, response):
-            raise unreachable(method, url, "the head of the answer was cut off", unsent=False)
         answer = HttpAnswer(response.status, response.headers, response.data)
         if is_success(answer.status):
             return answer
@@ -191,12 +189,38 @@ class Transport(Closable):
         return refusal(method, answer)
 
 
-def _ends_in_head(method: str, response: urllib3.BaseHTTPResponse) -> bool:
-    """Whether the connection was closed within the head of the answer. For http.client the head is
-    whole then, and of a body that lasts until the close: an empty one."""
-    has_body = method != "HEAD" and response.status not in (204, 304)
-    is_framed = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
-    return has_body and not is_framed and not response.data
+class _Lines:
+    """The lines of an answer's head as they are read; ``last`` is empty where it was cut off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.last = b""
+
+    def readline(self, limit: int = -1) -> bytes:
+        self.last = self._file.readline(limit)
+        return self.last
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _WholeHead(HTTPResponse):
+    """For http.client, a connection that is closed ends a head as an empty line does: an answer
+    without content, say, or with half a header."""
+
+    def begin(self) -> None:
+        if self.headers is not None:  # that was done
+            return
+        file = self.fp
+        lines: Any = _Lines(file)
+        self.fp = lines
+        try:
+            super().begin()
+        finally:
+            if self.fp is lines:  # and wasn't closed
+                self.fp = file
+        if not lines.last:
+            raise RemoteDisconnected("the head of the answer was cut off")
 
 
 class ConnectionPools(PerProcess):
@@ -254,11 +278,15 @@ class ConnectionPools(PerProcess):
         connected = self._connected
 
         class Plain(HTTPConnection):
+            response_class = _WholeHead
+
             def connect(self) -> None:
                 super().connect()
                 connected(self)
 
         class Secure(HTTPSConnection):
+            response_class = _WholeHead
+
             def connect(self) -> None:
                 super().connect()
                 connected(self)

@@ -26,6 +26,8 @@ from patching.client import (
     Unreachable,
     aio,
 )
+from patching.client._blocking import exchanged
+from patching.client._steps import SendOnce
 from patching.client.errors import (
     BadRequest,
     Invalid,
@@ -273,27 +275,37 @@ class TestSeveral:
             Transport("http://a,ftp://b")
 
 
-@pytest.mark.parametrize(
-    "head", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 409 Conflict\r\nDate: x\r\nCont"]
-)
-def test_an_answer_that_is_cut_off_in_its_head_is_lost(head: str) -> None:
-    """It isn't an answer without content: the request may be sent again under its key."""
+_ANSWERS = {
+    "with a length": b'HTTP/1.1 200 OK\r\nETag: "12-a"\r\nContent-Length: 2\r\n\r\n{}',
+    "in chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "of no content": b"HTTP/1.1 204 No Content\r\nCatalog-Revision: 12\r\n\r\n",
+    "of a refusal": b"HTTP/1.1 409 Conflict\r\nDate: x\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("takes", ["whole", "lines", "stream"])
+@pytest.mark.parametrize("answer", _ANSWERS.values(), ids=_ANSWERS)
+def test_an_answer_that_is_cut_off_in_its_head_is_lost(answer: bytes, takes: Any) -> None:
+    """At whichever byte. It isn't one without content, or with half a revision: the request may be
+    sent again under its key."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def answer() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(head.encode())
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65_536):  # what is unread at a close resets the connection
-                    pass
-
-        threading.Thread(target=answer, daemon=True).start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with Transport(url) as transport, pytest.raises(Unreachable, match="cut off") as lost:
-            transport.request("PUT", "/k", json=1)
-    assert lost.value.applied == "unknown"
+        for length in range(answer.index(b"\r\n\r\n") + len(b"\r\n\r\n")):
+
+            def cut_off(head: bytes = answer[:length]) -> None:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(head)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(65_536):  # what is unread at a close resets it
+                        pass
+
+            threading.Thread(target=cut_off, daemon=True).start()
+            step = SendOnce("PUT", "/k", body=b"1", takes=takes)
+            with Transport(url) as transport, pytest.raises(Unreachable) as lost:
+                exchanged(transport, step)
+            assert (lost.value.applied, lost.value.retryable) == ("unknown", True), answer[:length]
 
 
 def test_a_client_that_was_closed_tries_nothing_again(server: Server) -> None:
