@@ -11,7 +11,7 @@ from urllib3.exceptions import HTTPError
 from patching.client._calls import CallPolicy
 from patching.client._retry import Retry
 from patching.client._steps import Listing, Pause, Pieces, PlanItem, PlanProgress, SendOnce, Steps
-from patching.client.transport import HttpAnswer, Transport, in_words
+from patching.client.transport import HttpAnswer, Transport, begun_piece, in_words
 
 _T = TypeVar("_T")
 
@@ -83,7 +83,7 @@ def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = No
         for piece in answer:
             pieces.append(piece)
     except (HTTPError, OSError) as error:
-        return Pieces(pieces, in_words(error))
+        return Pieces([*pieces, begun_piece(error)], in_words(error))
     finally:
         answer.close()
     return Pieces(pieces, None)

@@ -91,7 +91,9 @@ class Outgoing:
         self._bases = [_checked(each.strip()) for each in url.split(",")]
         self._at = 0  # which of them is in use
         self._token = connection.token
-        self._headers = {"Accept": "application/json", **(connection.headers or {})}
+        # Where nothing is said of encodings, a proxy may choose any.
+        plain = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        self._headers = plain | dict(connection.headers or {})
 
     @property
     def hosts(self) -> int:

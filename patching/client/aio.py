@@ -169,7 +169,7 @@ async def _answer(response: httpx2.Response) -> HttpAnswer:
 async def _pieces(response: httpx2.Response) -> Pieces:
     pieces: list[bytes] = []
     try:
-        async for piece in response.aiter_raw():
+        async for piece in response.aiter_bytes():
             pieces.append(piece)
     except (httpx2.RequestError, OSError) as error:
         return Pieces(pieces, _in_words(error))
@@ -395,7 +395,7 @@ class _Body:
     """A response's body, as a file that is read by awaiting."""
 
     def __init__(self, response: Any) -> None:
-        self._pieces = response.aiter_raw()
+        self._pieces = response.aiter_bytes()
 
     async def read(self, size: int = -1) -> bytes:
         if size == 0:

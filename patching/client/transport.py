@@ -10,7 +10,13 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from http.client import HTTPResponse, IncompleteRead, RemoteDisconnected
+from http.client import (
+    SWITCHING_PROTOCOLS,
+    BadStatusLine,
+    HTTPResponse,
+    IncompleteRead,
+    RemoteDisconnected,
+)
 from typing import Any, BinaryIO, Final, Self, Unpack
 
 import urllib3
@@ -205,12 +211,19 @@ class _Lines:
 
 
 class _WholeHead(HTTPResponse):
-    """For http.client, a connection that is closed ends a head as an empty line does: an answer
-    without content, say, or with half a header."""
+    """For http.client, a connection that is closed ends a head as an empty line does (an answer
+    without content, say, or with half a header), and 103 is an answer."""
 
     def begin(self) -> None:
-        if self.headers is not None:  # that was done
-            return
+        while self.headers is None:
+            self._read_head()
+            if self.status == SWITCHING_PROTOCOLS:
+                raise BadStatusLine("what follows is no HTTP")
+            if 100 <= self.status < 200:
+                # Taken for the answer, it would leave that to the connection's next request.
+                self.headers = self.msg = None
+
+    def _read_head(self) -> None:
         file = self.fp
         lines: Any = _Lines(file)
         self.fp = lines
@@ -298,6 +311,13 @@ class ConnectionPools(PerProcess):
             ConnectionCls = Secure
 
         return {"http": PlainPool, "https": SecurePool}
+
+
+def begun_piece(error: BaseException) -> bytes:
+    """What came of the piece of a body that ``error`` broke off."""
+    cut_off = error.args[-1] if error.args else None
+    partial = cut_off.partial if isinstance(cut_off, IncompleteRead) else b""
+    return partial if isinstance(partial, bytes) else b""
 
 
 def in_words(error: BaseException) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from patching.client import (
+    BulkTerms,
     Busy,
     Conflict,
     Gateway,
@@ -37,6 +40,7 @@ from patching.client.errors import (
     UnexpectedAnswer,
 )
 from patching.client.transport import Transport, segment
+from tests.client.fake_documents import Opens
 from tests.patience import WAIT_S
 from tests.ports import refusing_url
 
@@ -306,6 +310,80 @@ def test_an_answer_that_is_cut_off_in_its_head_is_lost(answer: bytes, takes: Any
             with Transport(url) as transport, pytest.raises(Unreachable) as lost:
                 exchanged(transport, step)
             assert (lost.value.applied, lost.value.retryable) == ("unknown", True), answer[:length]
+
+
+@pytest.fixture
+def says() -> Iterator[Callable[..., str]]:
+    """The URL of a server that says some bytes for each request, and then closes."""
+    with ExitStack() as listeners:
+
+        def listen(*answers: bytes) -> str:
+            listening = listeners.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def serve() -> None:
+                left = list(answers)
+                while left:
+                    connection, _ = listening.accept()
+                    with connection:
+                        while left and connection.recv(65_536):
+                            connection.sendall(left.pop(0))
+                listening.close()
+
+            threading.Thread(target=serve, daemon=True).start()
+            return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        yield listen
+
+
+def test_what_comes_before_an_answer_is_none(says: Callable[..., str], opens: Opens) -> None:
+    """Else the answer would be that of the connection's next request."""
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+    found = b'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nETag: "1-a"\r\nCatalog-Revision: 1\r\n\r\n'
+    with opens(says(early + found + b"1", found + b"2")) as gateway:
+        assert [gateway.catalog("c").get("k").value for _ in range(2)] == [1, 2]
+
+
+def test_a_change_of_the_protocol_is_no_answer(says: Callable[..., str], opens: Opens) -> None:
+    switched = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+    once = Retry(retries_max=0)
+    with opens(says(switched), retry=once) as gateway, pytest.raises(Unreachable) as lost:
+        gateway.catalog("c").put("k", 1)
+    assert lost.value.applied == "unknown"
+
+
+def test_both_ask_for_answers_that_are_not_compressed(server: Server, opens: Opens) -> None:
+    server.answer = (200, {"ETag": '"1-a"', "Catalog-Revision": "1"}, b"1")
+    with opens(server.url) as gateway:
+        gateway.catalog("c").get("k")
+    _, _, headers, _ = server.asked[0]
+    assert {name.lower(): value for name, value in headers.items()}["accept-encoding"] == "identity"
+
+
+def test_what_a_proxy_compressed_all_the_same_is_read(server: Server, opens: Opens) -> None:
+    """Whole answers, and those that are streamed."""
+    as_it_was = {"Content-Encoding": "gzip", "ETag": '"1-a"', "Catalog-Revision": "1"}
+    server.answer = (200, as_it_was, gzip.compress(b'{"metadata": {"k": 1}}'))
+    line = {"catalog": "c", "key": "k", "op": "put", "value": 1}
+    with opens(server.url) as gateway:
+        assert gateway.catalog("c").get("k").value == {"metadata": {"k": 1}}
+        with gateway.catalog("c").export() as export:
+            assert list(export) == [("k", 1)]
+        applied = {"index": 0, "status": 200, "etag": "1-a", "revision": 1, "changed": True}
+        server.answer = (200, as_it_was, gzip.compress(json.dumps(applied).encode() + b"\n"))
+        assert [each.changed for each in gateway.bulk([line])] == [True]
+
+
+def test_a_line_that_came_whole_counts_wherever_the_answer_broke_off(
+    says: Callable[..., str], opens: Opens
+) -> None:
+    applied = b'{"index":0,"status":200,"etag":"1-a","revision":1,"changed":true}\n'
+    cut_off = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n" + applied + b'{"ind'
+    line = {"catalog": "c", "key": "k", "op": "put", "value": 1}
+    terms = BulkTerms(retry=Retry(retries_max=0))
+    with opens(says(cut_off)) as gateway:
+        answers = list(gateway.bulk([line, {**line, "key": "l"}], terms))
+    assert [each.changed for each in answers] == [True, False]
+    assert isinstance(answers[1].error, Unreachable)
 
 
 def test_a_client_that_was_closed_tries_nothing_again(server: Server) -> None:
