@@ -20,7 +20,7 @@ from gateway import memory
 from gateway.errors import RevisionCompacted, RevisionNotFound
 from gateway.limits import MIB, WatchLimits
 from gateway.model import SETTINGS_KEY, CommitRecord, Head, follows
-from gateway.read.history import map_records
+from gateway.read.history import map_records, require_all
 from gateway.read.visibility import Life, lives_of
 from gateway.store.contract import Store
 
@@ -286,7 +286,8 @@ class WatchLog:
 
         ``through`` is written out. At most ``limit`` commits are looked at, or as many bytes as
         make a page. Raises RevisionCompacted where ``after`` is below the floor, RevisionNotFound
-        where the commits don't follow ``last``, and MemoryFull.
+        where the commits don't follow ``last``, ForeignRecord where some are missing from the log,
+        and MemoryFull.
 
         Unlike those of the ring, they are in memory for this watcher alone: its request's account
         keeps them.
@@ -299,9 +300,10 @@ class WatchLog:
             if head is not None and after < head.floor:
                 raise RevisionCompacted(after, head.floor)
             told = list(map_records(listed, lambda commit: encoded_commit(commit, self._encode)))
+        if key is None:
+            revisions = [each.revision for each in told]
+            require_all(catalog, revisions, after, revisions[-1] if told else through)
         if not told:
-            # One key may have no commits; the whole catalog has some, or the floor has passed them.
-            assert key is not None, "commits are missing from the log"
             return [], through, ""
         if told[0].revision == after + 1 and not follows(last, told[0].parent):
             raise not_in_history(after, 0 if head is None else head.revision)

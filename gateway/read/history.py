@@ -166,6 +166,7 @@ class HistoryReads:
         author it looks at _AUTHORED_MAX revisions, and may be empty though there are more.
 
         Raises RevisionCompacted where it would begin below the floor; newest first it ends there.
+        ForeignRecord where it would have all commits, and some are missing from the log.
         """
         standing = self._settler.settle(catalog)
         after, through = self._span(catalog, after, standing.revision, which)
@@ -188,9 +189,13 @@ class HistoryReads:
                 retained = [each for each in told if each[0] > floor]
                 if len(retained) < len(told):  # compaction overtook the look: there it ends now
                     told, more = retained, None
+                span = (max(after, floor) if more is None else more - 1, through)
             else:
                 told, more = self._ascending(page, listed, after, through, looked_at)
                 self._require_retained(catalog, after)
+                span = (after, through if more is None else more)
+        if key is None and which.author is None:
+            require_all(catalog, sorted(revision for revision, _ in told), *span)
         return HistoryPage([each for _, each in told], standing.revision, more)
 
     def _lister(self, catalog: str, key: str | None, which: Which) -> _Listed:
@@ -290,6 +295,17 @@ class HistoryReads:
 def final_at(time_us: int, standing: Standing) -> bool:
     """Times increase: whatever is committed above the standing is later than it."""
     return time_us <= standing.time_us
+
+
+def require_all(catalog: str, found: Sequence[int], after: int, through: int) -> None:
+    """Raise ForeignRecord unless these are all revisions above ``after`` up to ``through``, in
+    order: a log without some of its commits would be told as if they had never been made."""
+    missing = after + 1
+    for revision in [*found, through + 1]:
+        if revision > missing:
+            last = f" to {revision - 1}" if revision - 1 > missing else ""
+            raise ForeignRecord(catalog, None, f"the log has no commit {missing}{last}")
+        missing = revision + 1
 
 
 _Record = TypeVar("_Record")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gateway.feed.channel import Selection
 from gateway.model import CommitRecord, Head
-from gateway.store.contract import StoreUnreachable
+from gateway.store.contract import ForeignRecord, StoreUnreachable
 from tests.feed.feed_world import EVERYTHING, STEP_S, World, all_there_is, revisions, world
 
 __all__ = ["world"]
@@ -258,6 +258,21 @@ class TestHoles:
         assert revisions(other) == [1]
         world.store.write_commits([first])
         assert revisions(watcher, 5.0) == [1, 2]
+
+    @pytest.mark.parametrize("gone", [{1}, {2, 3}, {4}, {1, 2, 3, 4}], ids=str)
+    @pytest.mark.parametrize("selection", [EVERYTHING, Selection(prefix="k")], ids=str)
+    def test_who_comes_from_before_a_hole_is_not_told_as_if_there_was_none(
+        self, world: World, gone: set[int], selection: Selection
+    ) -> None:
+        world.commits(4)
+        world.background()
+        world.store._heads["c"] = replace(world.store._heads["c"], written=4, tail=())
+        for revision in gone:
+            del world.store._commits["c"][revision]
+        watcher = world.watch(after=0, selection=selection)
+        with pytest.raises(ForeignRecord, match=f"no commit {min(gone)}"):
+            all_there_is(watcher)
+        assert watcher.position < min(gone)
 
 
 class TestSelections:

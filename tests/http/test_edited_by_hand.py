@@ -124,6 +124,28 @@ def test_what_no_commit_has_made_is_no_document(store: Any) -> None:
             assert told == told_before
 
 
+@pytest.mark.parametrize(("gone", "told"), [((3,), "3"), ((1, 2), "1 to 2"), ((4, 5), "4 to 5")])
+def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been_made(
+    store: Any, gone: tuple[int, ...], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    for revision in gone:
+        store._on.commits.delete_one({"_id": commit_id("c", revision)})
+    reader: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+    for path in ("commits", "commits?limit=6", "commits?newest_first=true", "changes?after=0"):
+        caplog.clear()
+        answer = reader.send("GET", f"{_C}/{path}")
+        assert (path, answer.status_code) == (path, 500)
+        assert "`gateway verify` says more" in answer.get_json()["detail"]
+        assert f"the log has no commit {told};" in caplog.text
+    rest = [*range(max(gone) + 1, 7)]
+    for path in ("commits", "changes"):
+        answer = reader.send("GET", f"{_C}/{path}?after={max(gone)}")
+        assert [each["revision"] for each in answer.get_json()["commits"]] == rest
+    before = reader.send("GET", f"{_C}/commits?before={min(gone)}")
+    assert [each["revision"] for each in before.get_json()["commits"]] == [*range(1, min(gone))]
+
+
 @pytest.mark.parametrize("value", ["x", *UNDECODABLE])
 @pytest.mark.parametrize("member", ["time_us", "floor", "out", "judged_out"])
 def test_a_catalog_whose_head_cant_be_read_keeps_nobody_from_the_others(
