@@ -345,7 +345,8 @@ class UploadService:
                 self._store.create_upload(replace(upload, is_open=False))
                 self._store.drop_parts(upload)
         except CommitError as error:
-            _log.warning("the parts of upload %s stay until they expire: %s", upload.id, error)
+            why = error.__cause__ or error
+            _log.warning("the parts of upload %s stay until they expire: %s", upload.id, why)
 
 
 def _require_room(

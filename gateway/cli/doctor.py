@@ -229,6 +229,9 @@ def diagnosed(diagnosis: Diagnosis, today: date | None = None) -> Iterator[Check
     if diagnosis.unknown_format is not None:
         said, _, help = diagnosis.unknown_format.partition(": ")
         yield fail("format", said, help)
+    if diagnosis.misfits:
+        help = "stop the gateways; put back a plain collection with all that it had"
+        yield fail("collections", "; ".join(diagnosis.misfits), help)
     yield _indexes(diagnosis.foreign)
     if diagnosis.backups is not None:
         yield check_backups(diagnosis.backups, datetime.now(UTC))

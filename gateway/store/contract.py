@@ -134,10 +134,15 @@ class BeingRestored(StoreUnreachable):
 
 class WriteRejected(StoreUnreachable):
     """The database refuses a part of what was to be written, for what it is: that part was not
-    written, and would be refused again. Of the rest all may be written, or not.
+    written, and would be refused again. Of the rest all may be written, or not; ``nothing_done``:
+    there is no rest.
 
     The message names no host, and repeats nothing of what was to be written.
     """
+
+    def __init__(self, reason: str, *, nothing_done: bool = False) -> None:
+        super().__init__(reason)
+        self.nothing_done = nothing_done
 
 
 class Moved(Enum):

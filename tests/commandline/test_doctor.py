@@ -244,6 +244,27 @@ def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> N
     assert "index 'mail' is unique" in found.detail
 
 
+def test_what_is_no_plain_collection_is_found(mongodb_uri: str, database_name: str) -> None:
+    """A view refuses writes; a capped collection takes them, and deletes what it had."""
+    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
+    store.heads(["c"])
+    store.move_heads([move(commit(1))])
+    store.close()
+    with MongoClient[dict[str, Any]](mongodb_uri) as client:
+        database = client[database_name]
+        assert diagnose(mongodb_uri, database_name, 10_000).misfits == ()
+        database.command("convertToCapped", "commits", size=4096)
+        database["documents"].rename("kept")
+        database.command({"create": "documents", "viewOn": "kept", "pipeline": []})
+    diagnosis = diagnose(mongodb_uri, database_name, 10_000)
+    assert diagnosis.misfits == (
+        "commits is capped: it deletes its oldest records",
+        "documents is a view",
+    )
+    (found,) = [each for each in host_checks.diagnosed(diagnosis) if each.check == "collections"]
+    assert found.state == "FAIL"
+
+
 def test_a_mongodb_that_is_away_fails_without_its_password(run: Commands) -> None:
     environment = {
         "GATEWAY_MONGODB_URI": "mongodb://user:s3cret@127.0.0.1:1/?replicaSet=x",

@@ -1,14 +1,17 @@
-"""Indexes that somebody added to the gateway's collections: what they refuse is told, and heals."""
+"""Indexes, and the like, that somebody added to the gateway's collections: what they refuse is told
+as refused, and heals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from gateway.access.principal import ANONYMOUS
+from gateway.decide.conditions import NO_CONDITIONS
 from gateway.decide.edits import KeyEdit, Put
 from gateway.decide.request import Applied, Refused
 from gateway.errors import DeadlineExceeded, StoreUnavailable
@@ -17,7 +20,7 @@ from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import Moved, Rejected, StoreUnreachable, Swept
 from gateway.store.mongodb import MongoStore, connect
-from tests.asking import commit_each
+from tests.asking import SetClock, commit_each
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
 
@@ -81,6 +84,50 @@ def test_a_move_is_not_taken_for_a_lost_race(
     assert moved == {"c": Moved.LOST, "e": Moved.WON}
 
 
+def _view(database: Database[dict[str, Any]], name: str) -> None:
+    database[name].rename("kept")
+    database.command({"create": name, "viewOn": "kept", "pipeline": []})
+
+
+FOREIGN: dict[str, Any] = {
+    "a unique index": lambda database, name: database[name].create_index("content", unique=True),
+    "a validator": lambda database, name: database.command(
+        "collMod", name, validator={"never": {"$exists": True}}
+    ),
+    "view": _view,
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("step", ["open", "put_part"])
+def test_a_step_of_an_upload_that_is_refused_is_certainly_not_done(
+    store: MongoStore, database: Database[dict[str, Any]], foreign: str, step: str
+) -> None:
+    """Else a client would be told that nobody knows, and would send it again in vain."""
+    gateway = GatewayService(store, SetClock(), ServiceLimits())
+    opened = gateway.uploads.open("c", "k", ANONYMOUS, NO_CONDITIONS, None)
+    gateway.uploads.put_part(opened, 1, b"1")
+    steps: dict[str, Callable[[], object]] = {
+        "open": lambda: gateway.uploads.open("c", "k", ANONYMOUS, NO_CONDITIONS, None),
+        "put_part": lambda: gateway.uploads.put_part(opened, 2, b"1"),
+    }
+    FOREIGN[foreign](database, {"open": "uploads", "put_part": "upload_parts"}[step])
+    with pytest.raises(StoreUnavailable) as refused:
+        steps[step]()
+    assert foreign in str(refused.value.__cause__)
+
+
+def test_a_view_in_the_place_of_the_heads_refuses_a_write_for_certain(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    assert isinstance(gateway.write("c", "k", Put(1, 1)).outcome, Applied)
+    _view(database, "catalogs")
+    refused = gateway.write("c", "k", Put(2, 1)).outcome
+    assert isinstance(refused, Refused)
+    assert "is a view" in str(refused.error)
+
+
 def test_a_validator_rejects_a_move_alone(
     store: MongoStore, database: Database[dict[str, Any]]
 ) -> None:
@@ -88,6 +135,7 @@ def test_a_validator_rejects_a_move_alone(
     database.command("collMod", "catalogs", validator={"_id": {"$ne": "d"}})
     moved = store.move_heads([move(commit(1, catalog=name)) for name in "de"])
     assert isinstance(moved["d"], Rejected)
+    assert "see `gateway doctor`" in moved["d"].reason
     assert moved["e"] is Moved.WON
 
 

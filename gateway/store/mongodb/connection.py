@@ -39,6 +39,7 @@ from pymongo.errors import (
     PyMongoError,
     ServerSelectionTimeoutError,
     WaitQueueTimeoutError,
+    WriteError,
 )
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
@@ -60,9 +61,29 @@ _MAKES_NONE: Final = 54
 _DISK_FULL: Final = 14031
 _TOO_LARGE: Final = "it is larger than a record of MongoDB may be"
 _TOO_LARGE_CODES: Final = (10334, 17419, 17420)
+_INVALID: Final = 121
+_OF_VIEW: Final = 166
 # Errors of a server about what is written: bad values, conflicting paths, indexes that can't hold
-# it, validators, writes that an administrator blocks.
-_DATA_CODES: Final = (2, 9, 14, 16, 28, 40, 52, 53, 55, 56, 57, 66, 67, 121, 171, 371)
+# it, validators, views in the place of collections, writes that an administrator blocks.
+_DATA_CODES: Final = (
+    2,
+    9,
+    14,
+    16,
+    28,
+    40,
+    52,
+    53,
+    55,
+    56,
+    57,
+    66,
+    67,
+    _INVALID,
+    _OF_VIEW,
+    171,
+    371,
+)
 _ASSERTIONS: Final = 10_000
 # Errors about the state of a member, with numbers as high: not primary, shutting down, interrupted,
 # the routing is out of date.
@@ -204,7 +225,8 @@ class Connection:
     def as_unreachable(self) -> Iterator[None]:
         """Raise the driver's errors as the contract's.
 
-        Unsent is about the first command inside, so only one command goes inside.
+        Unsent is about the first command inside, so only one command goes inside; WriteRejected is
+        about a write of one record, or about a transaction.
         """
         client = self.client
         try:
@@ -223,6 +245,8 @@ class Connection:
                 self._has_indexes = False  # an index was dropped: it is made again
             if isinstance(error, OperationFailure) and error.code in _USER_REFUSED:
                 raise Unsent(explained(client, error)[:500]) from error
+            if isinstance(error, WriteError) and _is_about_data(error.details or {}):
+                raise WriteRejected(_reason(error.details or {}), nothing_done=True) from error
             raise StoreUnreachable(explained(client, error)[:500]) from error
 
     def bulk(
@@ -396,6 +420,8 @@ def _reason(failure: Mapping[str, Any]) -> str:
     if failure.get("code") == _DUPLICATE_KEY:
         index = _index_of(failure)
         return f"a unique index on {index} refuses it, which is not the gateway's: drop that index"
+    if failure.get("code") == _INVALID:
+        return "a validator refuses it, which is not the gateway's: see `gateway doctor`"
     if failure.get("code") == _DISK_FULL:
         return "the disk of MongoDB is full"
     if failure.get("code") in _TOO_LARGE_CODES:

@@ -48,6 +48,7 @@ class Diagnosis:
     acknowledged_ms: float
     refused: str | None
     foreign: tuple[str, ...] = ()
+    misfits: tuple[str, ...] = ()
     open_to_all: bool = False
     backups: BackupAges | None = None
     broken_restores: tuple[str, ...] = ()
@@ -84,7 +85,12 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         waited_ms = (time.monotonic() - begun) * 1000
         with connection.as_unreachable():
             unknown_format = _unknown_format(connection.database)
-            foreign = tuple(_foreign(connection.database))
+            found = connection.database.list_collections()
+            there = {each["name"]: each for each in found if each["name"] in COLLECTIONS}
+            misfits = tuple(
+                f"{name} {why}" for name in sorted(there) if (why := _misfit(there[name]))
+            )
+            foreign = tuple(_foreign(connection.database, there))
             backups = _backups(connection.database)
             broken = _broken_restores(connection.database)
     finally:
@@ -99,6 +105,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
         acknowledged_ms=waited_ms,
         refused=refused,
         foreign=foreign,
+        misfits=misfits,
         open_to_all=open_to_all,
         backups=backups,
         broken_restores=broken,
@@ -152,10 +159,21 @@ def _refusal(connection: Connection) -> str | None:
     return None
 
 
-def _foreign(database: Database[Record]) -> Iterator[str]:
-    there = {each["name"]: each.get("options", {}) for each in database.list_collections()}
-    for name in sorted(there.keys() & COLLECTIONS):
-        if there[name].get("validator"):
+def _misfit(collection: Mapping[str, Any]) -> str | None:
+    """The reason why it can't hold what the gateway writes."""
+    if collection["type"] != "collection":
+        return f"is a {collection['type']}"
+    return (
+        "is capped: it deletes its oldest records" if collection["options"].get("capped") else None
+    )
+
+
+def _foreign(database: Database[Record], there: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """``there``: the gateway's collections, as the database describes them."""
+    for name in sorted(there):
+        if there[name]["type"] != "collection":  # which has no indexes
+            continue
+        if there[name]["options"].get("validator"):
             yield f"{name}: a validator"
         own = {each.document["name"]: each.document for each in INDEXES.get(name, ())}
         for index in database[name].list_indexes():
