@@ -23,6 +23,7 @@ from gateway.store.mongodb import MongoStore, connect
 from tests.asking import SetClock, commit_each
 from tests.patience import WAIT_MS
 from tests.store.contract_suite import commit, document, move
+from tests.store.subscriptions_suite import made
 
 
 @pytest.fixture
@@ -115,6 +116,21 @@ def test_a_step_of_an_upload_that_is_refused_is_certainly_not_done(
     with pytest.raises(StoreUnavailable) as refused:
         steps[step]()
     assert foreign in str(refused.value.__cause__)
+
+
+def test_a_unique_index_of_somebody_else_is_not_taken_for_a_name_that_is_taken(
+    store: MongoStore, database: Database[dict[str, Any]]
+) -> None:
+    """A lease would seem to be another worker's, for ever, and nobody would do its work."""
+    assert store.take_lease("a", "me", 60.0)
+    assert not store.take_lease("a", "you", 60.0)
+    database["leases"].create_index("holder", unique=True)
+    with pytest.raises(StoreUnreachable, match="unique index on holder"):
+        store.take_lease("b", "me", 60.0)
+    store.subscriptions().create_subscription(made("s"))
+    database["subscriptions"].create_index("to", unique=True)
+    with pytest.raises(StoreUnreachable, match="unique index on to"):
+        store.subscriptions().create_subscription(made("t"))
 
 
 def test_a_view_in_the_place_of_the_heads_refuses_a_write_for_certain(

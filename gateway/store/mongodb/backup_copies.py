@@ -22,7 +22,7 @@ from pymongo.errors import DuplicateKeyError
 from gateway.model import DocumentRecord, Head
 from gateway.store.contract import BackupRefused, LoggedCommit, StoredCommit
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.format import BROKEN_OFF, RESTORED
 from gateway.store.mongodb.indexes import of_catalog, span
 
@@ -151,8 +151,8 @@ class MongoCopies(StorePart):
             try:
                 self._on.catalogs.update_one(new, kept, upsert=True, session=session)
                 return
-            except DuplicateKeyError:
-                pass
+            except DuplicateKeyError as error:
+                require_name_taken(error)
         with self._on.writing() as session:
             left = {"_id": catalog, **BROKEN_OFF}
             taken = self._on.catalogs.update_one(left, kept, session=session)

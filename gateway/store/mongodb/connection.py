@@ -35,6 +35,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
+    DuplicateKeyError,
     OperationFailure,
     PyMongoError,
     ServerSelectionTimeoutError,
@@ -56,6 +57,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _DUPLICATE_KEY: Final = 11000
+_OF_NAMES: Final = ("_id", "")  # the index that refuses a duplicate, where the server says which
 # An upsert whose filter gives no record: it changes one that is there, or nothing.
 _MAKES_NONE: Final = 54
 _DISK_FULL: Final = 14031
@@ -408,7 +410,13 @@ def _is_about_data(failure: Mapping[str, Any]) -> bool:
 def _has_name_taken(failure: Mapping[str, Any]) -> bool:
     if failure.get("code") == _MAKES_NONE:
         return True
-    return failure.get("code") == _DUPLICATE_KEY and _index_of(failure) in ("_id", "")
+    return failure.get("code") == _DUPLICATE_KEY and _index_of(failure) in _OF_NAMES
+
+
+def require_name_taken(error: DuplicateKeyError) -> None:
+    """Raise it where no name is taken: a unique index of somebody else refuses the write."""
+    if _index_of(error.details or {}) not in _OF_NAMES:
+        raise error
 
 
 def _index_of(failure: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pymongo.read_concern import ReadConcern
 from gateway.model import CommitRecord, DocumentRecord, Head, HeadMove
 from gateway.store.contract import ForeignRecord, FoundDocument, LostHead
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.indexes import of_catalog
 
 _NUMBER: Final = {"$type": ["int", "long"]}
@@ -91,5 +91,6 @@ class MongoMending(StorePart):
         with self._on.writing() as session:
             try:
                 return session.with_transaction(write, ReadConcern("snapshot"), concern)
-            except DuplicateKeyError:  # there was no record to be written over, but is one by now
-                return False
+            except DuplicateKeyError as error:
+                require_name_taken(error)
+                return False  # there was no record to be written over, but is one by now

@@ -20,7 +20,7 @@ from pymongo.errors import DuplicateKeyError
 from gateway.model import CommitRecord, HeadPosition, PinRecord, Retention
 from gateway.store.contract import Swept
 from gateway.store.mongodb import records
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
 from gateway.store.mongodb.records import Record
 
@@ -157,7 +157,8 @@ class RetentionPart(StorePart):
                     return_document=ReturnDocument.AFTER,
                     session=session,
                 )
-            except DuplicateKeyError:
+            except DuplicateKeyError as error:
+                require_name_taken(error)
                 return False  # another holder made it at that moment
         return lease is not None and bool(lease["holder"] == holder)
 

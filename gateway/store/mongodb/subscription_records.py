@@ -18,7 +18,7 @@ from pymongo.collection import Collection as MongoCollection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.contract import PROGRESS, SubscriptionRecord
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.indexes import of_catalog
 from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
 
@@ -52,8 +52,8 @@ class MongoSubscriptions(StorePart):
             try:
                 self._records.insert_one({**named, **fields}, session=session)
                 return True
-            except DuplicateKeyError:
-                pass
+            except DuplicateKeyError as error:
+                require_name_taken(error)
         with self._on.reading() as session:
             there = self._records.find_one(named, session=session)
         if there is None or self._ours([there]):

@@ -15,7 +15,7 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.contract import StoredToken
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.records import Record
 
 
@@ -40,6 +40,7 @@ class MongoTokens(StorePart):
             try:
                 self._tokens.insert_one(record, session=session)
             except DuplicateKeyError as error:
+                require_name_taken(error)
                 raise ValueError("there is a token with this id") from error
 
     def token(self, token_id: str) -> StoredToken | None:

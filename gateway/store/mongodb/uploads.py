@@ -18,7 +18,7 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from gateway.store.contract import UploadPart, UploadRecord, UploadsHeld
-from gateway.store.mongodb.connection import StorePart
+from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.indexes import names_after
 from gateway.store.mongodb.records import Record
 
@@ -112,7 +112,8 @@ class MongoUploads(StorePart):
             name = {"_id": record["_id"]}
             try:
                 self._parts.replace_one(name, record, upsert=True, session=session)
-            except DuplicateKeyError:
+            except DuplicateKeyError as error:
+                require_name_taken(error)
                 # Another put made it at the same moment: replace it.
                 self._parts.replace_one(name, record, session=session)
         return part
