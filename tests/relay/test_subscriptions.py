@@ -150,8 +150,8 @@ class TestDelivery:
         receiver.wait_for(lambda it: it.of("synced"))
         eventually(lambda: gateway.shown()["position"] == "7")
         assert gateway.post("s/pause").status_code == 200
-        gateway.catalog.put(2)
         eventually(gateway.has_met)
+        gateway.catalog.put(2)
         for pin in gateway.service.retention.pins("shop"):
             gateway.store.drop_pin("shop", pin.id)  # nobody has renewed it
         gateway.service.retention.compact("shop", 8)
@@ -534,9 +534,9 @@ class TestHistory:
         gateway.catalog.put("first")
         gateway.subscribe(receiver)
         assert gateway.post("s/pause").status_code == 200
+        eventually(gateway.has_met)
         for number in range(1, 5):
             gateway.catalog.put(number)
-        eventually(gateway.has_met)
         (pin,) = gateway.service.retention.pins("shop")
         gateway.store.drop_pin("shop", pin.id)  # nobody has renewed it
         gateway.service.retention.compact("shop", 4)
