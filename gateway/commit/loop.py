@@ -192,6 +192,8 @@ class Round:
         self._decisions: Mapping[str, Decision] = {}
         self._moves: Mapping[str, HeadMove] = {}  # those that were sent, or are about to be
         self._pauses: dict[str, float] = {}  # between the tries of moves in doubt
+        self._known: set[str] = set()  # catalogs whose heads could be read
+        self._made: set[str] = set()  # those whose moves were won
         self._since = moment(parts.runtime)
         self._views: Mapping[str, View] = {}
         self._times = RoundTimes(taken=parts.runtime.monotonic())
@@ -230,17 +232,19 @@ class Round:
             self._commit(decisions)
 
     def _fail(self, error: Exception) -> None:
-        """Handle a defect, before any head was moved. It may concern only one catalog: try each one
-        again separately, and forget the cached states."""
+        """Handle a defect, before any head was moved. It may concern only one catalog, or one
+        request: try each catalog again separately, then halves of its batch, and forget the cached
+        states. A request that fails alone is refused; all of a catalog, if its head can't be read.
+        """
         alone = len(self._batches) == 1
         self._parts.queue.suspects.failed(self._batches)
-        for catalog in list(self._batches):
-            if alone:
+        for catalog, batch in list(self._batches.items()):
+            if alone and (len(batch) == 1 or catalog not in self._known):
                 self._abandon(catalog, error)
-            else:
-                self._parts.cache.forget(catalog)
-                self._guesses.lost(catalog)
-                self._end(catalog, self._batches[catalog])
+                continue
+            self._parts.cache.forget(catalog)
+            self._guesses.lost(catalog)
+            self._end(catalog, batch, most=len(batch) // 2 if alone else None)
 
     def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
         """A defect with one catalog is no other's, and leaves nobody waiting."""
@@ -299,17 +303,27 @@ class Round:
         return first_try and not is_shared and self._guesses.holds(catalog)
 
     def abandon(self, error: Exception) -> None:
-        """After a defect, answer and forget the batches of this round; moves in doubt continue."""
+        """After a defect, answer and forget the batches of this round, or, if nothing was sent, try
+        them again; moves in doubt continue."""
+        if not self._moves:
+            self._fail(error)
+            return
         _log.error("a round of the commit loop failed", exc_info=error)
         for catalog in self._batches.keys() - self._pauses.keys():
             self._abandon(catalog, error)
 
     def _abandon(self, catalog: str, error: Exception) -> None:
-        """Once its head may have moved, the outcomes are unknown; before, nothing was applied."""
+        """Once its head has moved, the outcomes stay; if it may have, they are unknown; before,
+        nothing was applied."""
         about = {"catalog": catalog}
         said, traced = to_log(error)
         _log.error("the writing of %r failed%s", catalog, said, exc_info=traced, extra=about)
         if catalog not in self._batches:
+            return
+        self._parts.cache.forget(catalog)
+        self._guesses.lost(catalog)
+        if catalog in self._made:
+            self._answer(catalog, self._decisions[catalog])
             return
         told = "the gateway failed before anything was tried"
         if isinstance(error, Contradiction):
@@ -318,8 +332,6 @@ class Round:
         for pending in self._batches[catalog]:
             moved = Unknown(pending.request.commit_id)
             pending.answer(moved if catalog in self._moves else refused)
-        self._parts.cache.forget(catalog)
-        self._guesses.lost(catalog)
         self._end(catalog)
 
     def decisions(self, fresh: AbstractSet[str], guessed: Collection[str]) -> dict[str, Decision]:
@@ -333,6 +345,7 @@ class Round:
             catalog: [pending.request for pending in self._batches[catalog]]
             for catalog in (*seen, *guessed)
         }
+        self._known.update(wanted)
         views = read_views(self._parts.store, self._parts.cache, wanted, self._account)
         if seen:
             self._parts.queue.suspects.worked(seen, began)
@@ -401,7 +414,7 @@ class Round:
             self._give_back(error)
             return
         except Exception as error:
-            if len(self._moves) == 1 and not isinstance(error, StoreUnreachable):
+            if len(self._moves) == 1 and not isinstance(error, StoreUnreachable | MemoryError):
                 raise
             _log.warning("moves are in doubt: %r", error)
             parts.queue.suspects.failed(self._moves)
@@ -425,6 +438,7 @@ class Round:
     def _won(self, catalog: str) -> None:
         parts, move, decision = self._parts, self._moves[catalog], self._decisions[catalog]
         view = self._views[catalog]
+        self._made.add(catalog)
         if catalog in parts.claims.shared:
             parts.claims.won(catalog, move.base, move.reached[0])
         is_contended = parts.queue.is_contended(catalog)

@@ -5,8 +5,9 @@ look is under way gather for the next one: no timer, no delay when idle, and a b
 database once for dozens of readers.
 
 One catalog's trouble is no other's: where a look at many fails, each is looked at alone, and what
-was in trouble stays alone for a while. Nor does anybody wait for a look that is under way for long
-already because of a catalog that it asks for, too.
+was in trouble stays alone for a while. Nor is one record's: who shared a look that failed, though
+the database was there, looks once more for itself. Nor does anybody wait for a look that is under
+way for long already because of a catalog that it asks for, too.
 
 *Suspects* are catalogs whose calls of the store failed, or took long. They are called for alone.
 
@@ -33,7 +34,7 @@ from typing import Any, Final, Generic, TypeVar
 from gateway import cpu, memory
 from gateway.errors import untraced
 from gateway.runtime import Runtime
-from gateway.store.contract import Unsent
+from gateway.store.contract import StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +125,11 @@ class _Group(Generic[_Name, _Found]):
         self.began = 0.0
         self.found: Mapping[_Name, _Found] = {}
         self.error: Exception | None = None
+
+    def may_be_anothers(self, names: Collection[_Name]) -> bool:
+        """Whether it failed where the database was there, and more than these was asked of it."""
+        failed = self.error is not None and not isinstance(self.error, StoreUnreachable)
+        return failed and not self.names.issubset(names)
 
     def found_of(self, names: Collection[_Name]) -> dict[_Name, _Found]:
         if self.error is not None:
@@ -243,8 +249,7 @@ class SharedLooks(Generic[_Name, _Found]):
         """What there is under ``names`` at a moment within this call. Raises what looking does."""
         if not self._is_apart(names):
             group = self._together.joined(names)
-            error = group.error
-            if error is None or isinstance(error, Unsent) or len(self._catalogs(group)) == 1:
+            if not self._may_be_anothers(group, names):
                 return group.found_of(names)
         by_catalog: dict[str, list[_Name]] = {}
         for name in names:
@@ -261,7 +266,15 @@ class SharedLooks(Generic[_Name, _Found]):
         group = gathering.joined(names)
         if catalog not in self._suspects:
             self._apart.pop(catalog, None)
+        if group.may_be_anothers(names):
+            group = self._gathering(1).joined(names)
         return group.found_of(names)
+
+    def _may_be_anothers(self, group: _Group[_Name, _Found], names: Collection[_Name]) -> bool:
+        """Whether it failed, and may not fail without what others asked of it."""
+        if group.error is None or isinstance(group.error, Unsent):
+            return False
+        return len(self._catalogs(group)) > 1 or group.may_be_anothers(names)
 
     def _is_apart(self, names: Collection[_Name]) -> bool:
         if self._suspects and any(self._catalog_of(name) in self._suspects for name in names):

@@ -11,16 +11,26 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.decide.edits import KeyEdit
+from gateway.decide.edits import KeyEdit, Put
+from gateway.decide.recording import CERTAINLY_STORABLE_BYTES
 from gateway.decide.request import Applied, Outcome, Unchanged
 from gateway.errors import StoreUnavailable
 from gateway.feed.channel import Selection
 from gateway.limits import ServiceLimits
 from gateway.meters import Meters
+from gateway.model import Idempotency
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.state import sharing
-from gateway.store.contract import Rejected, Store, StoreUnreachable, WriteRejected
+from gateway.state.cache import Cache
+from gateway.state.write_out import WriteOut
+from gateway.store.contract import (
+    ForeignRecord,
+    Rejected,
+    Store,
+    StoreUnreachable,
+    WriteRejected,
+)
 from tests.asking import applied, commit_each, put, refused, replace, wait_until
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS, WAIT_S
@@ -201,6 +211,145 @@ def test_of_a_batch_that_is_refused_only_who_is_refused_alone_is_told_so() -> No
     told = [each.outcome for each in commit_each(ours, requests)]
     refused(told.pop(1), StoreUnavailable)
     assert [applied(each).commit.revision for each in told] == [1, 2, 3, 4, 5, 6]
+
+
+def unless_asked_for(broken: str, error: Exception) -> Callable[..., Any]:
+    """Fails where the sick catalog is asked for what is broken there."""
+
+    def way(method: Callable[..., Any], asked: Any) -> Any:
+        if any(broken in (each if isinstance(each, tuple) else (each,)) for each in asked[SICK]):
+            raise error
+        return method(asked)
+
+    return way
+
+
+UNREADABLE = ForeignRecord(SICK, None, "a record of 'broken' can't be read: it has no 'state'")
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ("documents", KeyError("state")),
+        ("documents", MemoryError()),
+        ("replies", UNREADABLE),
+        ("replies", MemoryError()),
+    ],
+)
+def test_in_a_catalog_only_the_request_that_needs_a_broken_record_is_refused(
+    store: SickStore, record: str, error: Exception
+) -> None:
+    ours = gateway(store)
+    written(ours, 0)
+    store.sick = {record: unless_asked_for("broken", error)}
+    keys = ["k", *(f"k{n}" for n in range(20)), "broken", *(f"l{n}" for n in range(20))]
+    requests = [
+        ours.request(SICK, (KeyEdit(k, put(1)),), idempotency=Idempotency("ann", k, "print"))
+        for k in keys
+    ]
+    told = dict(zip(keys, (each.outcome for each in commit_each(ours, requests)), strict=True))
+    refused(told.pop("broken"), StoreUnavailable)
+    assert [key for key, each in told.items() if not isinstance(each, Applied)] == []
+    assert isinstance(written(ours, 2, wait_s=WAIT_S)[SICK], Applied)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), MemoryError()])
+def test_a_request_that_cant_be_decided_is_refused_alone(
+    store: SickStore, error: Exception
+) -> None:
+    def stored_bytes(content: Any) -> int:
+        if content == "broken":
+            raise error
+        return 1
+
+    store.inner.stored_bytes = stored_bytes  # type: ignore[method-assign]
+    ours = gateway(store)
+    names = [*"abcdefgh", "broken", *"ijk"]
+    requests = [
+        ours.request("c", (KeyEdit(name, Put(name, CERTAINLY_STORABLE_BYTES + 1)),))
+        for name in names
+    ]
+    requests += [ours.request(each, (KeyEdit("k", put(1)),)) for each in HEALTHY]
+    names += HEALTHY
+    told = dict(zip(names, (each.outcome for each in commit_each(ours, requests)), strict=True))
+    refused(told.pop("broken"), StoreUnavailable)
+    assert [name for name, each in told.items() if not isinstance(each, Applied)] == []
+
+
+def test_a_move_for_which_there_is_no_memory_is_sent_again(store: SickStore) -> None:
+    """Whether it was sent before isn't known."""
+    ours = gateway(store)
+    applied(ours.write(SICK, "k", put(0)).outcome)
+    store.sick = {"move_heads": once_failing(MemoryError())}
+    assert applied(ours.write(SICK, "k", put(1)).outcome).commit.revision == 2
+
+
+def once_failing(error: Exception) -> Callable[..., Any]:
+    """Does what it is asked, and tells nobody, the first time."""
+    left = [error]
+
+    def way(method: Callable[..., Any], asked: Any) -> Any:
+        told = method(asked)
+        if left:
+            raise left.pop()
+        return told
+
+    return way
+
+
+@pytest.mark.parametrize("where", ["cache.replace", "write_out.add"])
+def test_what_is_made_is_told_even_if_there_is_no_memory_afterwards(
+    store: SickStore, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = gateway(store)
+    applied(ours.write(SICK, "k", put(0)).outcome)
+    kind, name = {"cache.replace": (Cache, "replace"), "write_out.add": (WriteOut, "add")}[where]
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, name, fail)
+        assert applied(ours.write(SICK, "k", put(1)).outcome).commit.revision == 2
+    assert applied(ours.write(SICK, "k", put(2)).outcome).commit.revision == 3
+    assert ours.read(SICK, "k").document.content == 2  # type: ignore[union-attr]
+    wait_until(lambda: bool(store.inner.last_written({SICK: [3]})))
+
+
+def test_a_document_that_cant_be_read_keeps_nobody_from_the_others_of_its_catalog() -> None:
+    """Nor does a look that many readers share."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def look_at(names: Collection[str]) -> dict[str, str]:
+        if "first" in names:
+            reached.set()
+            go_on.wait(WAIT_S)
+        if "broken" in names:
+            raise UNREADABLE
+        return {name: name for name in names}
+
+    looks = sharing.SharedLooks(look_at, ThreadRuntime(), catalog_of=lambda _: SICK)
+    found: dict[str, object] = {}
+
+    def look(name: str) -> None:
+        try:
+            found[name] = looks.look([name])
+        except ForeignRecord as error:
+            found[name] = error
+
+    names = ["first", "a", "broken", "b"]
+    threads = [threading.Thread(target=look, args=(name,)) for name in names]
+    threads[0].start()
+    assert reached.wait(WAIT_S)
+    for thread in threads[1:]:
+        thread.start()
+    gathering = looks._together
+    wait_until(lambda: gathering._gathering is not None and len(gathering._gathering.names) == 3)
+    go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert found.pop("broken") is UNREADABLE
+    assert found == {name: {name: name} for name in ("first", "a", "b")}
 
 
 def test_a_document_edited_by_hand_holds_up_no_other_catalog(store: SickStore) -> None:
