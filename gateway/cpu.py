@@ -21,6 +21,9 @@ Worked example: a leader decides the requests p and q of one batch, each in a se
 account. p takes 20 ms of processor time to decide, q would take a minute. While q is computed,
 other requests get their turns; when its two seconds are over, ``BrokenOff`` is raised in it, leaves
 the section as ``TooMuchWork``, and is q's refusal. p is committed.
+
+So it is where the process has no memory left: ``MemoryError`` leaves a section of a request as
+``MemoryFull``, a refusal, unless it is decided already what becomes of the request.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from functools import wraps
 from types import CodeType, TracebackType
 from typing import Final, ParamSpec, TypeVar
 
-from gateway.errors import CommitError
+from gateway.errors import CommitError, MemoryFull
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -87,6 +90,10 @@ class CpuAccount:
     def refusal(self) -> TooMuchWork:
         return TooMuchWork(round(self.limit_s * 1000))
 
+    def without_memory(self) -> Exception:
+        """What a ``MemoryError`` in its section is."""
+        return MemoryFull("the process has no memory left for what the request takes")
+
 
 class _Nobodys(CpuAccount):
     """What is computed for nobody, or tells of what is done: it may only be interrupted. It keeps
@@ -98,6 +105,9 @@ class _Nobodys(CpuAccount):
         return True
 
     def charge(self, _seconds: float) -> None: ...
+
+    def without_memory(self) -> Exception:
+        return MemoryError()
 
 
 class _Whole(CpuAccount):
@@ -183,10 +193,13 @@ class section:  # noqa: N801 - it reads as a statement
     ) -> None:
         if self._token is None:
             return
+        drawn = _drawn.get()
         _drawn.reset(self._token)
+        assert self._account is not None
         if kind is BrokenOff:
-            assert self._account is not None
             raise self._account.refusal() from None
+        if kind is MemoryError and drawn is self._account:
+            raise drawn.without_memory() from None
 
 
 class whole:  # noqa: N801 - it reads as a statement
@@ -238,6 +251,10 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         except BrokenOff:
             _drawn.reset(token)
             raise account.refusal() from None
+        except MemoryError:
+            drawn = _drawn.get() or account
+            _drawn.reset(token)
+            raise drawn.without_memory() from None
         except BaseException:
             _drawn.reset(token)
             raise
@@ -264,6 +281,8 @@ def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Resu
             return function(*given, **named)
         except BrokenOff:
             raise account.refusal() from None
+        except MemoryError:
+            raise (_drawn.get() or account).without_memory() from None
         finally:
             _drawn.reset(token)
 

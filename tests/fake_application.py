@@ -95,6 +95,16 @@ def create_failing(settings: Any) -> flask.Flask:
     return application
 
 
+def create_without_memory(settings: Any) -> flask.Flask:
+    application = create(settings)
+
+    def fail(*_: Any) -> Any:
+        raise MemoryError
+
+    application.wsgi_app = fail  # type: ignore[method-assign]
+    return application
+
+
 def create_from_nothing(settings: Any) -> flask.Flask:
     """In a worker whose master was started from nothing."""
     assert "pymongo" not in sys.modules, "the master imported the driver"

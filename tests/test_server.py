@@ -263,6 +263,20 @@ def test_of_a_write_that_met_a_defect_nobody_says_that_it_was_not_applied(tmp_pa
             assert told == (500, "internal_error", applied)
 
 
+def test_a_request_for_which_there_is_no_memory_may_be_sent_again_if_nothing_was_applied(
+    tmp_path: Path,
+) -> None:
+    asked = "{} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    with serving(tmp_path, NO_DATABASE, application="create_without_memory") as server:
+        status, _, body = server.send(asked.format("GET /").encode())
+        problem = json.loads(body)
+        assert (status, problem["code"], problem["applied"]) == (429, "overloaded", "no")
+        assert problem["retryable"]
+        status, _, body = server.send(asked.format("PUT /").encode())
+        problem = json.loads(body)
+        assert (status, problem["code"], problem["applied"]) == (504, "outcome_unknown", "unknown")
+
+
 @pytest.mark.skipif(not hasattr(psutil, "RLIMIT_NOFILE"), reason="psutil can't limit others here")
 def test_a_worker_that_cannot_be_started_now_is_started_later(
     tmp_path: Path, eventually: Eventually

@@ -52,7 +52,14 @@ from gateway.decide.request import (
     Unknown,
     View,
 )
-from gateway.errors import CatalogRestored, Contradiction, QueueFull, StoreUnavailable, to_log
+from gateway.errors import (
+    CatalogRestored,
+    Contradiction,
+    MemoryFull,
+    QueueFull,
+    StoreUnavailable,
+    to_log,
+)
 from gateway.memory import Memory
 from gateway.meters import NO_METERS, Meters, RoundTimes, WriteEnded
 from gateway.model import HeadMove, Reply
@@ -329,6 +336,8 @@ class Round:
         if isinstance(error, Contradiction):
             told = f"nothing was tried: {error.told}"
         refused = Refused(StoreUnavailable(told))
+        if isinstance(error, MemoryError):
+            refused = Refused(MemoryFull("the process has no memory left to decide the request"))
         for pending in self._batches[catalog]:
             moved = Unknown(pending.request.commit_id)
             pending.answer(moved if catalog in self._moves else refused)

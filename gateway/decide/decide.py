@@ -41,7 +41,14 @@ from gateway.decide.request import (
     replaced_keys,
 )
 from gateway.decide.settings import NO_SETTINGS, parse_settings
-from gateway.errors import AboveLimit, CommitError, ConditionFailed, DocumentNotFound
+from gateway.errors import (
+    AboveLimit,
+    CommitError,
+    ConditionFailed,
+    DocumentNotFound,
+    MemoryFull,
+    untraced,
+)
 from gateway.limits import MIB
 from gateway.model import (
     APPLICATIONS_KEY,
@@ -184,12 +191,13 @@ class Deciding:
         self.verdicts: list[Verdict] = []
 
     def within(self, account: CpuAccount | None, request: Request, attempt: int) -> Outcome | None:
-        """``one``, on the request's account. Where that is used up, nothing of it is left."""
+        """``one``, on the request's account. Where that, or the process's memory, is used up,
+        nothing of it is left."""
         try:
             with section(account):
                 return self.one(request, attempt)
-        except TooMuchWork as error:
-            return Refused(error)
+        except (TooMuchWork, MemoryFull) as error:
+            return Refused(untraced(error))
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
         """The request's outcome; None where what it leaves doesn't fit into this batch any more."""

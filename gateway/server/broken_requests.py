@@ -51,6 +51,23 @@ def refusal(error: BaseException) -> bytes | None:
     return problem_bytes(status, code, str(error)[:500])
 
 
+def _failed(*, certain: bool) -> bytes:
+    """``certain``: it was certainly not applied."""
+    detail = "the gateway failed on this connection; its log says more"
+    applied = "no" if certain else "unknown"
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return problem_bytes(status, "internal_error", detail, applied=applied)
+
+
+def _without_memory(*, certain: bool) -> bytes:
+    told = "the process has no memory left for what the request takes"
+    if certain:
+        status = HTTPStatus.TOO_MANY_REQUESTS
+        return problem_bytes(status, "overloaded", told, retryable=True, retry_after_s=1)
+    told, status = f"{told}; it may have been applied", HTTPStatus.GATEWAY_TIMEOUT
+    return problem_bytes(status, "outcome_unknown", told, applied="unknown")
+
+
 def problem_bytes(
     status: HTTPStatus,
     code: str,
@@ -106,11 +123,10 @@ class RefusingWorker(Worker):
         if answer is None:
             # A defect of the server: the application answers its own.
             self.log.error("a connection failed", exc_info=exc)
-            detail = "the gateway failed on this connection; its log says more"
             # Nobody knows how far a request got before the defect.
-            applied = "no" if req is None or req.method in _READING else "unknown"
-            status = HTTPStatus.INTERNAL_SERVER_ERROR
-            answer = problem_bytes(status, "internal_error", detail, applied=applied)
+            certain = req is None or req.method in _READING
+            told = _without_memory if isinstance(exc, MemoryError) else _failed
+            answer = told(certain=certain)
         with suppress(OSError):  # the client may be gone
             client.sendall(answer)
 

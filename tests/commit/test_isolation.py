@@ -14,7 +14,7 @@ import pytest
 from gateway.decide.edits import KeyEdit, Put
 from gateway.decide.recording import CERTAINLY_STORABLE_BYTES
 from gateway.decide.request import Applied, Outcome, Unchanged
-from gateway.errors import StoreUnavailable
+from gateway.errors import CommitError, StoreUnavailable
 from gateway.feed.channel import Selection
 from gateway.limits import ServiceLimits
 from gateway.meters import Meters
@@ -248,7 +248,7 @@ def test_in_a_catalog_only_the_request_that_needs_a_broken_record_is_refused(
         for k in keys
     ]
     told = dict(zip(keys, (each.outcome for each in commit_each(ours, requests)), strict=True))
-    refused(told.pop("broken"), StoreUnavailable)
+    assert refused(told.pop("broken"), CommitError).retryable
     assert [key for key, each in told.items() if not isinstance(each, Applied)] == []
     assert isinstance(written(ours, 2, wait_s=WAIT_S)[SICK], Applied)
 
@@ -272,7 +272,7 @@ def test_a_request_that_cant_be_decided_is_refused_alone(
     requests += [ours.request(each, (KeyEdit("k", put(1)),)) for each in HEALTHY]
     names += HEALTHY
     told = dict(zip(names, (each.outcome for each in commit_each(ours, requests)), strict=True))
-    refused(told.pop("broken"), StoreUnavailable)
+    assert refused(told.pop("broken"), CommitError).retryable
     assert [name for name, each in told.items() if not isinstance(each, Applied)] == []
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any
 
 import psutil
 import pytest
 from werkzeug.test import TestResponse
 
+from gateway.commit.queue import Queue
+from gateway.decide import decide
 from gateway.decide.edits import Put
 from gateway.http import create_app
 from gateway.http.context import Observed
+from gateway.http.routes import documents
+from gateway.http.wire import body, problems
+from gateway.http.wire.responses import encode
 from gateway.limits import (
     MIB,
     AdmissionLimits,
@@ -21,6 +28,7 @@ from gateway.limits import (
     ServiceLimits,
     WatchLimits,
 )
+from gateway.memory import trees
 from gateway.model import BareDocument, DocumentRecord
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
@@ -273,3 +281,73 @@ def test_what_was_decided_is_gone_while_its_answer_waits_to_be_sent() -> None:
     assert catalog.put({"n": 1}).status_code == 201
     assert catalog.patch({"op": "replace", "path": "/n", "value": 2}).status_code == 200
     assert seen.decided == [None, None]
+
+
+def _no_memory(*_: object, **__: object) -> Any:
+    raise MemoryError
+
+
+_NO_MEMORY: dict[str, tuple[Any, str, str, str]] = {
+    "a body": (BytesIO, "read", "PUT", "no"),
+    "parsing": (trees, "parse", "PUT", "no"),
+    "deciding": (decide.RequestDrafts, "__init__", "PUT", "no"),
+    "encoding an answer": (documents, "document_answer", "PUT", "unknown"),
+    "waiting for the outcome": (Queue, "until_answered", "PUT", "unknown"),
+    "reading": (GatewayService, "read", "GET", "no"),
+    "encoding what was read": (documents, "state_headers", "GET", "no"),
+}
+
+
+@pytest.mark.parametrize("place", _NO_MEMORY)
+def test_where_no_memory_is_left_the_answer_says_whether_it_was_applied(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, name, method, applied = _NO_MEMORY[place]
+    gateway = gateway_with(MemoryStore())
+    catalog = catalog_of(gateway)
+    catalog.put(1)
+    catalog.client.get("/v1/catalogs")
+    with monkeypatch.context() as patched:
+        if where is BytesIO:
+            patched.setattr(body, "get_input_stream", lambda _: _Unread())
+        else:
+            patched.setattr(where, name, _no_memory)
+        answer = catalog.put(2) if method == "PUT" else catalog.get()
+    if applied == "no":
+        told = problem(answer, 429, "overloaded")
+        assert answer.headers["Retry-After"]
+    else:
+        told = problem(answer, 504, "outcome_unknown")
+    assert (told["applied"], told["retryable"]) == (applied, applied == "no")
+    assert "no memory" in told["detail"]
+    assert gateway.memory.readings().held_bytes == 0
+    assert catalog.put(3).status_code == 200
+    assert catalog.get().get_json() == 3
+
+
+class _Unread(BytesIO):
+    def read(self, _: int | None = -1) -> bytes:
+        raise MemoryError
+
+
+def test_what_met_a_lack_of_memory_is_freed_before_its_answer_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Taken:
+        pass
+
+    held: list[weakref.ref[Taken]] = []
+
+    def fail(*_: object) -> Any:
+        taken = Taken()
+        held.append(weakref.ref(taken))
+        raise MemoryError
+
+    def encoded(content: Any) -> bytes:
+        assert held[0]() is None
+        return encode(content)
+
+    catalog = catalog_of(gateway_with(MemoryStore()))
+    monkeypatch.setattr(GatewayService, "read", fail)
+    monkeypatch.setattr(problems, "encode", encoded)
+    problem(catalog.get(), 429, "overloaded")

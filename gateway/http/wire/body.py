@@ -42,7 +42,7 @@ import patching.values
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
 from gateway.decide.strict import Exact, text, whole
-from gateway.errors import AboveLimit, Unstorable
+from gateway.errors import AboveLimit, MemoryFull, Unstorable
 from gateway.http.context import Environ, OpenContext
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused
@@ -128,12 +128,15 @@ def refuse_encoded(environ: Environ) -> None:
 
 def _read(stream: IO[bytes], size: int) -> bytes:
     """At most ``size`` bytes; a stream may give less at a time than it is asked for."""
-    raw = stream.read(size)
-    while raw and len(raw) < size:
-        more = stream.read(size - len(raw))
-        if not more:
-            break
-        raw += more
+    try:
+        raw = stream.read(size)
+        while raw and len(raw) < size:
+            more = stream.read(size - len(raw))
+            if not more:
+                break
+            raw += more
+    except MemoryError:
+        raise MemoryFull("the process has no memory left for the body") from None
     return raw
 
 

@@ -31,6 +31,7 @@ from gateway.errors import (
     ItemsCollide,
     Unauthenticated,
     code_of,
+    untraced,
 )
 from gateway.http.context import Observed
 from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
@@ -92,6 +93,8 @@ _unreachable = _Unreachable()
 
 def problem_answer(error: Exception, observed: Observed) -> Answer:
     """The response to ``error``, with what helps. An unforeseen one is logged as a defect."""
+    if isinstance(error, MemoryError):
+        return _answer(_without_memory(untraced(error), observed), observed)
     problem = problem_of(error)
     untold = errors.StoreUnavailable | errors.UnknownOutcome
     if isinstance(error, untold) and error.__cause__ is not None:
@@ -107,6 +110,16 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
         problem = Refusal("internal_error", detail, applied)
     problem.members |= observed.helps
     return _answer(problem, observed)
+
+
+def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
+    """Where it isn't known that nothing was applied: see ``cpu`` for the rest."""
+    about = str(error) or "the process has no memory left"
+    _log.error("request %s failed: %s", observed.request_id, about)
+    told = "the process has no memory left for what the request takes"
+    if observed.method in _READING:
+        return Refusal(errors.MemoryFull.code, told, retryable=True)
+    return Refusal(errors.UnknownOutcome.code, f"{told}; it may have been applied", "unknown")
 
 
 def _answer(problem: Refusal, observed: Observed) -> Answer:
