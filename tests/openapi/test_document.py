@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, cast, get_args
 from urllib.parse import quote
 
 import pytest
@@ -15,6 +15,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 from werkzeug.test import TestResponse
 
+from gateway import cpu
 from gateway.http import create_app
 from gateway.http.write import bulk_lines as bulk_requests
 from gateway.http.write import transactions
@@ -25,6 +26,7 @@ from gateway.limits import ServiceLimits
 from gateway.model import Action
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.store.contract import Store
 from gateway.tokens.issued import ServedTokens, Tokens
 from tests.memory_store import MemoryStore, MemoryTokens
 from tests.openapi.checks import problem_statuses
@@ -211,6 +213,51 @@ def test_examples_are_answered_with_documented_statuses_and_headers(app: Flask) 
     assert answered["put_document"] >= {200, 201, 204, 412}
     assert answered["patch_document"] >= {200, 204, 409, 412}
     assert answered["run_transaction"] >= {200, 412}
+
+
+class _CountingStore:
+    """Asks before each call, as MongoDB's does, whether the request may compute any more."""
+
+    def __init__(self, store: object) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            cpu.require_some_left()
+            return method(*given, **named)
+
+        if name in ("subscriptions", "uploads"):
+            return lambda: type(self)(method())
+        return call if callable(method) else method
+
+
+def test_whatever_may_take_too_much_work_lists_it() -> None:
+    """Each operation, sent by who has used up all that a request may compute."""
+    store, tokens = MemoryStore(), MemoryTokens()
+    issuer = ServedTokens(Tokens(tokens))
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits())
+    filling = create_app(gateway, tokens=issuer).test_client()
+    counting = cast(Store, _CountingStore(store))
+    busy = GatewayService(counting, ThreadRuntime(), ServiceLimits(request_cpu_ms=-1))
+    issuer = ServedTokens(Tokens(cast(Any, _CountingStore(tokens))))
+    client = create_app(busy, tokens=issuer).test_client()
+    refused: dict[str, bool] = {}
+    for operation in OPERATIONS:
+        names = _make_document(filling)
+        for answer in _answers(client, operation, names):
+            _check_documented(operation, answer)
+            told = answer.status_code == 422 and "too_much_work" in (answer.text or "too_much_work")
+            name = operation.content["operationId"]
+            refused[name] = refused.get(name, False) or told
+    listed = {
+        operation.content["operationId"]
+        for operation in OPERATIONS
+        if "422" in operation.content["responses"]
+        and "`too_much_work`" in response(DOCUMENT, operation, 422)["description"]
+    }
+    assert listed == {name for name, was in refused.items() if was}
 
 
 def _make_document(client: FlaskClient) -> dict[str, str]:
