@@ -856,7 +856,10 @@ class MemorySubscriptions:
             self._records[record.catalog, record.name] = dataclasses.replace(record, **kept)
             return True
 
-    def drop_subscription(self, catalog: str, name: str, number: int) -> bool:
+    def has_unreadable_subscription(self, catalog: str, name: str) -> bool:  # noqa: ARG002
+        return False
+
+    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
         with self._lock:
             found = self._records.get((catalog, name))
             if found is None or found.number != number:

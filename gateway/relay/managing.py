@@ -23,6 +23,8 @@ from gateway.store.contract import Store, SubscriptionRecord
 from gateway.store.unreachable import as_unavailable, as_unknown
 
 _TRIES = 20
+# In place of the tag of one that can't be read: `*` alone names it.
+_UNREADABLE: Final = "unreadable"
 # Renewed by the relay well before it would end; what nobody renews ends.
 PIN_S = 150
 # So long two secrets sign, where one is changed, unless somebody says otherwise.
@@ -205,14 +207,19 @@ class SubscriptionService:
         return self._change(catalog, name, check, replayed, _ANEW)
 
     def drop(self, catalog: str, name: str, check: Check) -> None:
+        """One that can't be read, too."""
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
-            check(None if before is None else _tag_of(before))
-            if before is None:
+                unreadable = before is None and self._records.has_unreadable_subscription(
+                    catalog, name
+                )
+            check(_UNREADABLE if unreadable else None if before is None else _tag_of(before))
+            if before is None and not unreadable:
                 raise SubscriptionNotFound(name)
+            number = None if before is None else before.number
             with as_unknown():
-                is_gone = self._records.drop_subscription(catalog, name, before.number)
+                is_gone = self._records.drop_subscription(catalog, name, number)
             if is_gone:
                 break
         else:

@@ -754,7 +754,11 @@ class SubscriptionStore(Protocol):
     ends by the database's clock. Only that one writes its progress, and only as long as nobody has
     changed the subscription."""
 
-    def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None: ...
+    def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None:
+        """None where there is none that can be read."""
+
+    def has_unreadable_subscription(self, catalog: str, name: str) -> bool:
+        """Whether there is one of that name that can't be read."""
 
     def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
         """Those of a catalog, by name (UTF-8)."""
@@ -774,8 +778,8 @@ class SubscriptionStore(Protocol):
         False: it has another number by now, or is gone; with ``at_revision`` also where its
         position isn't a revision: it is within the list of the state, or about to begin it."""
 
-    def drop_subscription(self, catalog: str, name: str, number: int) -> bool:
-        """Whether there was one with this number."""
+    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
+        """Whether there was one with this number; None: one that can't be read."""
 
     def claimable(
         self, holder: str, limit: int

@@ -283,3 +283,35 @@ def test_an_upload_that_cant_be_read_is_none(
         assert answer.status_code == (204 if method == "DELETE" else 404)
     assert f"the upload {name['_id']!r} can't be read" in caplog.text
     assert writer.send("POST", f"{_C}/uploads", {"key": "k"}).status_code == 201
+
+
+@pytest.mark.parametrize("edit", [{"position": "five"}, {"number": None}, {"catalog": 7}])
+@pytest.mark.parametrize("headers", [{}, {"If_Match": "*"}])
+def test_a_subscription_that_cant_be_read_can_be_deleted(
+    store: Any, edit: dict[str, Any], headers: dict[str, str]
+) -> None:
+    admin: Caller = Service(gateway=gateway_on(store)).caller("root", "admin:*")
+    path = f"{_C}/subscriptions/s"
+    made = admin.send("PUT", path, {"to": "https://search.example.com/in"})
+    assert made.status_code == 201
+    there = store._on.database["subscriptions"]
+    there.update_one({"_id": "c\0s"}, {"$set": edit})
+    assert admin.send("GET", path).status_code == 404
+    refused = admin.send("DELETE", path, If_Match=made.headers["ETag"])
+    assert refused.status_code == 412
+    assert "which exists" in refused.get_json()["detail"]
+    assert admin.send("DELETE", path, If_None_Match="*").status_code == 412
+    assert admin.send("DELETE", path, **headers).status_code == 204
+    assert there.count_documents({}) == 0
+    assert admin.send("DELETE", path).status_code == 404
+    assert admin.send("DELETE", path, If_Match="*").status_code == 412
+
+
+def test_one_that_was_mended_meanwhile_isnt_deleted_as_unreadable(store: Any) -> None:
+    admin: Caller = Service(gateway=gateway_on(store)).caller("root", "admin:*")
+    path = f"{_C}/subscriptions/s"
+    assert admin.send("PUT", path, {"to": "https://search.example.com/in"}).status_code == 201
+    subscriptions = store.subscriptions()
+    assert not subscriptions.has_unreadable_subscription("c", "s")
+    assert not subscriptions.drop_subscription("c", "s", None)
+    assert admin.send("GET", path).status_code == 200

@@ -41,6 +41,17 @@ class MongoSubscriptions(StorePart):
             found = list(self._records.find({"_id": _id(catalog, name)}, session=session))
         return next(iter(self._ours(found)), None)
 
+    def has_unreadable_subscription(self, catalog: str, name: str) -> bool:
+        return self._unreadable(_id(catalog, name)) is not None
+
+    def _unreadable(self, name: str) -> Record | None:
+        """What finds the record, as it is, that can't be read; None: there is none."""
+        with self._on.reading() as session:
+            there = self._records.find_one({"_id": name}, session=session)
+        if there is None or self._ours([there]):
+            return None
+        return {"_id": name, "number": there.get("number")}
+
     def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
         with self._on.reading() as session:
             found = self._records.find({"_id": of_catalog(catalog)}, session=session)
@@ -54,12 +65,10 @@ class MongoSubscriptions(StorePart):
                 return True
             except DuplicateKeyError as error:
                 require_name_taken(error)
-        with self._on.reading() as session:
-            there = self._records.find_one(named, session=session)
-        if there is None or self._ours([there]):
+        as_it_was = self._unreadable(named["_id"])
+        if as_it_was is None:
             return False
         with self._on.writing() as session:
-            as_it_was = {**named, "number": there.get("number")}
             done = self._records.replace_one(as_it_was, fields, session=session)
         return done.matched_count == 1
 
@@ -80,8 +89,12 @@ class MongoSubscriptions(StorePart):
             done = self._records.update_one(named, {"$set": fields}, session=session)
         return done.matched_count == 1
 
-    def drop_subscription(self, catalog: str, name: str, number: int) -> bool:
-        named = {"_id": _id(catalog, name), "number": number}
+    def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
+        named: Record | None = {"_id": _id(catalog, name), "number": number}
+        if number is None:
+            named = self._unreadable(_id(catalog, name))
+        if named is None:
+            return False
         with self._on.writing() as session:
             done = self._records.delete_one(named, session=session)
         return done.deleted_count == 1
