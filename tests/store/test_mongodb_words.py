@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
+from msgspec.structs import replace
+from pymongo.client_session import ClientSession
+from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from gateway.decide.request import Refused
 from gateway.errors import DeadlineExceeded, StoreUnavailable
@@ -15,10 +17,10 @@ from gateway.limits import ServiceLimits
 from gateway.model import Claim
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
-from gateway.store.contract import Unsent
+from gateway.store.contract import StoreUnreachable, Unsent
 from gateway.store.mongodb import connect
 from gateway.store.mongodb.connection import explained
-from tests.asking import applied, put
+from tests.asking import applied, put, wait_until
 from tests.patience import WAIT_MS
 
 
@@ -109,3 +111,56 @@ def test_what_the_user_may_not_do_is_certainly_not_done(
         outcome = gateway.write("c", "k", put(2)).outcome
         assert isinstance(outcome, Refused)
         assert isinstance(outcome.error, StoreUnavailable | DeadlineExceeded)
+
+
+@pytest.mark.mongod
+@pytest.mark.parametrize(
+    "second", [OperationFailure("Authentication failed.", 18), ServerSelectionTimeoutError("away")]
+)
+def test_of_a_commit_that_is_sent_again_it_isnt_known_whether_it_was_made(
+    mongodb_uri: str, database_name: str, second: PyMongoError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one may have been, whatever becomes of the second."""
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+        made = applied(gateway.write("c", "k", put(1)).outcome).commit
+        wait_until(lambda: bool(store.last_written({"c": [1]})))
+        head = store.heads(["c"])["c"]
+        far = replace(made, revision=9, id="f" * 32, parent=made.id, changes=())
+        first = OperationFailure("lost", 91)
+        first._add_error_label("UnknownTransactionCommitResult")
+        answers: list[PyMongoError] = [first, second]
+        commit = ClientSession.commit_transaction
+
+        def lost(session: ClientSession) -> None:
+            if len(answers) == 2:
+                commit(session)
+            raise answers.pop(0)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ClientSession, "commit_transaction", lost)
+            with pytest.raises(StoreUnreachable) as raised:
+                store.advance_head(head.place, far)
+        assert not answers
+        assert not isinstance(raised.value, Unsent)
+        assert store.heads(["c"])["c"].revision == 9
+
+
+@pytest.mark.mongod
+def test_what_is_refused_before_a_commit_is_certainly_not_done(
+    mongodb_uri: str, database_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
+        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+        made = applied(gateway.write("c", "k", put(1)).outcome).commit
+        wait_until(lambda: bool(store.last_written({"c": [1]})))
+        head = store.heads(["c"])["c"]
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise _FORBIDDEN
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store._on.catalogs, "update_one", refuse)
+            with pytest.raises(Unsent):
+                store.advance_head(head.place, replace(made, revision=9, changes=()))
+        assert store.heads(["c"])["c"].revision == 1

@@ -227,8 +227,7 @@ class MongoCopies(StorePart):
                 raise _elsewhere(catalog)
             write(session=session)
 
-        with self._on.writing() as session:
-            session.with_transaction(both, write_concern=self._on.database.write_concern)
+        self._on.in_transaction(both)
 
     def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
         noted = {"revision": revision, "time_us": time_us}

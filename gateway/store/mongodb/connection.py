@@ -223,6 +223,31 @@ class Connection:
             finally:
                 self._saw(session)
 
+    def in_transaction(
+        self, write: Callable[[ClientSession], _T], read_concern: ReadConcern | None = None
+    ) -> _T:
+        """What ``write`` returns, all of whose writes are made, or none. The driver calls it again
+        where it may.
+
+        Raises what it raises, and StoreUnreachable: Unsent only while it wasn't through once, for
+        the driver sends a commit again, too, and the first one may have been made.
+        """
+        is_through = False
+
+        def noted(session: ClientSession) -> _T:
+            nonlocal is_through
+            result = write(session)
+            is_through = True
+            return result
+
+        try:
+            with self.writing() as session:
+                return session.with_transaction(noted, read_concern, self.database.write_concern)
+        except Unsent as error:
+            if is_through:
+                raise StoreUnreachable(str(error)) from error
+            raise
+
     @contextmanager
     def as_unreachable(self) -> Iterator[None]:
         """Raise the driver's errors as the contract's.

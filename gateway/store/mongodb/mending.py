@@ -87,10 +87,19 @@ class MongoMending(StorePart):
     def _in_transaction(self, write: Callable[[ClientSession], bool]) -> bool:
         """What it reads is as it was read until it has written over it: otherwise MongoDB refuses
         the write, and the driver begins anew."""
-        concern = self._on.database.write_concern
-        with self._on.writing() as session:
+
+        def unless_taken(session: ClientSession) -> bool:
             try:
-                return session.with_transaction(write, ReadConcern("snapshot"), concern)
+                return write(session)
             except DuplicateKeyError as error:
                 require_name_taken(error)
-                return False  # there was no record to be written over, but is one by now
+                raise _Taken from error
+
+        try:
+            return self._on.in_transaction(unless_taken, ReadConcern("snapshot"))
+        except _Taken:
+            return False
+
+
+class _Taken(Exception):
+    """There was no record to be written over, but is one by now."""

@@ -90,8 +90,7 @@ class RetentionPart(StorePart):
                 self._on.commits.replace_one(there, record, upsert=True, session=session)
             return moved
 
-        with self._on.writing() as session:
-            return session.with_transaction(both, write_concern=self._on.database.write_concern)
+        return self._on.in_transaction(both)
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         swept = {"$max": {"swept": floor}, "$pull": {"raises": {"floor": {"$lte": floor}}}}
