@@ -206,11 +206,13 @@ class Selection:
 class Taken:
     """The commits that a watcher took, ascending, and the ``revision`` that it has come to.
 
-    It has had every wanted commit up to ``revision``; resuming from there misses nothing.
+    It has had every wanted commit up to ``revision``; resuming from there misses nothing. ``last``
+    is the id of the commit there, "" where it isn't known.
     """
 
     told: Sequence[Told]
     revision: int
+    last: str
 
 
 class WatchEnded(Exception):
@@ -286,8 +288,8 @@ class WatchLog:
 
         ``through`` is written out. At most ``limit`` commits are looked at, or as many bytes as
         make a page. Raises RevisionCompacted where ``after`` is below the floor, RevisionNotFound
-        where the commits don't follow ``last``, ForeignRecord where some are missing from the log,
-        and MemoryFull.
+        where the commits don't follow ``last``, or another one is at ``after``, ForeignRecord where
+        some are missing from the log, and MemoryFull.
 
         Unlike those of the ring, they are in memory for this watcher alone: its request's account
         keeps them.
@@ -300,13 +302,15 @@ class WatchLog:
             if head is not None and after < head.floor:
                 raise RevisionCompacted(after, head.floor)
             told = list(map_records(listed, lambda commit: encoded_commit(commit, self._encode)))
+        reached = told[-1].revision if told else through
         if key is None:
-            revisions = [each.revision for each in told]
-            require_all(catalog, revisions, after, revisions[-1] if told else through)
-        if not told:
-            return [], through, ""
-        if told[0].revision == after + 1 and not follows(last, told[0].parent):
+            require_all(catalog, [each.revision for each in told], after, reached)
+        made = told[-1].commit_id if told else self._store.commit_id(catalog, reached)
+        before = told[0].parent if told and told[0].revision == after + 1 else None
+        if before is None and last:  # commits of one key needn't follow each other
+            before = self._store.commit_id(catalog, after)
+        if not follows(last, before or ""):
             raise not_in_history(after, 0 if head is None else head.revision)
         wanted = [each for each in told if selection.wants(each)]
         account.keep(sum(len(each.encoded) for each in wanted))
-        return wanted, told[-1].revision, told[-1].commit_id
+        return wanted, reached, made or ""

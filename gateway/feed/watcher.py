@@ -27,7 +27,7 @@ from gateway.limits import WatchLimits
 from gateway.meters import NO_METERS, FeedReadings, Meters
 from gateway.model import follows
 from gateway.runtime import Runtime
-from gateway.state.heads import Settler, Standing
+from gateway.state.heads import Settler
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 
@@ -51,16 +51,23 @@ class WatchService:
         self._hub = Hub(store, settler, runtime, limits, encode, meters)
 
     def watch(
-        self, catalog: str, *, after: int | None, selection: Selection, holder: str | None = None
+        self,
+        catalog: str,
+        *,
+        after: int | None,
+        selection: Selection,
+        holder: str | None = None,
+        last: str = "",
     ) -> Watcher:
-        """Follow ``catalog`` from behind revision ``after`` (None: its head); a catalog to come
-        begins at 0.
+        """Follow ``catalog`` from behind revision ``after`` (None: its head), which the commit with
+        the id ``last`` made, if that is known; a catalog to come begins at 0.
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
-        and RevisionNotFound (it is above the head). The watcher must be closed. ``holder``: whose
+        and RevisionNotFound (it is above the head, or another commit made it). The watcher must be
+        closed. ``holder``: whose
         share it counts to (``gateway.access.principal``), None: nobody's; OWN: it isn't counted.
         """
-        return watch(self._hub, catalog, after=after, selection=selection, holder=holder)
+        return watch(self._hub, catalog, after=after, selection=selection, holder=holder, last=last)
 
     def stop(self) -> None:
         """The process stops: every watch ends with WatchEnded, also one that is begun later."""
@@ -83,13 +90,13 @@ class Watcher:
         hub: Hub,
         channel: Channel,
         after: int,
-        standing: Standing,
+        last: str,
+        head_revision: int,
         selection: Selection,
         holder: str | None,
     ) -> None:
-        head_revision = standing.revision
         self.position = after
-        self.last = standing.last if after == head_revision else ""
+        self.last = last
         self.bookmarked = after  # how far it knows, or doesn't care to, that it has come
         self.selection = selection
         self._hub = hub
@@ -154,7 +161,7 @@ class Watcher:
                 break
         self.bookmarked = self.position
         self._measure(told)
-        return Taken(told, self.position)
+        return Taken(told, self.position, self.last)
 
     def _measure(self, told: list[Told]) -> None:
         """How late it is told; what was there before the watch began is no delay."""
@@ -255,7 +262,13 @@ class Watcher:
 
 
 def watch(
-    hub: Hub, catalog: str, *, after: int | None, selection: Selection, holder: str | None = None
+    hub: Hub,
+    catalog: str,
+    *,
+    after: int | None,
+    selection: Selection,
+    holder: str | None = None,
+    last: str = "",
 ) -> Watcher:
     """See ``WatchService.watch``."""
     hub.admit(holder)
@@ -270,8 +283,12 @@ def watch(
             raise RevisionNotFound(detail, standing.revision)
         if after < standing.floor:
             raise RevisionCompacted(after, standing.floor)
+        if after == standing.revision:
+            if not follows(last, standing.last):
+                raise not_in_history(after, standing.revision)
+            last = standing.last
         channel = hub.join(standing, catalog, after)
-        return Watcher(hub, channel, after, standing, selection, holder)
+        return Watcher(hub, channel, after, last, standing.revision, selection, holder)
     except BaseException:
         hub.dismiss(holder, channel)
         raise

@@ -86,6 +86,7 @@ class Following:
         self._pending: deque[Commit] = deque()
         self._lists = asked.after is None
         self._asked_after = asked.after or 0
+        self._last: str | None = None  # the id of the commit there, if it is known
         self.is_closed = False
         self.position = asked.after or 0
 
@@ -104,6 +105,7 @@ class Following:
             yield from map(PlanItem, page.documents)
             if page.is_last:
                 self._asked_after, self.time, self._lists = page.revision, page.time, False
+                self._last = page.commit_id
 
     @called
     def wait(self) -> Steps[None]:
@@ -152,11 +154,14 @@ class Following:
                 prefix=self._asked.prefix,
                 keys=self._asked.keys,
                 more=self._asked.more,
+                commit_id=self._last,
             )
         )
         if page is None:
             return False
         self._pending.extend(page.commits)
+        if page.revision > self._asked_after or page.commit_id is not None:
+            self._last = page.commit_id
         self._asked_after = max(self._asked_after, page.revision)
         if not page.commits and self._asked.follow and self._retry.clock() - asked < _AT_ONCE_S:
             yield Pause(_AT_ONCE_S)

@@ -49,8 +49,9 @@ class Follower(PerProcess):
     The follower survives restarts of the gateway: it retries with the pauses of ``retry`` until it
     is stopped, and continues from its position; ``last_error`` is the reason meanwhile. It loads
     the copy anew, and forgets its past, where the gateway has compacted the next commits away, or
-    tells commits that don't follow the copy: each names the one before it. So a database that was
-    set back is noticed, also where it has grown beyond the copy since. ``backoff``, the former name
+    has another commit at the copy's revision, which the follower names whenever it asks; and each
+    commit names the one before it. So a database that was set back is noticed, also where it has
+    grown beyond the copy since. ``backoff``, the former name
     of ``retry``, is deprecated. It stops where a gateway doesn't understand what it asks for (400),
     as one older than this client may not.
 
@@ -211,8 +212,10 @@ class Follower(PerProcess):
         try:
             try:
                 asked = time.monotonic()
+                revision, last = self._copy.place()
                 page = self._routes.changes(
-                    self._copy.revision,
+                    revision,
+                    commit_id=last,
                     timeout_s=self._poll_s,
                     prefix=self.prefix,
                     more=[("include", "settings")] if self.prefix else (),
@@ -242,7 +245,7 @@ class Follower(PerProcess):
             self._copy.commit(commit)
         if page.revision > self._copy.revision:
             self._require_next(page.revision + 1)
-        self._copy.advance(page.revision)
+        self._copy.advance(page.revision, page.commit_id)
         return self._copy.revision > before
 
     def _require_next(self, revision: int) -> None:

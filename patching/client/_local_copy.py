@@ -151,11 +151,14 @@ class VersionedCopy(PerProcess):
             self._log.append(commit)
             self.revision, self.last = commit.revision, commit.commit_id
 
-    def advance(self, revision: int) -> None:
-        """Nothing that concerns this copy happened up to ``revision``."""
+    def advance(self, revision: int, last: str | None = None) -> None:
+        """Nothing that concerns this copy happened up to ``revision``, which ``last`` made, if that
+        is known."""
         with self._lock:
             if revision > self.revision:
-                self.revision, self.last = revision, None
+                self.revision, self.last = revision, last
+            elif revision == self.revision and self.last is None:
+                self.last = last
 
     def prune(self, history: History, now: datetime) -> None:
         """Forget what ``history`` doesn't keep."""
@@ -351,6 +354,12 @@ class LocalCopy(PerProcess):
                 each.reloaded(is_another=is_another)
             self._changed.notify_all()
 
+    def place(self) -> tuple[int, str | None]:
+        """The revision, and the id of the commit that made it, if that is known."""
+        with self._changed:
+            versions = self._loaded()
+            return versions.revision, versions.last
+
     def follows(self, commit: Commit) -> bool:
         """Whether ``commit`` can be the next one of this copy's history, as far as it names the one
         before it."""
@@ -370,13 +379,14 @@ class LocalCopy(PerProcess):
                 each.push(commit)
             self._changed.notify_all()
 
-    def advance(self, revision: int) -> None:
-        """Everything up to ``revision`` was told."""
+    def advance(self, revision: int, last: str | None = None) -> None:
+        """Everything up to ``revision`` was told, which ``last`` made, if that is known."""
         with self._changed:
             versions = self._loaded()
             versions.prune(self._history, self._now())
-            if revision > versions.revision:
-                versions.advance(revision)
+            is_further = revision > versions.revision
+            versions.advance(revision, last)
+            if is_further:
                 for each in self._joined:
                     each.bookmark(revision)
                 self._changed.notify_all()

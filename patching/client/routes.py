@@ -40,10 +40,12 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """Commits ascending, and the bookmark: all that there is up to it has been told."""
+    """Commits ascending, and the bookmark: all that there is up to it has been told. ``commit_id``
+    made that revision, if that is known."""
 
     commits: tuple[Commit, ...]
     revision: int
+    commit_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +142,19 @@ class CatalogRoutes:
         keys: Sequence[str] = (),
         limit: int | None = None,
         more: Query = (),
+        commit_id: str | None = None,
     ) -> Steps[FeedPage]:
-        """The commits above ``after``: at once if there are any, else within ``timeout_s``
-        (whole seconds; the gateway has a maximum). With a prefix or keys: only commits that change
-        such a document, whole. ``more`` are further parameters. Gone where ``after`` is below the
-        history's floor."""
+        """The commits above ``after``, which ``commit_id`` made, if that is known: at once if there
+        are any, else within ``timeout_s`` (whole seconds; the gateway has a maximum). With a prefix
+        or keys: only commits that change such a document, whole. ``more`` are further parameters.
+        Gone where ``after`` is below the history's floor; NotFound where it isn't in the history,
+        or another commit made it."""
         query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s)), *more]
         query += [("key", key) for key in keys]
         if prefix:
             query.append(("prefix", prefix))
+        if commit_id is not None:
+            query.append(("commit_id", commit_id))
         if limit is not None:
             query.append(("limit", limit))
         content = yield from self._get("/changes", query, timeout_s=timeout_s + _POLL_GRACE_S)

@@ -222,7 +222,8 @@ class FakeGateway:
             server = self._server
             for _ in range(2):
                 self._require_retained(after)
-                if after > self.head:
+                made = self.commits[after - 1]["commit_id"] if 0 < after <= self.head else None
+                if after > self.head or query.get("commit_id", made) != made:
                     raise Refused(404, "revision_not_found")
                 found = [
                     commit
@@ -235,7 +236,9 @@ class FakeGateway:
                 self.changed.wait(int(query["timeout"]))
                 if self._server is not server:
                     raise ConnectionResetError
-            return {"commits": found, "revision": self.head if found or prefix else after}
+            revision = self.head if found or prefix else after
+            made = self.commits[revision - 1]["commit_id"] if revision else None
+            return {"commits": found, "revision": revision, "commit_id": made}
 
     def _commits(self, query: dict[str, str]) -> Any:
         after, limit = int(query["after"]), int(query["limit"])

@@ -217,6 +217,29 @@ def test_a_catalog_that_was_set_back_and_has_grown_beyond_is_a_reload(
     assert events[-1] == 11
 
 
+@pytest.mark.parametrize("told", [0, 1], ids=["since it was loaded", "since a bookmark"])
+def test_so_it_is_for_a_copy_of_some_documents(gateway: Followed, told: int) -> None:
+    """The next commit that it gets needn't follow the last one."""
+    for n in (1, 2, 3):
+        gateway.put(a=n)
+    follower = gateway.follow(prefix="a", poll_s=1)
+    events: list[int | Reload] = []
+    follower.subscribe(lambda commit: events.append(commit.revision), on_reload=events.append)
+    if told:
+        gateway.put(b="lost")
+        follower.wait_for(4, WAIT_S)
+    with gateway.changed:
+        gateway.set_back(1)
+        for n in range(9):
+            gateway.put(b=f"other {n}")
+        gateway.put(ab="more")
+    gateway.eventually(lambda: events)
+    reload = events[0]
+    assert isinstance(reload, Reload)
+    assert (reload.missed_after, reload.snapshot.revision) == (3 + told, 11)
+    assert reload.snapshot.documents == {"a": 1, "ab": "more"}
+
+
 def test_one_that_catches_up_meanwhile_is_told_no_commit_of_another_history(
     gateway: Followed,
 ) -> None:

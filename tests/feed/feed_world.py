@@ -114,8 +114,8 @@ class Store(MemoryStore):
 
 
 class World:
-    def __init__(self, bounds: WatchLimits) -> None:
-        self.store = Store()
+    def __init__(self, bounds: WatchLimits, store: Store | None = None) -> None:
+        self.store = store or Store()
         self.runtime = SteppedRuntime()
         self.encoded: list[int] = []
         limits = ServiceLimits(cache_bytes_max=1 << 20)
@@ -134,8 +134,10 @@ class World:
         self.encoded.append(commit.revision)
         return b"%d;" % commit.revision
 
-    def watch(self, after: int = 0, selection: Selection = EVERYTHING, of: str = "c") -> Watcher:
-        watcher = watch(self.hub, of, after=after, selection=selection)
+    def watch(
+        self, after: int = 0, selection: Selection = EVERYTHING, of: str = "c", last: str = ""
+    ) -> Watcher:
+        watcher = watch(self.hub, of, after=after, selection=selection, last=last)
         return self._watching.enter_context(watcher)
 
     def move(self, *keys: str, of: str = "c", parent: str | None = None) -> CommitRecord:

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.errors import RevisionNotFound
 from gateway.feed.channel import Selection
+from gateway.limits import WatchLimits
 from tests.feed.feed_world import EVERYTHING, World, all_there_is, revisions, world
 from tests.memory_store import backup
 
@@ -99,3 +100,45 @@ def test_a_commit_that_names_none_before_it_follows_any(world: World) -> None:
     assert revisions(watcher) == [3]
     world.commit("k")
     assert revisions(watcher) == [4]
+
+
+_ANY_SELECTION = pytest.mark.parametrize(
+    "selection",
+    [
+        EVERYTHING,
+        *(Selection(prefix=prefix) for prefix in ("k", "other")),
+        *(Selection(frozenset([key])) for key in ("k", "other")),
+    ],
+    ids=str,
+)
+
+
+@OTHERS
+@_ANY_SELECTION
+def test_who_comes_back_and_names_the_commit_that_it_was_at_is_told_so(
+    world: World, others: int, selection: Selection
+) -> None:
+    """The gateway that it was told by is gone, too."""
+    watcher = world.watch(selection=selection)
+    world.commits(2)
+    to_backup = backup(world.store)
+    world.commits(3)
+    all_there_is(watcher)
+    taken = watcher.take(0.0, patient=True)
+    assert (taken.revision, taken.last) == (5, world.store.commit_id("c", 5))
+    watcher.close()
+    to_backup()
+    for _ in range(others):
+        world.commit("k", signal=False)
+    elsewhere = World(WatchLimits(), world.store)
+    with pytest.raises(RevisionNotFound):
+        elsewhere.watch(5, selection, last=taken.last).take(5.0, patient=True)
+
+
+@_ANY_SELECTION
+def test_in_the_same_history_it_goes_on(world: World, selection: Selection) -> None:
+    world.commits(9)
+    for at in range(10):
+        last = world.store.commit_id("c", at) or ""
+        taken = world.watch(at, selection, last=last).take(0.0, patient=True)
+        assert (taken.revision, taken.last) == (9, world.store.commit_id("c", 9))

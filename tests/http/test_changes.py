@@ -83,7 +83,8 @@ class TestLongPoll:
         own.delete()
         told = poll(own, "?after=1&timeout=60")
         history = own.client.get(f"{own.path}/commits?after=1").get_json()["commits"]
-        assert told == {"commits": history, "revision": 3}
+        made = history[-1]["commit_id"]
+        assert told == {"commits": history, "revision": 3, "commit_id": made}
         assert told["commits"][0]["message"] == "why"
 
     def test_it_waits_for_the_next_commit(self, own: Catalog) -> None:
@@ -95,10 +96,11 @@ class TestLongPoll:
         assert ([c["revision"] for c in told["commits"]], told["revision"]) == ([2], 2)
 
     def test_when_the_time_is_up_it_says_how_far_it_has_come(self, own: Catalog) -> None:
-        own.put(1)
-        assert poll(own, "?after=1&timeout=0") == {"commits": [], "revision": 1}
-        assert poll(own, "?after=0&timeout=0&key=other") == {"commits": [], "revision": 1}
-        assert poll(own, "?after=1&timeout=1") == {"commits": [], "revision": 1}
+        made = own.put(1).headers["Commit-Id"]
+        nothing = {"commits": [], "revision": 1, "commit_id": made}
+        assert poll(own, "?after=1&timeout=0") == nothing
+        assert poll(own, "?after=0&timeout=0&key=other") == nothing
+        assert poll(own, "?after=1&timeout=1") == nothing
 
     def test_it_ends_soon_after_its_client_has_left(self, own: Catalog) -> None:
         class Left:
@@ -114,7 +116,8 @@ class TestLongPoll:
             f"{own.path}/changes?after=1&timeout=60",
             environ_overrides={"gunicorn.socket": connection},
         )
-        assert (answer.get_json(), connection.was_asked) == ({"commits": [], "revision": 1}, True)
+        told = answer.get_json()
+        assert (told["commits"], told["revision"], connection.was_asked) == ([], 1, True)
 
     def test_pages_go_on_from_the_revision(self, own: Catalog) -> None:
         for number in range(7):
@@ -135,7 +138,7 @@ class TestLongPoll:
             assert ([c["revision"] for c in told["commits"]], told["revision"]) == ([21], 21)
 
     def test_a_catalog_to_come_is_waited_for(self, own: Catalog) -> None:
-        assert poll(own, "?timeout=0") == {"commits": [], "revision": 0}
+        assert poll(own, "?timeout=0") == {"commits": [], "revision": 0, "commit_id": None}
 
 
 class TestEventStream:
@@ -332,3 +335,27 @@ def test_answers_are_json_as_they_stand(client: FlaskClient) -> None:
         client.put(f"{path}/documents/k", json=value)
     told = json.loads(client.get(f"{path}/changes").data)
     assert [commit["revision"] for commit in told["commits"]] == [1, 2, 3, 4]
+
+
+def test_a_page_names_the_commit_that_it_comes_to_and_who_names_another_one_is_refused(
+    own: Catalog,
+) -> None:
+    for value in range(3):
+        own.put(value)
+    made = [own.client.get(f"{own.path}/commits/{n}").get_json()["commit_id"] for n in (1, 2, 3)]
+    for query in ("", "&prefix=k", "&prefix=other", "&key=k", "&key=other"):
+        page = poll(own, f"?after=1&timeout=0{query}&commit_id={made[0]}")
+        assert (page["revision"], page["commit_id"]) == (3, made[2])
+        again = poll(own, f"?after=3&timeout=0{query}&commit_id={made[2]}")
+        assert (again["revision"], again["commit_id"]) == (3, made[2])
+        page = poll(own, f"?after=0&limit=1&timeout=0{query}")
+        assert page["commit_id"] == made[page["revision"] - 1]
+        for after in (1, 3):
+            asked = f"?after={after}&timeout=0{query}&commit_id={made[1]}"
+            answer = own.client.get(f"{own.path}/changes{asked}")
+            assert problem(answer, 404, "revision_not_found")["head_revision"] == 3
+    images = poll(own, f"?after=1&include=value&commit_id={made[0]}")
+    assert images["commit_id"] == made[2]
+    for query in (f"commit_id={made[0]}", f"initial=true&commit_id={made[0]}"):
+        answer = own.client.get(f"{own.path}/changes?{query}")
+        problem(answer, 400, "invalid_parameter")

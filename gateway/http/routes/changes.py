@@ -92,6 +92,7 @@ def _included(text: str) -> str:
 
 _FEED: Any = {
     "after": Parameter(whole_number, load_default=None),
+    "commit_id": TEXT,
     "key": fields.List(fields.String(), load_default=()),
     "prefix": TEXT,
     "author": fields.List(fields.String(), load_default=()),
@@ -99,10 +100,10 @@ _FEED: Any = {
     "include": fields.List(Parameter(_included), load_default=()),
     "initial": Parameter(switch, load_default=False),
 }
-# Commits above revision ``after`` that touch a ``key``, or one that begins with ``prefix``; of
-# these the ones by an ``author``, with a change by a ``manager``. ``include``: whole documents
-# beside their changes; or, beside all these, commits that change the settings. ``initial``: before
-# all that, the documents that there are.
+# Commits above revision ``after``, which ``commit_id`` made, that touch a ``key``, or one that
+# begins with ``prefix``; of these the ones by an ``author``, with a change by a ``manager``.
+# ``include``: whole documents beside their changes; or, beside all these, commits that change the
+# settings. ``initial``: before all that, the documents that there are.
 _STREAM_PARAMETERS: Final = takes(**_FEED)
 # At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
 _POLL_PARAMETERS: Final = takes(
@@ -139,6 +140,7 @@ class ChangesRoutes(Routes):
             after=_behind_commit(position, asked["after"] or 0),
             selection=view.selection,
             holder=context.holder,
+            last="" if position is not None else asked["commit_id"],
         )
         if as_stream:
             recheck = context.require_still_let_in
@@ -246,9 +248,11 @@ def _refuse_contradictions(asked: dict[str, Any]) -> None:
     """A list of some documents, and commits of some others, would make no state."""
     if "" in asked["key"]:
         _refuse("key", "no document has an empty key")
-    for name in ("after", "key", "author", "manager"):
-        if asked["initial"] and asked[name] is not None and asked[name] != ():
+    for name in ("after", "commit_id", "key", "author", "manager"):
+        if asked["initial"] and asked[name] not in (None, "", ()):
             _refuse(name, "it can't be given together with 'initial'")
+    if asked["commit_id"] and asked["after"] is None:
+        _refuse("commit_id", "it is that of the commit at 'after', which is missing")
 
 
 def _refuse(name: str, reason: str) -> NoReturn:
@@ -301,11 +305,11 @@ def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> T
                 return taken
     except WatchEnded:
         # There is no commit so far, and the next request goes to another process.
-        return Taken((), watcher.position)
+        return Taken((), watcher.position, watcher.last)
 
 
 def _polled(taken: Taken, tell: _Tell) -> Answer:
-    seen, revision = tell.seen(taken), taken.revision
+    seen, revision, last = tell.seen(taken), taken.revision, taken.last
     events = [each.encoded for each in seen]
     if tell.imaged is not None:
         events, size_bytes = [], 0
@@ -314,9 +318,10 @@ def _polled(taken: Taken, tell: _Tell) -> Answer:
             size_bytes += len(events[-1])
             memory.account().keep(size_bytes)
             if size_bytes >= _PAGE_BYTES:
-                revision = each.revision
+                revision, last = each.revision, each.commit_id
                 break
-    body = b'{"commits":[%b],"revision":%d}' % (b",".join(map(event_data, events)), revision)
+    told = b",".join(map(event_data, events))
+    body = b'{"commits":[%b],"revision":%d,"commit_id":%b}' % (told, revision, encode(last or None))
     return body_answer(body, [NO_STORE])
 
 
@@ -414,7 +419,7 @@ def _events(
             export.close()
             export = None
         batches = tell.batches(taken, seen, parts)
-        parts, taken, seen = [], Taken((), taken.revision), ()
+        parts, taken, seen = [], Taken((), taken.revision, ""), ()
         try:
             for told_up_to, batch in batches:  # noqa: B007 - told where the next can't be made
                 for piece in in_pieces(batch, _PIECE_BYTES):
