@@ -156,9 +156,12 @@ def serve(**flags: Any) -> int:
 @main.command()
 @click.argument("catalog", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every catalog.")
+@click.option("--after", metavar="CATALOG", help="With --all: begin behind this one, by name.")
 @click.option("--independent", is_flag=True, help="Also apply each patch with package jsonpatch.")
 @database_flags
-def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) -> int:
+def verify(
+    catalog: str | None, every: bool, after: str | None, independent: bool, **flags: Any
+) -> int:
     """Replay the log of CATALOG and compare it with its documents; change nothing.
 
     Prints a line for each difference. The exit code is 0 if there is none, 1 if there is one, 6 if
@@ -167,12 +170,13 @@ def verify(catalog: str | None, every: bool, independent: bool, **flags: Any) ->
     """
     if every == (catalog is not None):
         raise click.UsageError("give the name of one catalog, or --all")
+    if after is not None and not every:
+        raise click.UsageError("--after needs --all")
     settings = _resolve(flags).settings
     _require_mongodb(settings)
     # By name: what it imports is of no use to the other commands.
-    return int(
-        import_module("gateway.cli.verify").run_verify(settings, catalog, independent=independent)
-    )
+    run_verify = import_module("gateway.cli.verify").run_verify
+    return int(run_verify(settings, catalog, independent=independent, after=after or ""))
 
 
 @main.command()

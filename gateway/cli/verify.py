@@ -3,7 +3,8 @@ command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -31,15 +32,19 @@ from patching.values import Absent
 _OUTPUT: Final = Output(pretty=False, quiet=False)
 
 
-def run_verify(settings: Settings, catalog: str | None, *, independent: bool = False) -> int:
-    """Verify one catalog, or (None) all; the exit code. click's errors say what can't be done.
+def run_verify(
+    settings: Settings, catalog: str | None, *, independent: bool = False, after: str = ""
+) -> int:
+    """Verify one catalog, or (None) all whose names come behind ``after``; the exit code. click's
+    errors say what can't be done.
 
     ``independent``: the package jsonpatch applies each recorded patch as well.
     """
     with opened(settings) as (verification, _, _):
         if independent:
             verification.second = applied_by_jsonpatch
-        return _report(verification, catalog, independent=independent)
+        names = verification.catalogs(after) if catalog is None else [catalog]
+        return _report(verification, names, independent=independent)
 
 
 def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
@@ -115,14 +120,19 @@ def applied_by_jsonpatch(content: Json | Absent, patch: Any) -> Json | Absent:
     return state
 
 
-def _report(verification: Verification, catalog: str | None, *, independent: bool) -> int:
-    for name in verification.catalogs() if catalog is None else [catalog]:
-        # How many there are isn't known before they were read.
-        with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
-            for finding in verification.verify(name, looked):
-                looked.clear()
-                about = "" if finding.key is None else f", document {finding.key!r}"
-                click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
+def _report(verification: Verification, names: Iterable[str], *, independent: bool) -> int:
+    verified = None
+    try:
+        for name in names:
+            _verify(verification, name)
+            verified = name
+    except BaseException:  # Ctrl+C, too
+        if verified is not None:
+            told = (
+                f"verified up to catalog {verified!r}; for the rest: gateway verify --all --after"
+            )
+            click.echo(f"{told} {shlex.quote(verified)}", err=True)
+        raise
     tally = verification.tally
     found = "clean" if tally.findings == 0 else f"findings: {tally.findings}"
     twice = f" patches applied twice: {tally.patches}," if independent else ""
@@ -131,6 +141,15 @@ def _report(verification: Verification, catalog: str | None, *, independent: boo
         f"{twice} {found}"
     )
     return 1 if tally.findings else 0
+
+
+def _verify(verification: Verification, name: str) -> None:
+    # How many there are isn't known before they were read.
+    with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
+        for finding in verification.verify(name, looked):
+            looked.clear()
+            about = "" if finding.key is None else f", document {finding.key!r}"
+            click.echo(f"catalog {finding.catalog!r}{about}: {finding.detail}")
 
 
 @contextmanager

@@ -107,9 +107,8 @@ class Verification:
         self.second = second
         self.tally = Tally()
 
-    def catalogs(self) -> Iterator[str]:
-        """The names of all there are, deleted ones among them."""
-        after = ""
+    def catalogs(self, after: str = "") -> Iterator[str]:
+        """The names of all there are behind ``after``, in order, deleted ones among them."""
         while True:
             with as_unavailable():
                 names = self._store.catalog_names(after, _DOCUMENTS_AT_ONCE)

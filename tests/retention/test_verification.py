@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -278,6 +279,30 @@ class TestTheCommand:
         flags = (f"--mongodb-uri={uri}", f"--database={database}")
         result = CliRunner().invoke(main, ["verify", *arguments, *flags])
         return result.exit_code, result.output
+
+    def test_an_interrupted_one_says_how_to_go_on(
+        self, real: MongoStore, mongodb_uri: str, database_name: str, monkeypatch: Any
+    ) -> None:
+        for catalog in ("a", "it's b", "z"):
+            write_history(gateway_on(real), real, catalog)
+        verify = Verification.verify
+
+        def interrupted(self: Verification, catalog: str, *given: Any) -> Any:
+            if catalog == "z":
+                raise KeyboardInterrupt
+            return verify(self, catalog, *given)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Verification, "verify", interrupted)
+            code, output = self.run(mongodb_uri, database_name, "--all")
+        assert code == 130
+        command = output[output.index("gateway verify --all") :].splitlines()[0]
+        goes_on = shlex.split(command)[2:]
+        assert goes_on == ["--all", "--after", "it's b"]
+        code, output = self.run(mongodb_uri, database_name, *goes_on)
+        assert (code, output.partition(",")[0]) == (0, "catalogs: 1")
+        code, output = self.run(mongodb_uri, database_name, "c", "--after", "a")
+        assert (code, "--after needs --all" in output) == (2, True)
 
     def test_clean_findings_and_usage(
         self, real: MongoStore, mongodb_uri: str, database_name: str
