@@ -10,9 +10,12 @@ names' code points, and for each value one text:
     "é", "\\u00e9"          "é"        UTF-8; escaped are quotes, backslashes, control characters
     "\\ud800"               "\\ud800"   and what UTF-8 can't hold
 
-That is RFC 8785 but for whole numbers, which it would round to doubles, and for the order of
-characters beyond U+FFFF, which it takes apart. Most documents are written so by msgspec, but for
-the `.0` of whole numbers; where its text may differ otherwise, `_written` writes it once more.
+That is RFC 8785 but for whole numbers beyond 2**53, which it rounds to doubles, and writes by their
+shortest digits, from 1e21 on with an exponent; for the order of names with characters beyond
+U+FFFF, which it takes apart; and for what UTF-8 can't hold, which it refuses.
+
+Most documents are written so by msgspec, but for the `.0` of whole numbers; where its text may
+differ otherwise, `_written` writes it once more.
 """
 
 from __future__ import annotations

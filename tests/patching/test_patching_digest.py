@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
 from decimal import Decimal
 from typing import Any
 
@@ -194,3 +195,69 @@ def test_no_document_is_too_deep() -> None:
 )
 def test_a_whole_number_loses_its_fraction_and_nothing_else_does(value: Json, text: str) -> None:
     assert canonical(value) == text.encode()
+
+
+def _double(bits: str) -> float:
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *(
+            (_double(bits), text)
+            for bits, text in (
+                ("0000000000000000", "0"),
+                ("8000000000000000", "0"),
+                ("0000000000000001", "5e-324"),
+                ("8000000000000001", "-5e-324"),
+                ("4340000000000000", "9007199254740992"),
+                ("c340000000000000", "-9007199254740992"),
+                ("3eb0c6f7a0b5ed8d", "0.000001"),
+                ("3eb0c6f7a0b5ed8c", "9.999999999999997e-7"),
+                ("3e7ad7f29abcaf48", "1e-7"),
+                ("41b3de4355555553", "333333333.3333332"),
+                ("41b3de4355555554", "333333333.33333325"),
+                ("41b3de4355555557", "333333333.33333343"),
+                ("becbf647612f3696", "-0.0000033333333333333333"),
+                ("43143ff3c1cb0959", "1424953923781206.2"),
+            )
+        ),
+        (json.loads("[2.50, 7e-3, 56.0, 1E-27]"), "[2.5,0.007,56,1e-27]"),
+        (
+            json.loads(r'"\u20ac\u000F\u000a\u0008\t\f\r\u0042\u0022\u005c\/\u007f\u2028"'),
+            '"€\\u000f\\n\\b\\t\\f\\rB\\"\\\\/\x7f\u2028"',
+        ),
+        (
+            {"€": 1, "\r": 2, "\ufb33": 3, "1": 4, "\x80": 5, "ö": 6, "</a>": 7, "": 8},
+            '{"":8,"\\r":2,"1":4,"</a>":7,"\x80":5,"ö":6,"€":1,"\ufb33":3}',
+        ),
+        (
+            {"10": {}, "1": {"f": 1, "F": 2}, "111": [{}], "A": 0, "a": 0},
+            '{"1":{"F":2,"f":1},"10":{},"111":[{}],"A":0,"a":0}',
+        ),
+        ({"p\xe9": 0, "pe": 0, "p\xea": 0}, '{"pe":0,"p\xe9":0,"p\xea":0}'),
+        ("\u1e0d\u0307", '"\u1e0d\u0307"'),
+    ],
+)
+def test_the_canonical_text_is_that_of_rfc_8785(value: Json, text: str) -> None:
+    assert canonical(value).decode() == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "rfc_8785"),
+    [
+        (2**53 + 1, "9007199254740993", "9007199254740992"),
+        (1e30, "1000000000000000019884624838656", "1e+30"),
+        (_double("4430000000000000"), "295147905179352825856", "295147905179352830000"),
+        (_double("444b1ae4d6e2ef50"), "1000000000000000000000", "1e+21"),
+        ({"😂": 1, "\ufb33": 2}, '{"\ufb33":2,"😂":1}', '{"😂":1,"\ufb33":2}'),
+    ],
+)
+def test_but_for_what_the_documentation_names(value: Json, text: str, rfc_8785: str) -> None:
+    assert canonical(value).decode() == text != rfc_8785
+    if isinstance(value, dict):
+        utf_16 = sorted(value, key=lambda name: name.encode("utf-16-be"))
+        ordered = {name: value[name] for name in utf_16}
+        assert rfc_8785 == json.dumps(ordered, ensure_ascii=False, separators=(",", ":"))
