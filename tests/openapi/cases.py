@@ -327,6 +327,8 @@ def _remove_contradictions(case: Case[Any]) -> None:
                 case.query.pop(name, None)
         elif "/" in (case.headers.get("Last-Event-ID") or ""):
             del case.headers["Last-Event-ID"]  # a position in a list
+        if "after" not in case.query:
+            case.query.pop("commit_id", None)
     elif case.query.get("select") != "digest":
         case.query.pop("manager", None)
     if "key" in case.query and "timeout" not in case.query:
