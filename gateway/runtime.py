@@ -6,6 +6,7 @@ thread. Under the gevent worker the same code runs on greenlets: ``threading`` i
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -13,7 +14,12 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+_log = logging.getLogger(__name__)
+
+# After a failure of what runs in the background.
+_AGAIN_S: Final = 0.1
 
 
 class Event(Protocol):
@@ -50,7 +56,7 @@ class Runtime(Protocol):
     def lock(self) -> AbstractContextManager[object]: ...
 
     def spawn(self, run: Callable[[], None], name: str) -> None:
-        """Run in the background until the process ends."""
+        """Run in the background until it returns, or the process ends: what raises begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +102,18 @@ class ThreadRuntime:
         return threading.Lock()
 
     def spawn(self, run: Callable[[], None], name: str) -> None:
-        threading.Thread(target=run, name=name, daemon=True).start()
+        threading.Thread(target=_lasting, args=(run, name), name=name, daemon=True).start()
+
+
+def _lasting(run: Callable[[], None], name: str) -> None:
+    """Nothing that others wait for ends unnoticed. Without memory the worker ends, if it may, and
+    another one begins."""
+    while True:
+        try:
+            run()
+            return
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is
+            _log.exception("%s failed, and begins anew", name)
+        time.sleep(_AGAIN_S)

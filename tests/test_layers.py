@@ -41,11 +41,11 @@ MAY_IMPORT = {
     "service": "catalogs commit decide feed limits memory meters model read relay retention runtime"
     " state"
     " store uploads",
-    "tokens": "access errors outgoing store",
+    "tokens": "access cpu errors outgoing store",
     "client": "patching",
     "spark": "client patching",
     "logs": "",
-    "metrics": "cpu meters store",
+    "metrics": "cpu errors meters store",
     "context": "access decide logs memory",
     "wire": "access conflict context cpu decide errors feed limits memory model patching read",
     "door": "access context decide errors limits logs memory meters wire",

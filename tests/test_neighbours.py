@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
 from gateway.server import neighbours
-from gateway.server.neighbours import Neighbours
+from gateway.server.neighbours import Neighbours, _Channel
 from tests import forking
 from tests.asking import wait_until
 from tests.patience import WAIT_S
@@ -308,3 +308,27 @@ def test_who_answers_without_the_secret_is_not_asked_anything(group: str, answer
         stranger.sendall(sent[32:])
         proving.join(WAIT_S)
         assert told == [False]
+
+
+def test_who_waits_is_told_that_a_connection_is_lost_whatever_keeps_it_from_sending() -> None:
+    reading = threading.Event()
+
+    class Broken:
+        def sendall(self, _: bytes) -> None:
+            raise ZeroDivisionError
+
+        def recv(self, _: int) -> bytes:
+            reading.wait(WAIT_S)
+            return b""
+
+        def shutdown(self, _: int) -> None:
+            reading.set()
+
+        def close(self) -> None: ...
+
+    lost = threading.Event()
+    channel = _Channel(cast(socket.socket, Broken()), lambda *_: None, lost.set)
+    channel.send(1, b"x")
+    assert lost.wait(WAIT_S / 2)
+    with pytest.raises(BrokenPipeError):
+        channel.send(2, b"x")

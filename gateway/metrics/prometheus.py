@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar, cast, get_args
 from prometheus_client import Counter, Histogram
 
 from gateway.cpu import slices
+from gateway.errors import StoreUnavailable
 from gateway.meters import Meters, Readings, RelayOutcome, RoundOutcome, WriteEnded
 from gateway.metrics.registry import Registry
 from gateway.store.contract import BeingRestored, StoreUnreachable
@@ -219,7 +220,8 @@ class Sampler:
         readings: Callable[[], Readings],
         open_uploads: Callable[[], int],
     ) -> None:
-        """``open_uploads`` may wait, and may raise anything where the database is out of reach."""
+        """``open_uploads`` may wait, and raises StoreUnreachable or StoreUnavailable where the
+        database is out of reach."""
         self._gauges = registry.gauges
         self._counters = registry.counters
         self._worker = registry.worker
@@ -254,11 +256,17 @@ class Sampler:
                 _log.exception("the gauges can't be taken")
             time.sleep(_EVERY_S)
 
+    def sample_uploads(self) -> None:
+        try:
+            self._gauges["gateway_uploads_open"].set(self._open_uploads())
+        except (StoreUnreachable, StoreUnavailable):  # other metrics say so
+            pass
+        except Exception:  # noqa: BLE001 - the thread must outlive any defect
+            _log.exception("open uploads can't be counted")
+
     def _run_uploads(self) -> None:
         while True:
-            # Where the database is away, other metrics say so.
-            with suppress(Exception):
-                self._gauges["gateway_uploads_open"].set(self._open_uploads())
+            self.sample_uploads()
             time.sleep(_UPLOADS_EVERY_S)
 
     def _sample_gateway(self) -> None:

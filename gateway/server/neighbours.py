@@ -69,13 +69,18 @@ class _Channel:
         self._filled.set()
 
     def _send(self) -> None:
-        with suppress(OSError):
+        try:
             while self._filled.wait() and self.is_open:
                 with self._lock:
                     self._filled.clear()
                     sent, self._outbox = self._outbox, []
                 self._connection.sendall(b"".join(sent))
-        self._end()
+        except OSError:
+            pass
+        except Exception:  # noqa: BLE001 - whoever waits has to be told
+            _log.exception("messages to another worker can't be sent")
+        finally:
+            self._end()
 
     def _receive(self) -> None:
         try:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway import cpu
 from gateway.access.principal import Grant, Principal, grant_text, principal
 from gateway.errors import Unauthenticated
 from gateway.store.contract import StoredToken, StoreUnreachable, TokenStore
@@ -235,6 +236,7 @@ class _Lookups:
     def _ask(self, query: _Query) -> None:
         found: Mapping[str, StoredToken] | None = None
         error: Exception | None = None
+        own = cpu.work_for(None)  # it is for all who wait
         try:
             wait_s = self._asked_s + _BETWEEN_QUERIES_S - self._monotonic()
             if wait_s > 0:
@@ -246,6 +248,7 @@ class _Lookups:
         except Exception as raised:  # noqa: BLE001 - each who waits raises it
             error = raised
         finally:
+            cpu.work_for(own)
             with self._changed:
                 query.found, query.error = found, error
                 self._is_asking = False

@@ -180,7 +180,12 @@ class Batcher(PerProcess):
         headers = {"Prefer": prefer} if prefer else {}
         texts = [line.text for line in lines]
         plan = exchange(texts, headers, timeout_s=timeout_s)
-        contents, broken = run(plan, Alone(self._transport, time.sleep))
+        contents: Sequence[Mapping[str, Any]] = ()
+        broken: RequestError | None = None
+        try:
+            contents, broken = run(plan, Alone(self._transport, time.sleep))
+        except MemoryError as error:  # it may have been sent
+            broken = Unreachable(repr(error), applied="unknown")
         for line, content in zip(lines, contents, strict=False):
             try:
                 line.answer.set_result(_answer(content))

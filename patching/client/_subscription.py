@@ -20,6 +20,7 @@ from patching.client.errors import (
     CommitsMissed,
     FollowerStopped,
     Gone,
+    ListenerStopped,
     ListenerTooSlow,
     RequestError,
 )
@@ -181,6 +182,7 @@ class Subscription(PerProcess):
         except Exception as error:  # noqa: BLE001 - a listener may raise anything: it ends itself
             self.end(error)
         finally:
+            self.end(ListenerStopped("its thread was ended"))  # by SystemExit, say
             self._copy.remove(self)
 
     def _take(self) -> list[Commit | int]:

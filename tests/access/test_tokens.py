@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway import cpu
 from gateway.access import Grant, Principal, Role
 from gateway.errors import StoreUnavailable, Unauthenticated
 from gateway.http.door import authorization
@@ -293,3 +294,23 @@ def test_what_keeps_a_query_from_being_answered_is_told_to_all_who_asked(world: 
         world.tokens.principal(issued.text)
     world.store.reachable = True
     assert world.tokens.principal(issued.text).name == "ann"
+
+
+def test_a_look_up_for_many_is_on_nobodys_account(world: World) -> None:
+    """Who has used up what it may compute, as an export that asks again whether its token counts,
+    is no reason to refuse the others."""
+    issued = world.issue()
+    ask = world.store.tokens_of
+
+    def counted(ids: AbstractSet[str]) -> Mapping[str, StoredToken]:
+        cpu.require_some_left()
+        return ask(ids)
+
+    world.store.tokens_of = counted  # type: ignore[method-assign]
+    own = cpu.own_account()
+    cpu.begin(-1)
+    try:
+        assert world.tokens.principal(issued.text).name == "ann"
+        assert cpu.own_account() is not own
+    finally:
+        cpu.work_for(own)

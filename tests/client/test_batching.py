@@ -390,3 +390,17 @@ def test_a_lone_thread_never_waits_for_others(service: RunningGateway, catalog: 
             assert mine.put("k", number).changed
     with pytest.raises(ValueError, match="batch_s"):
         Gateway(service.url, batch_s=-1)
+
+
+def test_what_may_have_been_sent_when_memory_ran_out_isnt_sent_again(
+    server: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("patching.client.bulk_writer._whole_lines", fail)
+    with batching(url_of(server), 2) as batch:
+        errors = batch.together(*patches(batch.catalog, "ab"))
+    told = [(type(each), each.applied) for each in errors]
+    assert told == [(Unreachable, "unknown")] * 2
+    assert len(server.requests) == 1

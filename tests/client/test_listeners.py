@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from patching.client import Commit, Gone, History, Reload
-from patching.client.errors import CommitsMissed, ListenerTooSlow, RevisionTooOld
+from patching.client.errors import (
+    CommitsMissed,
+    ListenerStopped,
+    ListenerTooSlow,
+    RevisionTooOld,
+)
 from tests.client.conftest import Followed
 from tests.client.fake_gateway import Refused
 from tests.patience import WAIT_S
@@ -393,3 +398,18 @@ def test_nor_a_listener_that_catches_up_from_the_gateway(gateway: Followed) -> N
     gateway.eventually(lambda: told == [2, 3])
     assert not subscription.stopped
     assert token.left == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_listener_that_ends_its_thread_has_stopped(gateway: Followed) -> None:
+    gateway.put(a=1)
+    follower = gateway.follow()
+
+    def leave(_: Commit) -> None:
+        raise SystemExit
+
+    listening = follower.subscribe(leave)
+    gateway.put(a=2)
+    assert listening.wait(WAIT_S)
+    assert listening.stopped
+    assert isinstance(listening.error, ListenerStopped)

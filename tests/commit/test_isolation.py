@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.commit.queue import Queue
 from gateway.decide.edits import KeyEdit, Put
 from gateway.decide.recording import CERTAINLY_STORABLE_BYTES
 from gateway.decide.request import Applied, Outcome, Unchanged
@@ -419,3 +420,24 @@ def test_a_suspect_that_works_again_shares_calls_again(
     store.sick = {}
     number = iter(range(2, 10_000))
     wait_until(lambda: bool(written(ours, next(number))) and SICK not in ours._queue.suspects)
+
+
+def test_a_leader_and_a_writer_that_failed_begin_anew(
+    store: SickStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    for kind, name in ((Queue, "take"), (WriteOut, "_take")):
+        done = getattr(kind, name)
+
+        def fail(*given: Any, done: Any = done, name: str = name) -> Any:
+            if failed.count(name) < 20:  # more than there are threads
+                failed.append(name)
+                raise ZeroDivisionError
+            return done(*given)
+
+        monkeypatch.setattr(kind, name, fail)
+    ours = gateway(store)
+    for value in range(3):
+        applied(ours.write("c", "k", put(value)).outcome)
+    wait_until(lambda: bool(store.inner.last_written({"c": [3]})))
+    assert failed.count("take") == failed.count("_take") == 20

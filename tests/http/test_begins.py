@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.commit.series import Series
 from gateway.decide.request import Refused, Unknown, WriteOutcome
 from gateway.errors import DeadlineExceeded
 from gateway.http.routes import bulk
@@ -222,3 +223,26 @@ def test_what_is_kept_of_begins_is_small_and_bounded(
     (terms,) = made
     assert 1 <= len(terms.begun) <= 2
     assert all(len(digest) < 100 for _, digest in terms.begun)
+
+
+def test_what_was_put_before_a_defect_is_put_no_second_time(
+    ann: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that needs a begin has the lines before it put, and fails in the midst of that."""
+    ann.bulk(put("a", value=[], idempotency_key="first"))
+    done, failed = Series.put, list[int]()
+
+    def fail(self: Series, requests: Any) -> bool:
+        is_put = done(self, requests)
+        if not failed:
+            failed.append(1)
+            raise ZeroDivisionError
+        return is_put
+
+    monkeypatch.setattr(Series, "put", fail)
+    added = {"catalog": "c", "key": "a", "op": "patch"}
+    change = [{"op": "add", "path": "/-", "value": 1}]
+    with pytest.raises(RuntimeError, match="broken off"):
+        ann.bulk({**added, "patch": change}, put("b", begin=SEVEN))
+    content = ann.send("GET", document_path("c", "a")).get_json()
+    assert content in ([], [1])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.decide.edits import Put
+from gateway.errors import StoreUnavailable
 from gateway.feed.channel import Selection
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.meters import NO_METERS, RoundOutcome, WriteEnded
@@ -193,6 +194,24 @@ def test_levels_are_what_they_are_when_they_are_looked_at(eventually: Eventually
     assert found("gateway_info", version="1.2.3") == 1
     sampler.start()
     eventually(lambda: found("gateway_uploads_open") == 3)
+
+
+def test_what_keeps_uploads_from_being_counted_is_told_unless_the_database_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits())
+    failures: list[Exception] = [ZeroDivisionError(), StoreUnreachable("x"), StoreUnavailable("x")]
+
+    def count() -> int:
+        raise failures.pop(0)
+
+    sampler = Sampler(Registry(None), "1.2.3", gateway.readings, count)
+    told = []
+    while failures:
+        caplog.clear()
+        sampler.sample_uploads()
+        told.append("open uploads can't be counted" in caplog.text)
+    assert told == [True, False, False]
 
 
 @pytest.mark.parametrize("name", INNER)

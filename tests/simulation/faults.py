@@ -158,6 +158,9 @@ class FaultyStore:
             self._read([_bound(self._inner.commits, {c: span}) for c, span in spans.items()])
         )
 
+    def commit_id(self, catalog: str, revision: int) -> str | None:
+        return self._read([lambda: self._inner.commit_id(catalog, revision)])[0]
+
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
     ) -> Mapping[tuple[str, str], DocumentRecord]:

@@ -152,6 +152,7 @@ class _Window:
         self.told: list[LineOutcome] = []
         self.offsets: list[int] = []
         self.memory_bytes = 0
+        self.is_put = False  # or about to be
 
     def has(self, catalog: str) -> bool:
         return any(each.catalog == catalog for each in self.requests.values())
@@ -383,7 +384,9 @@ class _Run:
             except BeginRefused as refused_begin:
                 error = refused_begin.error
                 answer = problem_line(index, error, self._name, pointer=BEGIN)
-            except Exception as error:  # noqa: BLE001 - a defect is logged, as its line's problem
+            except Exception as error:  # a defect is logged, as its line's problem
+                if window.is_put:  # what was put may be committed: it isn't put once more
+                    raise
                 self._refused += 1
                 self._audit.refused += 1
                 if isinstance(error, Forbidden):
@@ -403,6 +406,7 @@ class _Run:
             edits = (edit.edit for request in requests for edit in request.edits)
             self._spending.spend(OPERATIONS, sum(operations_in(edit) - 1 for edit in edits))
         cpu.conclude()  # the answers tell of what is done
+        window.is_put = True
         if not self._series.put(requests):
             self._finish_all()
             self._series.put(requests)
