@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -106,14 +106,12 @@ class ThreadRuntime:
 
 
 def _lasting(run: Callable[[], None], name: str) -> None:
-    """Nothing that others wait for ends unnoticed. Without memory the worker ends, if it may, and
-    another one begins."""
+    """Nothing that others wait for ends unnoticed."""
     while True:
         try:
             run()
             return
-        except MemoryError:
-            raise
-        except Exception:  # noqa: BLE001 - whatever it is
-            _log.exception("%s failed, and begins anew", name)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            with suppress(MemoryError):  # as it may have been
+                _log.error("%s failed, and begins anew", name, exc_info=error)
         time.sleep(_AGAIN_S)

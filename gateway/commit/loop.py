@@ -88,6 +88,8 @@ _PAUSE_UNREACHABLE_S = 0.05
 # How long to wait for a primary. Then the requests go back to the queue, so that those whose time
 # is over get their answers.
 _PATIENCE_S = 1.0
+# Batches of a catalog in a row that a defect has ended: more than it takes to find one request.
+_DEFECTS_MAX = 16
 _PAUSE_FULL_S = 0.003
 
 
@@ -241,17 +243,20 @@ class Round:
     def _fail(self, error: Exception) -> None:
         """Handle a defect, before any head was moved. It may concern only one catalog, or one
         request: try each catalog again separately, then halves of its batch, and forget the cached
-        states. A request that fails alone is refused; all of a catalog, if its head can't be read.
+        states. A request that fails alone is refused; a whole batch, if its catalog's head can't be
+        read, or where so many have failed in a row that it isn't one request's trouble.
         """
         alone = len(self._batches) == 1
-        self._parts.queue.suspects.failed(self._batches)
+        queue = self._parts.queue
+        queue.suspects.failed(self._batches)
         for catalog, batch in list(self._batches.items()):
-            if alone and (len(batch) == 1 or catalog not in self._known):
+            is_whole = catalog not in self._known or queue.defects(catalog) >= _DEFECTS_MAX
+            if alone and (len(batch) == 1 or is_whole):
                 self._abandon(catalog, error)
                 continue
             self._parts.cache.forget(catalog)
             self._guesses.lost(catalog)
-            self._end(catalog, batch, most=len(batch) // 2 if alone else None)
+            self._end(catalog, batch, most=len(batch) // 2 if alone else None, defect=alone)
 
     def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
         """A defect with one catalog is no other's, and leaves nobody waiting."""
@@ -341,7 +346,7 @@ class Round:
         for pending in self._batches[catalog]:
             moved = Unknown(pending.request.commit_id)
             pending.answer(moved if catalog in self._moves else refused)
-        self._end(catalog)
+        self._end(catalog, defect=True)
 
     def decisions(self, fresh: AbstractSet[str], guessed: Collection[str]) -> dict[str, Decision]:
         """Decide the batches of these catalogs.
@@ -572,6 +577,7 @@ class Round:
         pause_s: float = 0.0,
         lost: bool = False,
         most: int | None = None,
+        defect: bool = False,
     ) -> None:
         """End a batch: its first requests have these ``outcomes``, those after them go back."""
         for pending, outcome in zip(batch, outcomes, strict=False):
@@ -580,7 +586,9 @@ class Round:
         del self._batches[catalog]
         if not left and catalog in self._parts.claims.shared:
             self._parts.claims.give_up(catalog)
-        self._parts.queue.end_batch(catalog, left, pause_s=pause_s, lost=lost, most=most)
+        self._parts.queue.end_batch(
+            catalog, left, pause_s=pause_s, lost=lost, most=most, defect=defect
+        )
 
 
 class CommitLoop:
@@ -677,7 +685,7 @@ class CommitLoop:
     def _lead(self) -> None:
         account = self._account()
         while True:
-            self._run(Round(self._parts, self._guesses, self._queue.take(), account), account)
+            self._run(self._queue.take(), account)
 
     def _account(self) -> memory.Account:
         """What this leader holds, round by round."""
@@ -694,16 +702,23 @@ class CommitLoop:
         while True:
             taken = self._queue.take_apart()
             if isinstance(taken, dict):
-                self._run(Round(self._parts, self._guesses, taken, account), account)
+                self._run(taken, account)
             else:
                 taken()
                 self._leave_lines()
 
-    def _run(self, current: Round, account: memory.Account) -> None:
+    def _run(self, taken: Mapping[str, list[Pending]], account: memory.Account) -> None:
+        current: Round | None = None
         try:
+            current = Round(self._parts, self._guesses, taken, account)
             current.run()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
-            current.abandon(error)
+            if current is None:  # there was no memory for it, say
+                _log.exception("a round of the commit loop can't begin")
+                for catalog, batch in taken.items():
+                    self._queue.end_batch(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)
+            else:
+                current.abandon(error)
         if account.held:
             account.close()
         self._leave_lines()

@@ -312,6 +312,7 @@ class Lane:
     look_at: float | None = None  # when it is looked at next, where that isn't now
     unreachable: bool = False  # its last batch came back because the database was out of reach
     most: int | None = None  # requests of its next batch, where a larger one was refused
+    defects: int = 0  # batches in a row that a defect has ended
     doubt: Callable[[], None] | None = None  # goes on with its move
 
     @property
@@ -582,6 +583,7 @@ class Queue:
         pause_s: float = 0.0,
         lost: bool = False,
         most: int | None = None,
+        defect: bool = False,
     ) -> None:
         """End a batch: the requests ``left`` go to the front of the lane for another try.
 
@@ -590,7 +592,7 @@ class Queue:
 
         The catalog's next batch starts after ``pause_s`` seconds. ``lost``: the race for the head
         was, to another worker. ``most``: the next one has at most so many requests; each one that
-        ends without this may be twice as large.
+        ends without this may be twice as large. ``defect``: one has ended it.
         """
         with self._lock:
             now = self._runtime.monotonic()
@@ -598,6 +600,7 @@ class Queue:
                 self._met(catalog, now)
             lane = self._lanes[catalog]
             lane.enter(LaneStage.OPEN)
+            lane.defects = lane.defects + 1 if defect else 0
             doubled = 2 * (lane.most or self._limits.batch_requests_max)
             lane.most = most or (doubled if doubled < self._limits.batch_requests_max else None)
             lane.unreachable = any(pending.unreachable for pending in left)
@@ -612,6 +615,11 @@ class Queue:
             elif lane.waiting:
                 self._look_now(catalog)
             self._drop_if_empty(catalog, lane)
+
+    def defects(self, catalog: str) -> int:
+        """The number of its batches in a row that a defect has ended."""
+        lane = self._lanes.get(catalog)
+        return 0 if lane is None else lane.defects
 
     def load(self) -> tuple[int, int]:
         """The number of writes that wait or are under way, and their bytes."""

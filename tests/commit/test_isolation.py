@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.commit.loop import Round
 from gateway.commit.queue import Queue
 from gateway.decide.edits import KeyEdit, Put
 from gateway.decide.recording import CERTAINLY_STORABLE_BYTES
@@ -275,6 +276,59 @@ def test_a_request_that_cant_be_decided_is_refused_alone(
     told = dict(zip(names, (each.outcome for each in commit_each(ours, requests)), strict=True))
     assert refused(told.pop("broken"), CommitError).retryable
     assert [name for name, each in told.items() if not isinstance(each, Applied)] == []
+
+
+def test_what_concerns_all_requests_is_not_looked_for_in_each(store: SickStore) -> None:
+    asked: list[object] = []
+
+    def unreadable(_: Callable[..., Any], names: Any) -> Any:
+        asked.append(names)
+        raise UNREADABLE
+
+    ours = gateway(store)
+    written(ours, 0)
+    store.sick = {"replies": unreadable}
+    requests = [
+        ours.request(SICK, (KeyEdit(k, put(1)),), idempotency=Idempotency("ann", k, "print"))
+        for k in map(str, range(300))
+    ]
+    for told in commit_each(ours, requests):
+        assert refused(told.outcome, CommitError).retryable
+    assert len(asked) < 100
+    store.sick = {}
+    assert isinstance(written(ours, 2, wait_s=WAIT_S)[SICK], Applied)
+
+
+def test_a_round_that_cannot_begin_keeps_no_catalog_from_the_next(
+    store: SickStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, failed = Round.__init__, []
+
+    def without_memory(*given: Any) -> None:
+        if not failed:
+            failed.append(given)
+            raise MemoryError
+        begin(*given)
+
+    monkeypatch.setattr(Round, "__init__", without_memory)
+    ours = gateway(store)
+    for value in range(2):
+        applied(ours.write("c", "k", put(value)).outcome)
+    assert failed
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), MemoryError()])
+def test_what_runs_in_the_background_begins_anew(error: Exception) -> None:
+    begun, done = [], threading.Event()
+
+    def run() -> None:
+        begun.append(1)
+        if len(begun) < 3:
+            raise error
+        done.set()
+
+    ThreadRuntime().spawn(run, "a test")
+    assert done.wait(WAIT_S)
 
 
 def test_a_move_for_which_there_is_no_memory_is_sent_again(store: SickStore) -> None:
