@@ -306,10 +306,10 @@ class WatchLog:
         if key is None:
             require_all(catalog, [each.revision for each in told], after, reached)
         made = told[-1].commit_id if told else self._store.commit_id(catalog, reached)
-        before = told[0].parent if told and told[0].revision == after + 1 else None
-        if before is None and last:  # commits of one key needn't follow each other
-            before = self._store.commit_id(catalog, after)
-        if not follows(last, before or ""):
+        before = told[0].parent if told and told[0].revision == after + 1 else ""
+        if last and not before:  # one of another key may be between, or an older release made it
+            before = self._store.commit_id(catalog, after) or ""
+        if not follows(last, before):
             raise not_in_history(after, 0 if head is None else head.revision)
         wanted = [each for each in told if selection.wants(each)]
         account.keep(sum(len(each.encoded) for each in wanted))

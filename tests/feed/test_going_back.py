@@ -136,6 +136,16 @@ def test_who_comes_back_and_names_the_commit_that_it_was_at_is_told_so(
 
 
 @_ANY_SELECTION
+def test_also_where_the_next_commit_names_none_before_it(
+    world: World, selection: Selection
+) -> None:
+    world.commits(2)
+    world.commit("k", parent="")
+    with pytest.raises(RevisionNotFound):
+        world.watch(2, selection, last="f" * 32).take(0.0, patient=True)
+
+
+@_ANY_SELECTION
 def test_in_the_same_history_it_goes_on(world: World, selection: Selection) -> None:
     world.commits(9)
     for at in range(10):

@@ -229,8 +229,8 @@ class Connection:
         """What ``write`` returns, all of whose writes are made, or none. The driver calls it again
         where it may.
 
-        Raises what it raises, and StoreUnreachable: Unsent only while it wasn't through once, for
-        the driver sends a commit again, too, and the first one may have been made.
+        Raises what it raises, and StoreUnreachable: one with ``nothing_done`` only while it wasn't
+        through once, for the driver sends a commit again, too, and the first may have been made.
         """
         is_through = False
 
@@ -243,8 +243,8 @@ class Connection:
         try:
             with self.writing() as session:
                 return session.with_transaction(noted, read_concern, self.database.write_concern)
-        except Unsent as error:
-            if is_through:
+        except StoreUnreachable as error:
+            if is_through and error.nothing_done:
                 raise StoreUnreachable(str(error)) from error
             raise
 
@@ -252,8 +252,8 @@ class Connection:
     def as_unreachable(self) -> Iterator[None]:
         """Raise the driver's errors as the contract's.
 
-        Unsent is about the first command inside, so only one command goes inside; WriteRejected is
-        about a write of one record, or about a transaction.
+        Unsent is about the first command inside, so only one command goes inside; WriteRejected
+        with ``nothing_done`` is about a write of one record, or a transaction.
         """
         client = self.client
         try:
