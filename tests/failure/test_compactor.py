@@ -69,7 +69,9 @@ def test_a_compactor_killed_at_any_step_leaves_what_the_next_one_finishes(
     store: MongoStore, compact_elsewhere: Compact
 ) -> None:
     """The first of each kind: at each single one, `tests/retention` ends them, in one process."""
-    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
+    gateway = GatewayService(
+        store, ThreadRuntime(), ServiceLimits(full_value_every=3, deadline_ms=WAIT_MS)
+    )
 
     def killed(catalog: str, dies_at: int) -> tuple[Sequence[Any], int, list[str]]:
         states = write_history(gateway, store, catalog)

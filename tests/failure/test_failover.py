@@ -216,7 +216,9 @@ def bounds_of(store: MongoStore) -> Retention:
 def test_a_compaction_under_way_when_the_primary_dies_is_finished_by_the_next_one(
     replica_set: ReplicaSet, database: str, store: MongoStore, step: str, eventually: Eventually
 ) -> None:
-    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(full_value_every=3))
+    gateway = GatewayService(
+        store, ThreadRuntime(), ServiceLimits(full_value_every=3, deadline_ms=WAIT_MS)
+    )
     states = write_history(gateway, store, CATALOG)
     compaction_of(store).compact(CATALOG, 5, lambda: None)
     pin = PinRecord("p", 11, 2**53, "reader")
