@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from patching.client import Gateway
 from tests.asking import wait_until
 from tests.docs.examples import check, examples, matches, run
 from tests.docs.pages import DOCS, ROOT, Page, pages
+from tests.patience import RUN_S
 from tests.service import RunningGateway
 from tests.systems.rows import ROWS, SYSTEMS
 
@@ -84,6 +88,35 @@ def test_a_query_of_your_own_finds_the_documents_of_one_catalog_by_an_index(
         return capsys.readouterr().out == "a {'tier': 1} None\n"
 
     wait_until(is_found)
+
+
+@pytest.mark.parametrize(
+    ("exported", "told"),
+    [
+        ({"_id": "k", "at": {"$date": {"$numberLong": "-1"}}}, "1969-12-31T23:59:59.999000Z"),
+        ({"_id": "k", "at": {"$date": "2024-01-01T00:00:00Z"}}, "2024-01-01T00:00:00Z"),
+        ({"_id": {"$oid": "6b"}, "at": {"$numberLong": "5"}, "version": 3}, 5),
+        ({"_id": "k", "at": {}}, {}),
+        ({"_id": "k", "at": {"$numberDouble": "NaN"}}, None),
+        ({"_id": "k", "at": {"x": [{"$binary": {"base64": "", "subType": "00"}}]}}, None),
+        ({"_id": "k", "at": {"$date": {"$numberLong": str(10**15)}}}, None),
+        ({"_id": 7, "at": 1}, None),
+    ],
+)
+def test_what_has_no_json_is_converted_or_refused_by_the_guide_from_mongodb(
+    tmp_path: Path, exported: dict[str, Any], told: Any
+) -> None:
+    page = Page(DOCS / "how-to" / "mongodb.md")
+    script = page.text.partition("cat > convert.py <<'END'\n")[2].partition("\nEND\n")[0]
+    (tmp_path / "convert.py").write_text(script)
+    done = subprocess.run(
+        (sys.executable, "convert.py"), cwd=tmp_path, input=json.dumps(exported), text=True,
+        capture_output=True, timeout=RUN_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (told is not None), done.stderr
+    if told is not None:
+        key = "k" if exported["_id"] == "k" else "6b"
+        assert json.loads(done.stdout) == {"key": key, "value": {"at": told}}
 
 
 def test_readme_tutorial_and_every_how_to_have_examples() -> None:
