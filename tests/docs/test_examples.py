@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -68,6 +69,8 @@ def test_a_query_of_your_own_finds_the_documents_of_one_catalog_by_an_index(
     mongodb_database: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    from pymongo import MongoClient
+
     with Gateway(gateway.url) as client:
         for name in ("tables", "tables/others", "tables2"):
             catalog = client.catalog(name)
@@ -75,18 +78,33 @@ def test_a_query_of_your_own_finds_the_documents_of_one_catalog_by_an_index(
                 catalog.put(key, {"tier": 2 if key == "b" else 1})
             catalog.delete("gone")
             catalog.settings.put({"require_precondition": True})
+    application = Request(
+        f"{gateway.url}/v1/catalogs/tables/applications/job", b'{"version": 1}', method="PUT"
+    )
+    application.add_header("Content-Type", "application/json")
+    with urlopen(application, timeout=RUN_S) as begun:
+        assert begun.status == 200
     operations = Page(DOCS / "operations.md")
     (block,) = (each for each in operations.blocks() if "query" in each.marks)
     code = block.content.replace('"metadata"', repr(mongodb_database))
 
+    def has_its_own() -> bool:
+        """Records beside the documents: the settings and the applications."""
+        with MongoClient[dict[str, Any]](mongodb_uri) as client:
+            own = {"catalog": "tables", "key": {"$in": ["", "\0applications"]}}
+            return client[mongodb_database].documents.count_documents(own) == 2
+
     def is_found() -> bool:
         named: dict[str, Any] = {"uri": mongodb_uri}
         exec(code, named)
-        plan = named["documents"].find(named["tables"]).explain()["queryPlanner"]["winningPlan"]
+        found = named["documents"].find(named["tables"])
+        plan = found.explain()["queryPlanner"]["winningPlan"]
+        keys = [each["key"] for each in found]
         named["documents"].database.client.close()
         assert plan["inputStage"]["indexName"] == "_id_"
-        return capsys.readouterr().out == "a {'tier': 1} None\n"
+        return (keys, capsys.readouterr().out) == (["a", "b"], "a {'tier': 1} None\n")
 
+    wait_until(has_its_own)
     wait_until(is_found)
 
 
