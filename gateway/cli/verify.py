@@ -121,19 +121,22 @@ def applied_by_jsonpatch(content: Json | Absent, patch: Any) -> Json | Absent:
 
 
 def _report(verification: Verification, names: Iterable[str], *, independent: bool) -> int:
-    verified = None
+    tally = verification.tally
+    verified, findings = None, 0
     try:
         for name in names:
             _verify(verification, name)
-            verified = name
+            verified, findings = name, tally.findings
     except BaseException:  # Ctrl+C, too
         if verified is not None:
+            # Not the command itself: a connection string may hold a password.
             told = (
-                f"verified up to catalog {verified!r}; for the rest: gateway verify --all --after"
+                f"verified up to catalog {verified!r}, findings: {findings}; for the rest, give the"
+                f" same command with {shlex.quote(f'--after={verified}')}"
             )
-            click.echo(f"{told} {shlex.quote(verified)}", err=True)
+            uncounted = "; its exit code won't count these findings" if findings else ""
+            click.echo(f"{told}{uncounted}", err=True)
         raise
-    tally = verification.tally
     found = "clean" if tally.findings == 0 else f"findings: {tally.findings}"
     twice = f" patches applied twice: {tally.patches}," if independent else ""
     click.echo(

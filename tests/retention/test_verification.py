@@ -283,7 +283,8 @@ class TestTheCommand:
     def test_an_interrupted_one_says_how_to_go_on(
         self, real: MongoStore, mongodb_uri: str, database_name: str, monkeypatch: Any
     ) -> None:
-        for catalog in ("a", "it's b", "z"):
+        last = "--it's b"
+        for catalog in ("--a", last, "z"):
             write_history(gateway_on(real), real, catalog)
         verify = Verification.verify
 
@@ -294,12 +295,20 @@ class TestTheCommand:
 
         with monkeypatch.context() as patched:
             patched.setattr(Verification, "verify", interrupted)
-            code, output = self.run(mongodb_uri, database_name, "--all")
-        assert code == 130
-        command = output[output.index("gateway verify --all") :].splitlines()[0]
-        goes_on = shlex.split(command)[2:]
-        assert goes_on == ["--all", "--after", "it's b"]
-        code, output = self.run(mongodb_uri, database_name, *goes_on)
+            code, clean = self.run(mongodb_uri, database_name, "--all")
+            assert code == 130
+            with MongoClient[dict[str, Any]](mongodb_uri) as client:
+                client[database_name].documents.delete_one({"catalog": "--a", "key": "a"})
+            code, found = self.run(mongodb_uri, database_name, "--all")
+            assert code == 130
+        told = clean[clean.index("verified up to") :].splitlines()[0]
+        assert told.startswith(f"verified up to catalog {last!r}, findings: 0;")
+        assert "exit code" not in told
+        flag = told.rpartition(" the same command with ")[2]
+        assert "findings: 1;" in found
+        assert f" {flag}; its exit code won't count these findings\n" in found
+        (after,) = shlex.split(flag)
+        code, output = self.run(mongodb_uri, database_name, "--all", after)
         assert (code, output.partition(",")[0]) == (0, "catalogs: 1")
         code, output = self.run(mongodb_uri, database_name, "c", "--after", "a")
         assert (code, "--after needs --all" in output) == (2, True)
