@@ -294,8 +294,9 @@ class Drift:
     def tell(self) -> int:
         """Print the differences; how many documents differ."""
         entries = {each.key: each for each in entries_of(self.session, self.path, self.prefix)}
-        count = 0
+        count = others = 0
         for key, old, new, contested in self._sides(entries):
+            others += key not in entries
             changes = patching.diff(old.value, new.value, compact=False)
             if not changes and not contested:
                 continue
@@ -309,7 +310,8 @@ class Drift:
                 self.session.output.json_line({"key": key, "patch": changes})
             else:
                 _tell(self.session, f"{self.catalog}/{key}", old, new)
-        self.session.output.message(f"{count} of {len(entries)} documents differ")
+        compared = len(entries) + others
+        self.session.output.message(f"{count} of {compared} documents differ")
         return count
 
     def _sides(
