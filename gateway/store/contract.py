@@ -236,7 +236,8 @@ class Store(Protocol):
         """
 
     def commit_id(self, catalog: str, revision: int) -> str | None:
-        """The id of the commit; None where it isn't written out, or was compacted."""
+        """The id of the commit; None where it isn't written out, or was compacted, or can't be
+        read."""
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None

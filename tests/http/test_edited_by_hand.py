@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from bson.raw_bson import RawBSONDocument
 
 from gateway.retention.backup import Backup
 from gateway.retention.verification import Verification
@@ -24,7 +25,7 @@ from tests.patience import WAIT_MS
 from tests.retention.history_checks import settler_of, wait_until_written
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import UNREADABLE
-from tests.store.undecodable import UNDECODABLE
+from tests.store.undecodable import UNDECODABLE, without_utf8
 
 pytestmark = pytest.mark.mongod
 
@@ -194,14 +195,29 @@ _FIELDS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize(("collection", "member", "value"), _FIELDS)
+# Of these, what isn't UTF-8.
+_TEXTS: tuple[tuple[str, RawBSONDocument], ...] = tuple(
+    (collection, without_utf8(member))
+    for collection, member in (
+        *(("commits", each) for each in ("id", "author", "message", "parent", "rebased_from")),
+        *(("commits", each) for each in ("changes", "skipped", "catalog")),
+        ("catalogs", "head.last"),
+        ("catalogs", "head.verdict"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("collection", "update"),
+    [*((at, {"$set": {member: value}}) for at, member, value in _FIELDS), *_TEXTS],
+)
 def test_who_reads_a_record_that_cant_be_read_is_told_so_and_the_log_names_it(
-    store: Any, collection: str, member: str, value: Any, caplog: pytest.LogCaptureFixture
+    store: Any, collection: str, update: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
     name = "c" if collection == "catalogs" else commit_id("c", 5)
     what = "the head" if collection == "catalogs" else "commit 5"
-    found = store._on.database[collection].update_one({"_id": name}, {"$set": {member: value}})
+    found = store._on.database[collection].update_one({"_id": name}, update)
     assert found.modified_count == 1
     reader: Caller = Service(gateway=gateway_on(store, deadline_ms=WAIT_MS)).caller("ann", "read:*")
     answer = reader.send("GET", f"{_C}/commits?after=3")
@@ -216,9 +232,18 @@ def test_who_reads_a_record_that_cant_be_read_is_told_so_and_the_log_names_it(
         Backup(store, store.copies(), settler_of(store, runtime), runtime).save("c", BytesIO())
 
 
-@pytest.mark.parametrize("member", ["number", "time_us", "idempotency", "outcome", "catalog"])
+_VERDICT = ("number", "time_us", "idempotency", "outcome", "catalog")
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        *({"$set": {each: None}} for each in _VERDICT),
+        *map(without_utf8, ("id", "outcome", "catalog", "idempotency.fingerprint")),
+    ],
+)
 def test_a_key_whose_verdict_cant_be_read_decides_nothing(
-    store: Any, member: str, caplog: pytest.LogCaptureFixture
+    store: Any, update: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(store)
     gateway = gateway_on(store)
@@ -227,7 +252,7 @@ def test_a_key_whose_verdict_cant_be_read_decides_nothing(
     patch = [{"op": "test", "path": "/n", "value": 7}, {"op": "replace", "path": "/n", "value": 8}]
     assert writer.send("PATCH", f"{_C}/documents/a", patch, **headers).status_code == 409
     wait_until(lambda: store._on.verdicts.count_documents({}) == 1)
-    store._on.verdicts.update_one({}, {"$set": {member: None}})
+    store._on.verdicts.update_one({}, update)
     assert writer.send("PUT", f"{_C}/documents/a", {"n": 7}).status_code == 200
     others = Service(gateway=gateway_on(store)).caller("ann", "write:*")
     answer = others.send("PATCH", f"{_C}/documents/a", patch, **headers)
@@ -259,6 +284,43 @@ def test_a_catalog_whose_head_is_gone_isnt_begun_a_second_time(
     assert writer.send("PUT", "/v1/catalogs/d/documents/k", 1).status_code == 201
     assert [*store.list_commits("c", 0, 99, 99, None, 10**6)] == commits
     assert store._on.catalogs.find_one({"_id": "c"}) is None
+
+
+@pytest.mark.parametrize("member", ["head.last", "head.verdict"])
+def test_nothing_is_written_behind_a_head_whose_texts_cant_be_read(
+    store: Any, member: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    store._on.catalogs.update_one({"_id": "c"}, without_utf8(member))
+    writer: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+    answer = writer.send("PUT", f"{_C}/documents/a", {"n": 1})
+    assert (answer.status_code, answer.get_json()["applied"]) == (503, "no")
+    assert "catalog 'c': the head can't be read" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("member", ["id", "note", "owner"])
+def test_a_pin_whose_texts_cant_be_read_is_told_as_a_head_that_cant(
+    store: Any, member: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(store)
+    admin: Caller = Service(gateway=gateway_on(store)).caller("root", "admin:*")
+    made = admin.send("POST", f"{_C}/pins", {"revision": 3, "seconds": 600})
+    assert made.status_code == 201, made.get_json()
+    store._on.catalogs.update_one({"_id": "c"}, without_utf8(f"pins.0.{member}"))
+    answer = admin.send("GET", f"{_C}/pins")
+    assert answer.status_code == 500
+    assert "`gateway verify`" in answer.get_json()["detail"]
+    assert "catalog 'c': the head can't be read" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("update", [{"$unset": {"id": 1}}, without_utf8("id")])
+def test_a_commit_without_a_readable_id_is_known_by_none(store: Any, update: Any) -> None:
+    filled(store)
+    store._on.commits.update_one({"_id": commit_id("c", 2)}, update)
+    assert store.commit_id("c", 2) is None
+    assert store.commit_id("c", 3) is not None
 
 
 def test_a_record_of_somebody_else_keeps_no_tail_from_being_written_out(store: Any) -> None:

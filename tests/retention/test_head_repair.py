@@ -24,7 +24,7 @@ from tests.retention.history_checks import findings, history_of, wait_until_writ
 from tests.retention.test_compaction import compaction_of, nothing
 from tests.state.sleeping import gateway_on
 from tests.state.test_bases import Noted, gateway_that_never_writes_out
-from tests.store.undecodable import FAR_DATE, NO_TEXT
+from tests.store.undecodable import FAR_DATE, NO_TEXT, without_utf8
 from tests.store.verdicts_suite import verdict
 
 pytestmark = pytest.mark.mongod
@@ -84,6 +84,9 @@ SURE: dict[str, Callable[[MongoStore], object]] = {
     "a revision far above": lambda s: spoil(s, head__revision=2**40),
     "a revision that is text": lambda s: spoil(s, head__revision="5"),
     "no commit's id": lambda s: spoil(s, head__last=None),
+    "a commit's id that is no UTF-8": lambda s: s._on.catalogs.update_one(
+        {"_id": "c"}, without_utf8("head.last")
+    ),
     "no format": lambda s: spoil(s, head__format=None),
     "a verdict that is none": lambda s: spoil(s, head__verdict=7, head__judged="x"),
     "a deletion that is none": lambda s: spoil(s, deleted="no"),

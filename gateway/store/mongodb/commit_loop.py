@@ -180,7 +180,7 @@ class LoopPart(StorePart):
         name = {"_id": records.commit_id(catalog, revision)}
         with self._on.reading() as session:
             found = self._on.commits.find_one(name, {"id": 1}, session=session)
-        return None if found is None else str(found.get("id"))
+        return None if found is None else records.text_of(found, "id")
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None

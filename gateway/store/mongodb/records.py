@@ -367,6 +367,14 @@ def commit_fields(commit: CommitRecord) -> Record:
     return fields
 
 
+def _require_texts(*texts: str | None) -> None:
+    """Raises ValueError where one isn't UTF-8 in the database (see ``_ANYTHING``): it would fail
+    whoever encodes it, long after."""
+    for text in texts:
+        if text is not None and not text.isascii():
+            text.encode()
+
+
 def _listed(text: str | bytes) -> list[Record]:
     return cast(list[Record], memory.trees.parse(decoded, text, len(text)))
 
@@ -374,6 +382,9 @@ def _listed(text: str | bytes) -> list[Record]:
 @interruptible
 def commit_of(catalog: str, record: Mapping[str, Any]) -> CommitRecord:
     stored = msgspec.convert(record, _StoredCommit)
+    _require_texts(stored.id, stored.author, stored.parent, stored.message, stored.rebased_from)
+    if stored.idempotency is not None:
+        _require_idempotency(stored.idempotency)
     return CommitRecord(
         catalog=catalog,
         revision=stored.revision,
@@ -682,6 +693,8 @@ def verdict_fields(verdict: Verdict) -> Record:
 
 def verdict_of(catalog: str, record: Mapping[str, Any]) -> Verdict:
     stored = msgspec.convert(record, _StoredVerdict)
+    _require_texts(stored.id)
+    _require_idempotency(stored.idempotency)
     return Verdict(
         catalog=catalog,
         number=stored.number,
@@ -693,6 +706,10 @@ def verdict_of(catalog: str, record: Mapping[str, Any]) -> Verdict:
         outcome=_outcome_from(stored.outcome),
         size_bytes=len(stored.outcome),
     )
+
+
+def _require_idempotency(asked: Idempotency) -> None:
+    _require_texts(asked.principal, asked.key, asked.fingerprint)
 
 
 def idempotency_fields(asked: Idempotency) -> Record:
@@ -826,6 +843,7 @@ def _head_of(record: Mapping[str, Any]) -> Head:
     at = stored.head
     if at.format != FORMAT:
         raise ValueError(f"its format is {at.format}")
+    _require_texts(at.last, at.verdict, *(claim.by for claim in stored.claims))
     return Head(
         catalog=catalog,
         revision=at.revision,
@@ -869,10 +887,17 @@ def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
 
 
 def _read_as(value: Any, kind: Any) -> Any:
-    """None where it isn't of this kind."""
-    with suppress(msgspec.ValidationError):
-        return msgspec.convert(value, kind)
+    """None where it isn't of this kind, or has a text that isn't UTF-8."""
+    with suppress(ValueError):
+        found = msgspec.convert(value, kind)
+        _encode(found)
+        return found
     return None
+
+
+def text_of(record: Mapping[str, Any], name: str) -> str | None:
+    """None where it has none, or it can't be read."""
+    return cast(str | None, _read_as(record.get(name), str))
 
 
 def whole_head(head: Head, lost: LostHead) -> Record:
@@ -911,6 +936,8 @@ def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Re
 
 def _retention_of(record: Mapping[str, Any], now: datetime | None) -> Retention:
     stored = msgspec.convert(record, _StoredRetention)
+    for pin in stored.pins:
+        _require_texts(pin.id, pin.owner, pin.note)
     return Retention(
         revision=stored.head.revision,
         floor=stored.floor,
