@@ -480,12 +480,15 @@ def test_a_leader_and_a_writer_that_failed_begin_anew(
     store: SickStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[str] = []
+    one_at_a_time = threading.Lock()
     for kind, name in ((Queue, "take"), (WriteOut, "_take")):
         done = getattr(kind, name)
 
         def fail(*given: Any, done: Any = done, name: str = name) -> Any:
-            if failed.count(name) < 20:  # more than there are threads
-                failed.append(name)
+            with one_at_a_time:
+                if fails := failed.count(name) < 20:  # more than there are threads
+                    failed.append(name)
+            if fails:
                 raise ZeroDivisionError
             return done(*given)
 
