@@ -64,8 +64,8 @@ class WatchService:
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
         and RevisionNotFound (it is above the head, or another commit made it). The watcher must be
-        closed. ``holder``: whose
-        share it counts to (``gateway.access.principal``), None: nobody's; OWN: it isn't counted.
+        closed. ``holder``: whose share it counts to (``gateway.access.principal``), None: nobody's;
+        OWN: it isn't counted.
         """
         return watch(self._hub, catalog, after=after, selection=selection, holder=holder, last=last)
 

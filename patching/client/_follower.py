@@ -51,9 +51,9 @@ class Follower(PerProcess):
     the copy anew, and forgets its past, where the gateway has compacted the next commits away, or
     has another commit at the copy's revision, which the follower names whenever it asks; and each
     commit names the one before it. So a database that was set back is noticed, also where it has
-    grown beyond the copy since. ``backoff``, the former name
-    of ``retry``, is deprecated. It stops where a gateway doesn't understand what it asks for (400),
-    as one older than this client may not.
+    grown beyond the copy since. ``backoff``, the former name of ``retry``, is deprecated. It stops
+    where a gateway doesn't understand what it asks for (400), as one older than this client may
+    not.
 
     In a forked process it has stopped: the copy is readable, and gets no further.
 
