@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from gateway.settings import SETTINGS, SettingError
 from gateway.settings.kinds import MIB, Address, mask_uri
 from gateway.settings.lookup import resolve, unknown_variables
 from gateway.settings.table import REMOVED, flag_of, variable_of
+from gateway.store.embedded import EmbeddedMongod
 
 ROOT = Path(__file__).resolve().parent.parent
 URI = "mongodb://writer:s3cret@a.example:27017,b.example/?replicaSet=rs"
@@ -194,6 +196,17 @@ def test_the_effective_value_of_what_is_derived_is_shown() -> None:
     assert shown(**issuer) == "https://issuer.example#"
     assert shown(**issuer, jwt_subject_prefix="-") == '""'
     assert shown(**issuer, jwt_subject_prefix="sso:") == "sso:"
+
+
+def test_the_connection_string_of_an_embedded_mongodb_is_shown(tmp_path: Path) -> None:
+    def shown(**flags: Any) -> str:
+        lines = settings_listing(resolve({"data_dir": str(tmp_path), **flags})).splitlines()
+        (line,) = (each for each in lines if each.startswith("mongodb_uri "))
+        return line.split()[1]
+
+    assert shown() == "-"
+    assert shown(embedded="true") == EmbeddedMongod(tmp_path).uri
+    assert shown(mongodb_uri="mongodb://a.example") == "mongodb://a.example"
 
 
 def test_credentials_are_never_shown() -> None:

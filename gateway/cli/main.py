@@ -304,6 +304,9 @@ def _effective(settings: Settings, row: SettingRow) -> str:
     if row.name == "jwt_subject_prefix":
         prefix = subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix)
         return "-" if prefix is None else prefix or '""'
+    if row.name == "mongodb_uri" and settings.mongodb_uri is None and settings.embedded:
+        embedded = import_module("gateway.store.embedded").EmbeddedMongod(settings.data_dir)
+        return str(embedded.uri)
     return row.show(getattr(settings, row.name)) or "-"
 
 
