@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from urllib3.exceptions import HTTPError
 
 from patching.client._calls import CallPolicy
 from patching.client._retry import Retry
 from patching.client._steps import Listing, Pause, Pieces, PlanItem, PlanProgress, SendOnce, Steps
-from patching.client.transport import HttpAnswer, Transport, begun_piece, in_words
+from patching.client.transport import HttpAnswer, Transport, in_words
 
 _T = TypeVar("_T")
+
+_PIECE_BYTES_MAX: Final = 65_536
 
 
 class Blocking(Protocol):
@@ -80,10 +82,11 @@ def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = No
         return answer
     pieces: list[bytes] = []
     try:
-        for piece in answer:
+        # Neither ``stream`` nor the loop over ``answer`` tell all that came before it broke off.
+        while piece := answer.read1(_PIECE_BYTES_MAX):
             pieces.append(piece)
     except (HTTPError, OSError) as error:
-        return Pieces([*pieces, begun_piece(error)], in_words(error))
+        return Pieces(pieces, in_words(error))
     finally:
         answer.close()
     return Pieces(pieces, None)

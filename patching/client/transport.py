@@ -313,13 +313,6 @@ class ConnectionPools(PerProcess):
         return {"http": PlainPool, "https": SecurePool}
 
 
-def begun_piece(error: BaseException) -> bytes:
-    """What came of the piece of a body that ``error`` broke off."""
-    cut_off = error.args[-1] if error.args else None
-    partial = cut_off.partial if isinstance(cut_off, IncompleteRead) else b""
-    return partial if isinstance(partial, bytes) else b""
-
-
 def in_words(error: BaseException) -> str:
     """Why a connection failed, for people: without the objects and the error within the error that
     the HTTP library's own texts show."""

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -373,17 +373,53 @@ def test_what_a_proxy_compressed_all_the_same_is_read(server: Server, opens: Ope
         assert [each.changed for each in gateway.bulk([line])] == [True]
 
 
-def test_a_line_that_came_whole_counts_wherever_the_answer_broke_off(
-    says: Callable[..., str], opens: Opens
-) -> None:
-    applied = b'{"index":0,"status":200,"etag":"1-a","revision":1,"changed":true}\n'
-    cut_off = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n" + applied + b'{"ind'
-    line = {"catalog": "c", "key": "k", "op": "put", "value": 1}
+_ANSWERED = [b'{"index":%d,"status":200,"changed":true}\n' % index for index in range(3)]
+
+
+def _cut_off() -> Iterator[tuple[bytes, int]]:
+    """The lines in two chunks, with the boundary at every byte of the second one or of its ends,
+    cut off at every byte for some of these, and soon behind the boundary for all; and how many
+    lines came whole."""
+    body, begin = b"".join(_ANSWERED), len(_ANSWERED[0])
+    end = begin + len(_ANSWERED[1])
+    for at in range(begin, end + 1):
+        first = b"%x\r\n%b" % (at, body[:at])
+        before = b"\r\n%x\r\n" % (len(body) - at)
+        text = first + before + body[at:]
+        behind = len(first + before)
+        everywhere = at in (begin, (begin + end) // 2, end)
+        for length in range(len(text) + 1) if everywhere else range(behind - 6, behind + 7):
+            came = body[: min(at, max(0, length - len(first) + at))]
+            came += body[at : at + max(0, length - behind)]
+            yield text[:length], came.count(b"\n")
+
+
+def test_a_line_that_came_whole_counts_wherever_the_answer_broke_off(opens: Opens) -> None:
+    """And the others count as lost: what came of a line is none."""
+    answers: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(answers.pop())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    line = {"catalog": "c", "op": "put", "value": 1}
+    lines = [{**line, "key": key} for key in "abc"]
     terms = BulkTerms(retry=Retry(retries_max=0))
-    with opens(says(cut_off)) as gateway:
-        answers = list(gateway.bulk([line, {**line, "key": "l"}], terms))
-    assert [each.changed for each in answers] == [True, False]
-    assert isinstance(answers[1].error, Unreachable)
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with opens(f"http://127.0.0.1:{server.server_port}") as gateway:
+            for text, came in _cut_off():
+                answers.append(head + text)
+                told = list(gateway.bulk(lines, terms))
+                assert [each.changed for each in told] == [at < came for at in range(3)], text
+                for each in told[came:]:
+                    assert isinstance(each.error, Unreachable), text
+        server.shutdown()
 
 
 def test_a_client_that_was_closed_tries_nothing_again(server: Server) -> None:
