@@ -21,6 +21,7 @@ from gevent._hub_local import get_hub_if_exists
 from psutil import pid_exists, virtual_memory
 from werkzeug.routing import Rule
 
+from gateway import cpu
 from gateway.store.embedded import EmbeddedMongod
 from tests import background, routing
 from tests.patience import TEST_S, WAIT_MS, WAIT_S, pause_s
@@ -178,6 +179,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"mongod", "mongodb_uri"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.mongod)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Nothing is charged to a request that the test before has sent from this thread."""
+    cpu.work_for(None)
 
 
 @pytest.hookimpl(tryfirst=True)
