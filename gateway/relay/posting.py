@@ -71,8 +71,9 @@ class Outrun(Exception):
 
 
 class Undelivered(Exception):
-    """``code``: ``address_refused``, ``unreachable``, ``timed_out``, or ``answered_`` with the
-    status. ``is_gone``: the receiver wants no more."""
+    """``code``: ``address_refused``, ``unreachable``, ``timed_out``, ``answered_`` with the status,
+    or ``internal_error`` where what is to be sent can't be read. ``is_gone``: the receiver wants no
+    more."""
 
     def __init__(
         self, code: str, detail: str, *, retry_after_s: float = 0.0, is_gone: bool = False

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from gateway.errors import GatewayError, RevisionCompacted, RevisionNotFound
+from gateway.errors import Contradiction, GatewayError, RevisionCompacted, RevisionNotFound, to_log
 from gateway.feed.channel import Selection, Told, WatchEnded
 from gateway.feed.from_state import FeedsFromState, MadeBy
 from gateway.feed.hub import OWN
@@ -276,6 +276,10 @@ class Runner:
                 self._deliver_commits(account)
             except Undelivered as error:
                 self._failed(record, error)
+            except Contradiction as error:
+                said, traced = to_log(error)
+                _log.error("%s can't be worked for%s", self.described, said, exc_info=traced)
+                self._failed(record, Undelivered("internal_error", error.told))
             except (RevisionCompacted, RevisionNotFound) as error:
                 self._begin_anew(record, error)
         except (GatewayError, WatchEnded, StoreUnreachable) as error:

@@ -19,6 +19,7 @@ from gateway.http.routes import changes
 from gateway.limits import RequestLimits, RetentionLimits, ServiceLimits, WatchLimits
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
+from gateway.store.contract import ForeignRecord
 from tests.access.service import Service as GuardedService
 from tests.http.conftest import Catalog, problem
 from tests.memory_store import MemoryStore
@@ -534,3 +535,20 @@ class TestManagersAndAuthors:
             answer = bob.send("GET", f"/v1/catalogs/c/changes?timeout=0&{query}").get_json()
             assert [each["revision"] for each in answer["commits"]] == expected
             assert answer["revision"] == 3
+
+
+def test_what_cant_be_read_in_the_middle_of_the_list_ends_it_with_a_reason(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = service.fill()
+
+    def foreign(*_: object, **__: object) -> Any:
+        raise ForeignRecord("c", "b/2 ü", "a document can't be read")
+
+    with stream(service.catalog.client, service.catalog.path) as told:
+        assert next(told).id == f"{revision}/a"
+        for name in ("scan_documents", "list_range"):
+            monkeypatch.setattr(service.store, name, foreign)
+        *_, end = told
+    assert end.name == "end"
+    assert (end.data["code"], end.data["position"]) == ("internal_error", f"{revision}/b/1")

@@ -21,6 +21,7 @@ from gateway.store.mongodb import connect
 from gateway.store.mongodb.records import commit_id, document_id
 from tests.access.service import Caller, Service
 from tests.asking import wait_until
+from tests.http.event_stream import events
 from tests.patience import WAIT_MS
 from tests.retention.history_checks import settler_of, wait_until_written
 from tests.state.sleeping import gateway_on
@@ -145,6 +146,26 @@ def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been
         assert [each["revision"] for each in answer.get_json()["commits"]] == rest
     before = reader.send("GET", f"{_C}/commits?before={min(gone)}")
     assert [each["revision"] for each in before.get_json()["commits"]] == [*range(1, min(gone))]
+
+
+def test_a_stream_ends_with_a_word_at_a_hole_in_the_log(
+    store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where whole documents are told beside their changes, behind what could be told."""
+    filled(store)
+    store._on.commits.delete_one({"_id": commit_id("c", 2)})
+    for query, revision in (("after=1", 1), ("after=4&include=before", 5)):
+        caplog.clear()
+        reader: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+        told = reader.send("GET", f"{_C}/changes?{query}", Accept="text/event-stream")
+        assert (query, told.status_code) == (query, 200)
+        with closing(told):
+            pieces: Any = told.response
+            lines = (line for piece in pieces for line in piece.splitlines(keepends=True))
+            event = next(each for each in events(lines) if each.name in ("end", "bookmark"))
+        said = {"code": "internal_error", "detail": ForeignRecord.told, "revision": revision}
+        assert (query, event.name, event.data) == (query, "end", said)
+        assert " failed" in caplog.text
 
 
 @pytest.mark.parametrize("value", ["x", *UNDECODABLE])

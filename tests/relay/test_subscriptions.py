@@ -20,12 +20,17 @@ from gateway.http.wire.shapes import commit_event
 from gateway.model import Head, PinRecord
 from gateway.retention.compaction import advance
 from gateway.runtime import Event, ThreadRuntime
-from gateway.store.contract import BeingRestored, StoreUnreachable, SubscriptionRecord
+from gateway.store.contract import (
+    BeingRestored,
+    ForeignRecord,
+    StoreUnreachable,
+    SubscriptionRecord,
+)
 from tests.http.conftest import problem
 from tests.patience import WAIT_S
 from tests.relay.conftest import SECRET, Begin, Gateway, OutOfReach
 from tests.relay.receiver import Post, Receiver, is_signed
-from tests.retention.history_checks import settler_of
+from tests.retention.history_checks import settler_of, wait_until_written
 
 OTHER = "whsec_" + "QUJD" * 12
 Eventually = Callable[..., Any]
@@ -228,6 +233,33 @@ class TestFailures:
         eventually(lambda: gateway.shown()["state"] == "active")
         shown = gateway.shown()
         assert (shown["last_error"], shown["failures"], shown["delivered"]) == (None, 0, 1)
+
+    def test_a_hole_in_the_log_is_a_failure_that_it_shows(
+        self,
+        begin: Begin,
+        receiver: Receiver,
+        eventually: Eventually,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        first = begin()
+        for number in range(3):
+            first.catalog.put({"n": number})
+        wait_until_written(first.service, "shop")
+        first.stop()
+        lost = first.store._commits["shop"].pop(2)
+        gateway = begin()
+        gateway.subscribe(receiver, from_=1)
+        eventually(lambda: gateway.shown()["failures"] >= 2)
+        shown = gateway.shown()
+        assert shown["last_error"]["code"] == "internal_error"
+        assert shown["last_error"]["detail"] == ForeignRecord.told
+        assert shown["next_try"] > shown["last_error"]["time"]
+        said = "subscription 's' of catalog 'shop' can't be worked for: catalog 'shop': the log"
+        assert f"{said} has no commit 2;" in caplog.text
+        first.store._commits["shop"][2] = lost
+        receiver.wait_for_commits(3)
+        assert receiver.revisions == [2, 3]
+        eventually(lambda: gateway.shown()["last_error"] is None)
 
     @pytest.mark.parametrize("by_s", [1800, 86_400])
     def test_a_gateway_whose_clock_was_ahead_delays_nothing(

@@ -23,15 +23,16 @@ from werkzeug.exceptions import MethodNotAllowed
 from werkzeug.http import parse_accept_header
 
 from gateway import cpu, memory
-from gateway.errors import GatewayError
+from gateway.errors import Contradiction, GatewayError
 from gateway.feed.channel import Selection, Taken, Told, WatchEnded
 from gateway.feed.from_state import FromState
 from gateway.feed.watcher import Watcher
-from gateway.http.context import Context, Environ, Recheck
+from gateway.http.context import Context, Environ
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON, catalog_name
+from gateway.http.wire.problems import log_failed
 from gateway.http.wire.query import (
     LIMIT,
     TEXT,
@@ -72,6 +73,8 @@ EVENT_STREAM: Final = "text/event-stream"
 # How long a browser waits before it connects again.
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
+# What ends a stream with a word.
+_ENDINGS: Final = (WatchEnded, GatewayError, Contradiction)
 # How often a long poll looks whether its client is still there.
 _PRESENT_S: Final = 3.0
 # A page of commits with whole documents beside them ends with the one that fills it.
@@ -143,8 +146,8 @@ class ChangesRoutes(Routes):
             last="" if position is not None else asked["commit_id"],
         )
         if as_stream:
-            recheck = context.require_still_let_in
-            events = _events(watcher, tell, self._limits.watch_bookmark_s, recheck, [_PREAMBLE])
+            bookmark_s = self._limits.watch_bookmark_s
+            events = _events(watcher, tell, bookmark_s, context, [_PREAMBLE])
             return _stream(events, watcher)
         with watcher:
             return _polled(_take(watcher, asked["timeout"], asked["limit"], environ), tell)
@@ -172,8 +175,7 @@ class ChangesRoutes(Routes):
             page_documents=None if as_stream else asked["limit"],
         )
         if as_stream:
-            recheck = context.require_still_let_in
-            events = _events_from_state(begun, tell, self._limits.watch_bookmark_s, recheck)
+            events = _events_from_state(begun, tell, self._limits.watch_bookmark_s, context)
             return _stream(events, begun.watcher)
         with begun.watcher:
             return _listed(begun)
@@ -346,7 +348,7 @@ def _listed(begun: _FromState) -> Answer:
 
 
 def _events_from_state(
-    begun: _FromState, tell: _Tell, bookmark_s: float, recheck: Recheck
+    begun: _FromState, tell: _Tell, bookmark_s: float, context: Context
 ) -> Iterator[bytes]:
     """First the documents, then that they were all, then as any stream."""
     watcher, export, revision = begun.watcher, begun.export, begun.revision
@@ -357,9 +359,9 @@ def _events_from_state(
         try:
             watcher.require_open()
             page = next(pages, None)
-            recheck()
-        except (WatchEnded, GatewayError) as error:
-            yield b"".join([*parts, end_event(error.code, error.detail, place)])
+            context.require_still_let_in()
+        except _ENDINGS as error:
+            yield b"".join([*parts, _end(error, place, context)])
             return
         if page is None:
             break
@@ -368,33 +370,46 @@ def _events_from_state(
         if page:
             place = FeedPosition(revision, page[-1].key)
         for piece in in_pieces([*parts, *events], _PIECE_BYTES):
-            if not _may_go_on(recheck, export):
+            if not _may_go_on(context, export):
                 return
             yield piece
         parts, page, events = [], (), []  # given back before the next one is read
     memory.account().keep(0)
     watcher.begin()
     parts.append(synced_event(revision, begun.made))
-    yield from _events(watcher, tell, bookmark_s, recheck, parts, export)
+    yield from _events(watcher, tell, bookmark_s, context, parts, export)
 
 
-def _may_go_on(recheck: Recheck, export: CatalogExport[ToldDocument] | None) -> bool:
+def _may_go_on(context: Context, export: CatalogExport[ToldDocument] | None) -> bool:
     """The piece before may have been taken slowly. False within an event, maybe: nothing can be
     said any more."""
     try:
-        recheck()
+        context.require_still_let_in()
         if export is not None:
             export.renew()
     except GatewayError:
         return False
+    except Contradiction as error:
+        log_failed(context.observed.request_id, error)
+        return False
     return True
+
+
+def _end(
+    error: WatchEnded | GatewayError | Contradiction, place: FeedPosition, context: Context
+) -> bytes:
+    """The last event. For errors too: the client goes on from ``place``."""
+    if isinstance(error, Contradiction):
+        log_failed(context.observed.request_id, error)
+        return end_event("internal_error", error.told, place)
+    return end_event(error.code, error.detail, place)
 
 
 def _events(
     watcher: Watcher,
     tell: _Tell,
     bookmark_s: float,
-    recheck: Recheck,
+    context: Context,
     parts: list[bytes],
     export: CatalogExport[ToldDocument] | None = None,
 ) -> Iterator[bytes]:
@@ -408,11 +423,10 @@ def _events(
         told_up_to = watcher.bookmarked
         try:
             taken = watcher.take(timeout_s, patient=False)
-            recheck()
+            context.require_still_let_in()
             seen = tell.seen(taken)
-        except (WatchEnded, GatewayError) as error:
-            # For errors too: the client goes on from the last event that it was sent.
-            parts.append(end_event(error.code, error.detail, FeedPosition(told_up_to)))
+        except _ENDINGS as error:
+            parts.append(_end(error, FeedPosition(told_up_to), context))
             yield b"".join(parts)
             return
         if export is not None and not watcher.lag:
@@ -423,12 +437,12 @@ def _events(
         try:
             for told_up_to, batch in batches:  # noqa: B007 - told where the next can't be made
                 for piece in in_pieces(batch, _PIECE_BYTES):
-                    if not _may_go_on(recheck, export):
+                    if not _may_go_on(context, export):
                         return
                     yield piece
                 batch.clear()  # given back before the next one is made
-        except GatewayError as error:
-            yield end_event(error.code, error.detail, FeedPosition(told_up_to))
+        except (GatewayError, Contradiction) as error:
+            yield _end(error, FeedPosition(told_up_to), context)
             return
         memory.account().keep(0)
         timeout_s = bookmark_s

@@ -103,13 +103,17 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
         detail = "the gateway has a defect; it was logged"
         if isinstance(error, errors.Contradiction):
             detail = error.told
-        said, traced = errors.to_log(error)
-        _log.error("request %s failed%s", observed.request_id, said, exc_info=traced)
+        log_failed(observed.request_id, error)
         # Nobody knows how far a write got before the defect.
         applied = "no" if observed.method in _READING else "unknown"
         problem = Refusal("internal_error", detail, applied)
     problem.members |= observed.helps
     return _answer(problem, observed)
+
+
+def log_failed(request_id: str, error: Exception) -> None:
+    said, traced = errors.to_log(error)
+    _log.error("request %s failed%s", request_id, said, exc_info=traced)
 
 
 def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
