@@ -15,6 +15,7 @@ from gateway.errors import (
     AboveLimit,
     ConditionFailed,
     ConditionRequired,
+    StoreUnavailable,
     TooManyUploads,
     UploadCommitted,
     UploadConflict,
@@ -24,7 +25,7 @@ from gateway.errors import (
 from gateway.limits import RetentionLimits, ServiceLimits
 from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord
 from gateway.service import GatewayService
-from gateway.store.contract import StoreUnreachable, UploadPart, UploadRecord
+from gateway.store.contract import StoreUnreachable, UploadPart, UploadRecord, WriteRejected
 from gateway.uploads import OpenUpload
 from tests.asking import SetClock, applied, content_of, document, put
 from tests.memory_store import MemoryStore, MemoryUploads
@@ -502,3 +503,18 @@ def test_a_part_beside_a_commit_is_told_of_it(gateway: GatewayService) -> None:
     commit(gateway, upload)
     with pytest.raises(UploadCommitted):
         gateway.uploads.put_part(upload, 2, b"3")
+
+
+def test_what_the_database_refuses_is_told_as_that_and_not_as_out_of_reach(
+    gateway: GatewayService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: object) -> None:
+        raise WriteRejected("a validator refuses it", nothing_done=True)
+
+    monkeypatch.setattr(gateway.uploads._store, "create_upload", refuse)
+    with pytest.raises(StoreUnavailable) as caught:
+        gateway.uploads.open("c", "k", ME, NO_CONDITIONS, None)
+    said = "the database refuses this write, and nothing was applied: a validator refuses it"
+    assert (caught.value.detail, caught.value.applied) == (said, "no")
+    assert caught.value.__cause__ is None  # which would be logged as what keeps it out of reach
+    assert "a write is refused: a validator refuses it" in caplog.text

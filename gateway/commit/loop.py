@@ -76,6 +76,7 @@ from gateway.store.contract import (
     StoreUnreachable,
     Unsent,
 )
+from gateway.store.unreachable import write_refused
 
 _log = logging.getLogger(__name__)
 
@@ -483,8 +484,7 @@ class Round:
             return
         about = {"catalog": catalog}
         _log.warning("a write of %r is refused: %s", catalog, rejected.reason, extra=about)
-        told = f"the database refuses this write, and nothing was applied: {rejected.reason}"
-        batch[0].answer(Refused(StoreUnavailable(told)))
+        batch[0].answer(Refused(write_refused(rejected.reason)))
         self._end(catalog)
 
     def _doubt(self, catalog: str) -> None:

@@ -5,12 +5,20 @@ What the database's driver says is the cause's, and not told: it names hosts and
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway.cpu import conclude
 from gateway.errors import CatalogRestored, StoreUnavailable, UnknownOutcome
-from gateway.store.contract import BeingRestored, StoreUnreachable
+from gateway.store.contract import BeingRestored, StoreUnreachable, WriteRejected
+
+_log = logging.getLogger(__name__)
+
+
+def write_refused(reason: object) -> StoreUnavailable:
+    """What the database won't take, and refuses as a whole."""
+    return StoreUnavailable(f"the database refuses this write, and nothing was applied: {reason}")
 
 
 @contextmanager
@@ -22,6 +30,9 @@ def as_unavailable() -> Iterator[None]:
     except BeingRestored as error:
         raise CatalogRestored(error.catalog) from None
     except StoreUnreachable as error:
+        if isinstance(error, WriteRejected) and error.nothing_done:
+            _log.warning("a write is refused: %s", error)
+            raise write_refused(error) from None
         raise StoreUnavailable("the database can't be reached") from error
 
 
