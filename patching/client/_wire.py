@@ -93,7 +93,7 @@ class Outgoing:
         self._token = connection.token
         # Where nothing is said of encodings, a proxy may choose any.
         plain = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        self._headers = plain | dict(connection.headers or {})
+        self._headers = _with(plain, connection.headers or {})
 
     @property
     def hosts(self) -> int:
@@ -115,15 +115,22 @@ class Outgoing:
     def headers(self, more: Mapping[str, str]) -> dict[str, str]:
         """Of a request; ``more`` win over all others. ValueError for a token that is none, and
         TokenUnavailable where the function that is to return it doesn't."""
-        headers = dict(self._headers)
+        headers = self._headers
         if isinstance(self._token, str):
-            headers["Authorization"] = _bearer(self._token)
+            headers = _with(headers, {"Authorization": _bearer(self._token)})
         elif self._token is not None:
             try:
-                headers["Authorization"] = _bearer(self._token())
+                headers = _with(headers, {"Authorization": _bearer(self._token())})
             except Exception as error:
                 raise TokenUnavailable(error) from error
-        return headers | dict(more)
+        return _with(headers, more)
+
+
+def _with(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """``more`` win, however their names are spelled."""
+    named = {name.lower() for name in more}
+    kept = {name: value for name, value in headers.items() if name.lower() not in named}
+    return kept | dict(more)
 
 
 def _bearer(token: str) -> str:

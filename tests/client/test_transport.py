@@ -359,6 +359,17 @@ def test_both_ask_for_answers_that_are_not_compressed(server: Server, opens: Ope
     assert {name.lower(): value for name, value in headers.items()}["accept-encoding"] == "identity"
 
 
+def test_headers_of_the_caller_win_however_they_are_spelled(server: Server, opens: Opens) -> None:
+    server.answer = (200, {"ETag": '"1-a"', "Catalog-Revision": "1"}, b"1")
+    own = {"accept-encoding": "gzip", "ACCEPT": "application/json, */*"}
+    with opens(server.url, headers=own) as gateway:
+        gateway.catalog("c").get("k")
+    _, _, headers, _ = server.asked[0]
+    sent = [(name.lower(), value) for name, value in headers.items()]
+    for name, value in own.items():
+        assert [each for each in sent if each[0] == name.lower()] == [(name.lower(), value)]
+
+
 def test_what_a_proxy_compressed_all_the_same_is_read(server: Server, opens: Opens) -> None:
     """Whole answers, and those that are streamed."""
     as_it_was = {"Content-Encoding": "gzip", "ETag": '"1-a"', "Catalog-Revision": "1"}
