@@ -203,7 +203,8 @@ class Relay:
             except StoreUnreachable as error:
                 self._parts.store.ping()  # where it answers, the trouble is this catalog's
                 about = {"catalog": record.catalog}
-                _log.warning("no pin for subscription %r: %s", record.name, error, extra=about)
+                described = _described(record)
+                _log.warning("%s can't be pinned: %s", described, error, extra=about)
 
     def _revisions(self, catalogs: Collection[str]) -> dict[str, int]:
         """Where they are; without those of which the head can't be read, or that are restored."""
@@ -216,6 +217,10 @@ class Relay:
                 return {}
             return {c: at for each in catalogs for c, at in self._revisions([each]).items()}
         return {catalog: head.revision for catalog, head in heads.items()}
+
+
+def _described(record: SubscriptionRecord) -> str:
+    return f"subscription {record.name!r} of catalog {record.catalog!r}"
 
 
 class Runner:
@@ -233,7 +238,7 @@ class Runner:
 
     @property
     def described(self) -> str:
-        return f"subscription {self.record.name!r} of catalog {self.record.catalog!r}"
+        return _described(self.record)
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -1037,7 +1037,11 @@ class TestRefusals:
 
 
 def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_the_others_history(
-    gateway: Gateway, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway,
+    receiver: Receiver,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is restored, or edited by hand. Compaction would pass what isn't delivered."""
     gateway.catalog.put({"n": 0})
@@ -1072,3 +1076,4 @@ def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_t
     gateway.relay._pinned_at = 0.0  # long ago
     eventually(pins)
     eventually(lambda: gateway.relay._heads == {"shop": 1})
+    assert "subscription 's' of catalog 'sick' can't be pinned: input to $filter" in caplog.text
