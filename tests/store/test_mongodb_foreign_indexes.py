@@ -115,7 +115,9 @@ def test_a_step_of_an_upload_that_is_refused_is_certainly_not_done(
     FOREIGN[foreign](database, {"open": "uploads", "put_part": "upload_parts"}[step])
     with pytest.raises(StoreUnavailable) as refused:
         steps[step]()
-    assert foreign in str(refused.value.__cause__)
+    said = "the database refuses this write, and nothing was applied: "
+    assert refused.value.detail.startswith(said)
+    assert foreign in refused.value.detail
 
 
 def test_a_unique_index_of_somebody_else_is_not_taken_for_a_name_that_is_taken(
