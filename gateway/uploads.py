@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, Unpack
 
 from gateway.access import Principal
@@ -342,7 +342,7 @@ class UploadService:
         """Only to make room: the commit is made, and the parts expire in any case."""
         try:
             with as_unavailable():
-                self._store.create_upload(replace(upload, is_open=False))
+                self._store.end_upload(upload)
                 self._store.drop_parts(upload)
         except CommitError as error:
             why = error.__cause__ or error

@@ -721,6 +721,12 @@ class MemoryUploads:
             self._uploads[_name(upload)] = upload
             self._rooms[_name(upload)] = {}
 
+    def end_upload(self, upload: UploadRecord) -> None:
+        with self._lock:
+            if _name(upload) in self._uploads:
+                self._uploads[_name(upload)] = dataclasses.replace(upload, is_open=False)
+                self._rooms[_name(upload)] = {}
+
     def upload(self, catalog: str, upload_id: str) -> UploadRecord | None:
         with self._lock:
             return self._uploads.get((catalog, upload_id))

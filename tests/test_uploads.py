@@ -413,7 +413,7 @@ def test_an_upload_is_remembered_as_committed_as_long_as_it_lives(
 
 
 @pytest.mark.parametrize("value", [2, 3])  # 2 is there already
-@pytest.mark.parametrize("step", ["create_upload", "drop_parts"])
+@pytest.mark.parametrize("step", ["end_upload", "drop_parts"])
 def test_what_a_worker_that_died_left_of_a_committed_upload_is_ended_by_who_finds_it(
     bounded: GatewayService,
     staged: MemoryUploads,
@@ -486,7 +486,7 @@ def test_a_commit_that_changed_nothing_is_remembered_as_long_as_the_upload_lives
         raise StoreUnreachable("killed")
 
     with monkeypatch.context() as killed:
-        killed.setattr(staged, "create_upload", lose)
+        killed.setattr(staged, "end_upload", lose)
         assert isinstance(commit(gateway, upload), Unchanged)
     for number in (4, 5):  # the verdict is written out, and out of the head
         write(gateway, number)
@@ -518,3 +518,26 @@ def test_what_the_database_refuses_is_told_as_that_and_not_as_out_of_reach(
     assert (caught.value.detail, caught.value.applied) == (said, "no")
     assert caught.value.__cause__ is None  # which would be logged as what keeps it out of reach
     assert "a write is refused: a validator refuses it" in caplog.text
+
+
+def test_one_that_is_dropped_while_its_end_is_noted_stays_dropped(
+    gateway: GatewayService, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = opened(gateway)
+
+    def die(_: UploadRecord) -> None:
+        raise StoreUnreachable("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(staged, "drop_parts", die)
+        commit(gateway, upload)
+    listed = staged.parts
+
+    def amid_a_drop(of: UploadRecord) -> Sequence[UploadPart]:
+        found = listed(of)
+        staged.drop_upload(of)
+        return found
+
+    monkeypatch.setattr(staged, "parts", amid_a_drop)
+    gateway.uploads.find("c", upload.upload.id, ME)
+    assert staged.upload("c", upload.upload.id) is None

@@ -680,6 +680,9 @@ class UploadStore(Protocol):
 
     def create_upload(self, upload: UploadRecord) -> None: ...
 
+    def end_upload(self, upload: UploadRecord) -> None:
+        """It isn't open any more, and holds nothing; one that is gone stays so."""
+
     def upload(self, catalog: str, upload_id: str) -> UploadRecord | None: ...
 
     def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:

@@ -67,7 +67,7 @@ class UploadsContract:
         assert uploads.held("ann", now_us) == (UploadsHeld(4, 45), UploadsHeld(3, 35))
         assert uploads.held("$bob", now_us) == (UploadsHeld(4, 45), UploadsHeld(1, 10))
         assert uploads.held("eve", now_us) == (UploadsHeld(4, 45), UploadsHeld())
-        uploads.create_upload(replace(anns[0], is_open=False))
+        uploads.end_upload(anns[0])
         assert uploads.upload("c", "u0") == replace(anns[0], is_open=False)
         uploads.drop_upload(anns[1])
         assert uploads.held("ann", now_us) == (UploadsHeld(2, 20), UploadsHeld(1, 10))
@@ -83,7 +83,7 @@ class UploadsContract:
         assert not uploads.make_room(made, 2, 5, 10)
         assert uploads.held("ann", made.created_us)[1] == UploadsHeld(1, 10)
         assert not uploads.make_room(gone, 1, 1, 10)
-        uploads.create_upload(replace(made, is_open=False))
+        uploads.end_upload(made)
         assert not uploads.make_room(made, 1, 1, 10)
 
     def test_of_room_that_is_asked_for_at_once_as_much_is_made_as_there_is(
@@ -120,6 +120,12 @@ class UploadsContract:
         assert uploads.parts(made) == []
         assert uploads.upload("c", "u11") == other
         assert len(uploads.parts(other)) == 1
+
+    def test_one_that_is_gone_isnt_ended_into_being(self, uploads: UploadStore) -> None:
+        uploads.create_upload(made := upload())
+        uploads.drop_upload(made)
+        uploads.end_upload(made)
+        assert uploads.upload(made.catalog, made.id) is None
 
     def test_those_that_have_not_expired_are_counted(self, uploads: UploadStore) -> None:
         """To the second: what a database keeps of a time may be less than a microsecond."""

@@ -61,6 +61,12 @@ class MongoUploads(StorePart):
         with self._on.writing() as session:
             self._uploads.replace_one({"_id": record["_id"]}, record, upsert=True, session=session)
 
+    def end_upload(self, upload: UploadRecord) -> None:
+        name = {"_id": _upload_id(upload.catalog, upload.id)}
+        ended = {"$set": {"open": False}, "$unset": {"rooms": 1, "bytes": 1}}
+        with self._on.writing() as session:
+            self._uploads.update_one(name, ended, session=session)
+
     def upload(self, catalog: str, upload_id: str) -> UploadRecord | None:
         with self._on.reading() as session:
             name = {"_id": _upload_id(catalog, upload_id)}
