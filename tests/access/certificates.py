@@ -18,6 +18,18 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    **dict.fromkeys(
+        (
+            *("digital_signature", "content_commitment", "key_encipherment"),
+            *("data_encipherment", "key_agreement", "encipher_only", "decipher_only"),
+        ),
+        False,
+    ),
+)
+
 
 @dataclass(frozen=True)
 class Signed:
@@ -32,6 +44,7 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         made = self._builder(self._name, self._key.public_key())
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        made = made.add_extension(_SIGNS, critical=True)
         self.certificate = directory / f"{name}.pem"
         self.certificate.write_bytes(self._signed(made))
 
@@ -60,6 +73,12 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=1))
             .not_valid_after(now + timedelta(hours=1))
+            # Python 3.13 asks for both.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
 
     def _signed(self, made: x509.CertificateBuilder) -> bytes:
