@@ -9,6 +9,7 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from typing import Any, Self
 
 import pytest
@@ -168,9 +169,9 @@ class Inside:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def open(self, _method: str, path: str, *, body: bytes, **_: Any) -> Iterator[bytes]:
+    def open(self, _method: str, path: str, *, body: bytes, **_: Any) -> BytesIO:
         assert path == "/v1/bulk"
-        return (piece for piece in [self._answer(body)])  # which can be closed
+        return BytesIO(self._answer(body))
 
     def request(self, method: str, path: str, *, json: Any) -> HttpAnswer:
         answer = self._client.open(path, method=method, json=json)
