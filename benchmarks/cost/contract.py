@@ -110,6 +110,7 @@ PARAMETERS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("header", "Last-Event-ID"): ("0", "<middle>", "<middle>:k1"),
     ("query", "after"): ("", "<key>", "0", "<middle>", "k1"),
     ("query", "after_key"): ("", "<key>"),
+    ("query", "commit_id"): ("", "5b1f0c7e"),
     ("query", "prefix"): ("", "k", "k1", "zz"),
     ("query", "limit"): ("1", "10", "1000"),
     ("query", "resource_version"): _REVISIONS,
