@@ -165,16 +165,6 @@ class UploadService:
         conditions, attributes = _from_terms(upload.terms)
         return OpenUpload(upload, parts, conditions, attributes, done, by)
 
-    def find_to_stage(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
-        """As ``find``, for ``put_part``: of one that isn't ended, the catalog isn't asked."""
-        upload = self._found(catalog, upload_id, by)
-        if not upload.is_open:
-            return self.find(catalog, upload_id, by)
-        with as_unavailable():
-            parts = tuple(self._store.parts(upload))
-        conditions, attributes = _from_terms(upload.terms)
-        return OpenUpload(upload, parts, conditions, attributes, None, by)
-
     def _found(self, catalog: str, upload_id: str, by: Principal) -> UploadRecord:
         """Raises UploadNotFound."""
         with as_unavailable():
@@ -204,8 +194,6 @@ class UploadService:
             if not self._store.make_room(upload, number, len(content), maximum):
                 # Something came in between: its end, or parts of it.
                 self._require_open(upload)
-                if self._earlier(upload) is not None:
-                    raise UploadCommitted(upload.id)
                 self._require_size(max(others + len(content), maximum + 1))
         with as_unknown():
             return self._store.put_part(upload, number, content)

@@ -23,7 +23,7 @@ from gateway.errors import (
     UploadNotFound,
 )
 from gateway.limits import RetentionLimits, ServiceLimits
-from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord, Reply
+from gateway.model import SETTINGS_KEY, Attributes, DocumentRecord
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, UploadPart, UploadRecord, WriteRejected
 from gateway.uploads import OpenUpload
@@ -541,29 +541,3 @@ def test_one_that_is_dropped_while_its_end_is_noted_stays_dropped(
     monkeypatch.setattr(staged, "parts", amid_a_drop)
     gateway.uploads.find("c", upload.upload.id, ME)
     assert staged.upload("c", upload.upload.id) is None
-
-
-def test_a_part_asks_the_catalog_nothing_unless_its_upload_has_no_room_for_it(
-    bounded: GatewayService, staged: MemoryUploads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    reply = bounded.reply
-
-    def noted(catalog: str, *name: str) -> Reply | None:
-        asked.append(catalog)
-        return reply(catalog, *name)
-
-    monkeypatch.setattr(bounded, "reply", noted)
-    upload = begin(bounded, ME).upload
-    before = bounded.uploads.find_to_stage("c", upload.id, ME)
-    bounded.uploads.put_part(before, 1, b"x" * 15)
-    assert not asked
-    commit(bounded, bounded.uploads.find("c", upload.id, ME), 2)
-    with pytest.raises(UploadCommitted):
-        bounded.uploads.put_part(before, 2, b"x")
-    assert bounded.uploads.find_to_stage("c", upload.id, ME).committed
-    # As a worker that died before it ended it would have left it; and a part met no room.
-    staged.create_upload(upload)
-    monkeypatch.setattr(staged, "make_room", lambda *_: False)
-    with pytest.raises(UploadCommitted):
-        bounded.uploads.put_part(before, 2, b"x")

@@ -105,7 +105,7 @@ class UploadRoutes(Routes):
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"part number: {error}") from error
         media_types.require_bytes(context.environ)
-        opened = self._gateway.uploads.find_to_stage(catalog, _upload_id(upload), context.by)
+        opened = self._find(context, catalog, upload)
         part = self._gateway.uploads.put_part(
             opened, place, take_body(context, self._limits, parsed=False)
         )
