@@ -86,20 +86,16 @@ def create_second_time_never(settings: Any) -> flask.Flask:
 
 def create_failing(settings: Any) -> flask.Flask:
     """It fails as no application should, whatever it has done."""
-    application = create(settings)
-
-    def fail(*_: Any) -> Any:
-        raise ZeroDivisionError
-
-    application.wsgi_app = fail  # type: ignore[method-assign]
-    return application
+    return _raising(create(settings), ZeroDivisionError())
 
 
 def create_without_memory(settings: Any) -> flask.Flask:
-    application = create(settings)
+    return _raising(create(settings), MemoryError())
 
+
+def _raising(application: flask.Flask, error: Exception) -> flask.Flask:
     def fail(*_: Any) -> Any:
-        raise MemoryError
+        raise error
 
     application.wsgi_app = fail  # type: ignore[method-assign]
     return application

@@ -257,7 +257,7 @@ class Round:
                 continue
             self._parts.cache.forget(catalog)
             self._guesses.lost(catalog)
-            self._end(catalog, batch, most=len(batch) // 2 if alone else None, defect=alone)
+            self._end(catalog, batch, most=len(batch) // 2 if alone else None, defect=True)
 
     def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
         """A defect with one catalog is no other's, and leaves nobody waiting."""

@@ -148,8 +148,6 @@ class Relay:
                 self.step()
             except StoreUnreachable as error:
                 _log.info("subscriptions can't be read: %s", error)
-            except Exception:  # noqa: BLE001 - the thread must outlive any defect
-                _log.exception("subscriptions can't be worked for")
             limits = self._parts.limits
             look_s = limits.look_s if self._runners else _QUIET_LOOK_S
             self._wake.wait(min(look_s, limits.claim_s / 6))
@@ -181,9 +179,9 @@ class Relay:
                 runner = self._runners[named] = Runner(self._parts, self, record)
                 self._parts.runtime.spawn(runner.run, f"relay {named}")
             runner.meet(record)
-        self._hold_history(now)
+        self._look_at_catalogs(now)
 
-    def _hold_history(self, now: float) -> None:
+    def _look_at_catalogs(self, now: float) -> None:
         records = [runner.record for runner in self._runners.values()]
         if now - self._pinned_at >= PIN_S / 5:
             self._pinned_at = now
@@ -193,18 +191,10 @@ class Relay:
     def _pin(self, records: Sequence[SubscriptionRecord]) -> None:
         now_us = self._parts.runtime.now_us()
         for record in records:
-            pin = pin_of(record, now_us)
             failing_s = (now_us - record.failing_since_us) / 1_000_000
             is_over = bool(record.failing_since_us) and failing_s > self._parts.limits.hold_s
-            if pin is None or is_over:
-                continue
-            try:
-                self._parts.store.set_pin(record.catalog, pin)
-            except StoreUnreachable as error:
-                self._parts.store.ping()  # where it answers, the trouble is this catalog's
-                about = {"catalog": record.catalog}
-                described = _described(record)
-                _log.warning("%s can't be pinned: %s", described, error, extra=about)
+            if not is_over:
+                _hold_history(self._parts.store, record, now_us)
 
     def _revisions(self, catalogs: Collection[str]) -> dict[str, int]:
         """Where they are; without those of which the head can't be read, or that are restored."""
@@ -217,6 +207,20 @@ class Relay:
                 return {}
             return {c: at for each in catalogs for c, at in self._revisions([each]).items()}
         return {catalog: head.revision for catalog, head in heads.items()}
+
+
+def _hold_history(store: Store, record: SubscriptionRecord, now_us: int) -> None:
+    """Pin what is to be delivered. A catalog that can't be pinned, since somebody has edited its
+    record, is no other's trouble. Raises StoreUnreachable where the database doesn't answer."""
+    pin = pin_of(record, now_us)
+    if pin is None:
+        return
+    try:
+        store.set_pin(record.catalog, pin)
+    except StoreUnreachable as error:
+        store.ping()
+        about = {"catalog": record.catalog}
+        _log.warning("%s can't be pinned: %s", _described(record), error, extra=about)
 
 
 def _described(record: SubscriptionRecord) -> str:
@@ -472,9 +476,8 @@ class Runner:
             error={"code": error.code, "detail": error.detail, "time_us": now_us},
             next_try_us=now_us + round(pause_s * 1_000_000),
         )
-        pin = pin_of(record, now_us)
-        if failures == 1 and pin is not None:  # there may be none yet
-            self._parts.store.set_pin(record.catalog, pin)
+        if failures == 1:  # there may be no pin yet
+            _hold_history(self._parts.store, record, now_us)
         if error.is_gone:
             self._pause(failed)
         else:

@@ -56,8 +56,8 @@ class _Channel:
         self._outbox: list[bytes] = []
         self._filled = threading.Event()
         self.is_open = True
-        spawn(self._receive)
-        spawn(self._send)
+        spawn(self._guarded, self._receive_all)
+        spawn(self._guarded, self._send_all)
 
     def send(self, number: int, message: bytes | None) -> None:
         """Raises BrokenPipeError where the connection has ended; then nothing is sent."""
@@ -68,29 +68,23 @@ class _Channel:
             self._outbox += (_HEAD.pack(len(body), number, message is not None), body)
         self._filled.set()
 
-    def _send(self) -> None:
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """However it ends, the connection has ended, and whoever waits is told."""
         try:
-            while self._filled.wait() and self.is_open:
-                with self._lock:
-                    self._filled.clear()
-                    sent, self._outbox = self._outbox, []
-                self._connection.sendall(b"".join(sent))
+            run()
         except OSError:
             pass
-        except Exception:  # noqa: BLE001 - whoever waits has to be told
-            _log.exception("messages to another worker can't be sent")
+        except Exception:  # noqa: BLE001 - whatever it is
+            _log.exception("the connection to another worker failed")
         finally:
             self._end()
 
-    def _receive(self) -> None:
-        try:
-            self._receive_all()
-        except OSError:
-            pass
-        except Exception:  # noqa: BLE001 - whoever waits has to be told
-            _log.exception("a message of another worker can't be read")
-        finally:
-            self._end()
+    def _send_all(self) -> None:
+        while self._filled.wait() and self.is_open:
+            with self._lock:
+                self._filled.clear()
+                sent, self._outbox = self._outbox, []
+            self._connection.sendall(b"".join(sent))
 
     def _receive_all(self) -> None:
         buffer = b""

@@ -50,8 +50,6 @@ class Janitor:
                 self.end_uncommitted()
             except StoreUnreachable as error:
                 _log.info("the janitor can't reach the database: %s", error)
-            except Exception:  # noqa: BLE001 - the thread must outlive any defect
-                _log.exception("a round of the janitor failed")
 
     def run_round(self) -> None:
         """End the tails of all heads that haven't moved for a while. Raises StoreUnreachable."""

@@ -249,7 +249,7 @@ class SharedLooks(Generic[_Name, _Found]):
         """What there is under ``names`` at a moment within this call. Raises what looking does."""
         if not self._is_apart(names):
             group = self._together.joined(names)
-            if not self._may_be_anothers(group, names):
+            if not self._is_worth_another_look(group, names):
                 return group.found_of(names)
         by_catalog: dict[str, list[_Name]] = {}
         for name in names:
@@ -270,7 +270,9 @@ class SharedLooks(Generic[_Name, _Found]):
             group = self._gathering(1).joined(names)
         return group.found_of(names)
 
-    def _may_be_anothers(self, group: _Group[_Name, _Found], names: Collection[_Name]) -> bool:
+    def _is_worth_another_look(
+        self, group: _Group[_Name, _Found], names: Collection[_Name]
+    ) -> bool:
         """Whether it failed, and may not fail without what others asked of it."""
         if group.error is None or isinstance(group.error, Unsent):
             return False

@@ -6,7 +6,8 @@ import socket
 import ssl
 import threading
 from collections import namedtuple
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from email.utils import formatdate
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.database import Database
 
 from gateway.cli import doctor as host_checks
 from gateway.cli import doctor as service_checks
@@ -210,14 +212,19 @@ def test_tokens_that_end_soon_are_told() -> None:
         assert states(Commands(canned.url)("doctor", "--output=json"))["tokens"] in ("ok", "warn")
 
 
+@contextmanager
+def _written(uri: str, name: str) -> Iterator[Database[dict[str, Any]]]:
+    """A database with a commit."""
+    with closing(connect(uri, name, timeout_ms=WAIT_MS)) as store:
+        store.heads(["c"])
+        store.move_heads([move(commit(1))])
+    with MongoClient[dict[str, Any]](uri) as client:
+        yield client[name]
+
+
 def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> None:
     """Indexes that can't refuse anything may be added for queries of one's own."""
-    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
-    store.heads(["c"])
-    store.move_heads([move(commit(1))])
-    store.close()
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        database = client[database_name]
+    with _written(mongodb_uri, database_name) as database:
         assert diagnose(mongodb_uri, database_name, 10_000).foreign == ()
         documents = database["documents"]
         documents.create_index("state.content.owner")
@@ -246,12 +253,7 @@ def test_what_refuses_writes_is_found(mongodb_uri: str, database_name: str) -> N
 
 def test_what_is_no_plain_collection_is_found(mongodb_uri: str, database_name: str) -> None:
     """A view refuses writes; a capped collection takes them, and deletes what it had."""
-    store = connect(mongodb_uri, database_name, timeout_ms=WAIT_MS)
-    store.heads(["c"])
-    store.move_heads([move(commit(1))])
-    store.close()
-    with MongoClient[dict[str, Any]](mongodb_uri) as client:
-        database = client[database_name]
+    with _written(mongodb_uri, database_name) as database:
         assert diagnose(mongodb_uri, database_name, 10_000).misfits == ()
         database.command("convertToCapped", "commits", size=4096)
         database["documents"].rename("kept")

@@ -3,10 +3,13 @@ more, and who was told of it learns that his history isn't the catalog's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from gateway.errors import RevisionNotFound
 from gateway.feed.channel import Selection
+from gateway.feed.watcher import Watcher
 from gateway.limits import WatchLimits
 from tests.feed.feed_world import EVERYTHING, World, all_there_is, revisions, world
 from tests.memory_store import backup
@@ -31,20 +34,29 @@ def put_back(world: World, others: int) -> None:
         world.commit("k", signal=False)
 
 
+def come_to_five(world: World, watcher: Watcher) -> Callable[[int], None]:
+    """The watcher has come to 5; called, it puts the catalog back to 2, and others go on."""
+    world.commits(2)
+    to_backup = backup(world.store)
+    world.commits(3)
+    all_there_is(watcher)
+    assert watcher.position == 5
+
+    def put_back(others: int) -> None:
+        to_backup()
+        for _ in range(others):
+            world.commit("k", signal=False)
+
+    return put_back
+
+
 @OTHERS
 @SELECTIONS
 def test_who_waits_is_told_that_there_is_no_such_revision(
     world: World, others: int, selection: Selection
 ) -> None:
     watcher = world.watch(selection=selection)
-    world.commits(2)
-    to_backup = backup(world.store)
-    world.commits(3)
-    all_there_is(watcher)
-    assert watcher.position == 5
-    to_backup()
-    for _ in range(others):
-        world.commit("k", signal=False)
+    come_to_five(world, watcher)(others)
     with pytest.raises(RevisionNotFound):
         revisions(watcher, 5.0)
 
@@ -119,17 +131,11 @@ def test_who_comes_back_and_names_the_commit_that_it_was_at_is_told_so(
     world: World, others: int, selection: Selection
 ) -> None:
     """The gateway that it was told by is gone, too."""
-    watcher = world.watch(selection=selection)
-    world.commits(2)
-    to_backup = backup(world.store)
-    world.commits(3)
-    all_there_is(watcher)
-    taken = watcher.take(0.0, patient=True)
-    assert (taken.revision, taken.last) == (5, world.store.commit_id("c", 5))
-    watcher.close()
-    to_backup()
-    for _ in range(others):
-        world.commit("k", signal=False)
+    with world.watch(selection=selection) as watcher:
+        to_earlier = come_to_five(world, watcher)
+        taken = watcher.take(0.0, patient=True)
+        assert (taken.revision, taken.last) == (5, world.store.commit_id("c", 5))
+    to_earlier(others)
     elsewhere = World(WatchLimits(), world.store)
     with pytest.raises(RevisionNotFound):
         elsewhere.watch(5, selection, last=taken.last).take(5.0, patient=True)

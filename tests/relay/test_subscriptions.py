@@ -1065,7 +1065,7 @@ def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_t
 
     def but_to_the_sick(catalog: str, *given: Any) -> bool:
         if catalog == "sick":
-            raise StoreUnreachable("input to $filter must be an array")
+            _edited()
         return set_pin(catalog, *given)
 
     monkeypatch.setattr(store, "heads", of_others)
@@ -1077,3 +1077,18 @@ def test_a_catalog_whose_head_cant_be_told_or_pinned_keeps_nobody_from_holding_t
     eventually(pins)
     eventually(lambda: gateway.relay._heads == {"shop": 1})
     assert "subscription 's' of catalog 'sick' can't be pinned: input to $filter" in caplog.text
+
+
+def test_what_fails_is_noted_and_waited_for_also_where_its_catalog_cant_be_pinned(
+    gateway: Gateway, receiver: Receiver, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.catalog.put({"n": 0})
+    receiver.answer = lambda _: 500
+    gateway.subscribe(receiver)
+    monkeypatch.setattr(gateway.store, "set_pin", _edited)
+    gateway.catalog.put({"n": 1})
+    eventually(lambda: gateway.shown()["failures"] > 1)
+
+
+def _edited(*_: object) -> None:
+    raise StoreUnreachable("input to $filter must be an array")

@@ -14,11 +14,11 @@ from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeou
 from gateway.decide.request import Refused
 from gateway.errors import DeadlineExceeded, StoreUnavailable
 from gateway.limits import ServiceLimits
-from gateway.model import Claim
+from gateway.model import Claim, CommitRecord, Head
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable, Unsent
-from gateway.store.mongodb import connect
+from gateway.store.mongodb import MongoStore, connect
 from gateway.store.mongodb.connection import explained
 from tests.asking import applied, put, wait_until
 from tests.patience import WAIT_MS
@@ -113,6 +113,14 @@ def test_what_the_user_may_not_do_is_certainly_not_done(
         assert isinstance(outcome.error, StoreUnavailable | DeadlineExceeded)
 
 
+def _written(store: MongoStore) -> tuple[CommitRecord, Head]:
+    """A commit, and the head that it has made."""
+    gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
+    made = applied(gateway.write("c", "k", put(1)).outcome).commit
+    wait_until(lambda: bool(store.last_written({"c": [1]})))
+    return made, store.heads(["c"])["c"]
+
+
 @pytest.mark.mongod
 @pytest.mark.parametrize(
     "second", [OperationFailure("Authentication failed.", 18), ServerSelectionTimeoutError("away")]
@@ -122,10 +130,7 @@ def test_of_a_commit_that_is_sent_again_it_isnt_known_whether_it_was_made(
 ) -> None:
     """The first one may have been, whatever becomes of the second."""
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
-        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
-        made = applied(gateway.write("c", "k", put(1)).outcome).commit
-        wait_until(lambda: bool(store.last_written({"c": [1]})))
-        head = store.heads(["c"])["c"]
+        made, head = _written(store)
         far = replace(made, revision=9, id="f" * 32, parent=made.id, changes=())
         first = OperationFailure("lost", 91)
         first._add_error_label("UnknownTransactionCommitResult")
@@ -151,10 +156,7 @@ def test_what_is_refused_before_a_commit_is_certainly_not_done(
     mongodb_uri: str, database_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(connect(mongodb_uri, database_name, WAIT_MS)) as store:
-        gateway = GatewayService(store, ThreadRuntime(), ServiceLimits(deadline_ms=WAIT_MS))
-        made = applied(gateway.write("c", "k", put(1)).outcome).commit
-        wait_until(lambda: bool(store.last_written({"c": [1]})))
-        head = store.heads(["c"])["c"]
+        made, head = _written(store)
 
         def refuse(*_: Any, **__: Any) -> None:
             raise _FORBIDDEN

@@ -162,5 +162,5 @@ def _from(record: Record) -> SubscriptionRecord:
         raise ValueError(f"its name isn't that of {found.name!r} of {found.catalog!r}")
     if not _is_position(found.position):
         raise ValueError(f"its position is {found.position!r}")
-    msgspec.json.encode(found)  # what can't be told
+    msgspec.json.encode(found)  # raises ValueError for a text that isn't UTF-8
     return found
