@@ -236,16 +236,30 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
     Where it is decided what becomes of the request (``conclude``), nothing is broken off any more.
     """
+    return _as_section(function, None)
+
+
+def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Likewise, and a section for nobody where there is no account: what is called by requests and
+    by the process's own work."""
+    return _as_section(function, _NOBODYS)
+
+
+def _as_section(
+    function: Callable[_Given, _Result], otherwise: CpuAccount | None
+) -> Callable[_Given, _Result]:
+    """As in a ``section``, on the account ``otherwise`` where there is no request's."""
 
     @wraps(function)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
-        account = _own.get()
+        account = _own.get() or otherwise
         if account is None or _drawn.get() is not None:  # no section, or a part of one
             return function(*given, **named)
         if slices.is_over:
             slices.give_turn()
         account.require()
         token = _drawn.set(account)
+        # However it ends, it is left before anything is called, which would be broken off as well.
         try:
             result = function(*given, **named)
         except BrokenOff:
@@ -260,31 +274,6 @@ def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
             raise
         _drawn.reset(token)
         return result
-
-    return call
-
-
-def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Likewise, and a section for nobody where there is no account: what is called by requests and
-    by the process's own work."""
-
-    @wraps(function)
-    def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
-        if _drawn.get() is not None:
-            return function(*given, **named)
-        if slices.is_over:
-            slices.give_turn()
-        account = _own.get() or _NOBODYS
-        account.require()
-        token = _drawn.set(account)
-        try:
-            return function(*given, **named)
-        except BrokenOff:
-            raise account.refusal() from None
-        except MemoryError:
-            raise (_drawn.get() or account).without_memory() from None
-        finally:
-            _drawn.reset(token)
 
     return call
 
@@ -341,8 +330,6 @@ _EDGES: Final = frozenset(
         whole.__enter__,
         whole.__exit__,
         conclude,
-        CpuAccount.refusal,
         computed(draw),  # its wrapper, whose code all of them share
-        interruptible(draw),
     )
 )

@@ -9,19 +9,20 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from gateway import cpu
-from gateway.cpu import CpuAccount, TooMuchWork
+from gateway.cpu import BrokenOff, CpuAccount, TooMuchWork
 from gateway.decide.compares import IsAbsent
 from gateway.decide.decide import decide
 from gateway.decide.edits import KeyEdit, MoveKey
 from gateway.decide.owning import ApplyWanted
 from gateway.decide.request import Applied, Decision, Refused, Request, View
+from gateway.errors import MemoryFull
 from gateway.http.wire import body
 from gateway.http.write import bulk_lines
 from gateway.model import SETTINGS_KEY, Idempotency
@@ -195,9 +196,67 @@ def test_what_tells_of_what_is_done_is_not_broken_off() -> None:
     assert cpu.interruptible(lambda: cpu.draw(100.0))() is True
 
 
-def test_nothing_is_broken_off_where_a_section_begins_or_ends() -> None:
-    with cpu.section(CpuAccount(1.0)):
-        assert cpu.draw(100.0, cpu.section.__exit__.__code__) is False
+def computing() -> None:
+    cpu.draw(2.0)
+
+
+def used_up_at_the_end() -> None:
+    account = cpu.own_account()
+    assert account is not None
+    account.charge(2.0)
+
+
+def without_memory() -> None:
+    used_up_at_the_end()
+    raise MemoryError
+
+
+def failing() -> None:
+    used_up_at_the_end()
+    raise KeyError
+
+
+def in_a_statement(compute: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        with cpu.section(cpu.own_account()):
+            compute()
+
+    return call
+
+
+@pytest.mark.parametrize("compute", [computing, used_up_at_the_end, without_memory, failing])
+@pytest.mark.parametrize("as_section", [cpu.computed, cpu.interruptible, in_a_statement])
+def test_nothing_is_broken_off_where_a_section_begins_or_ends(
+    as_section: Callable[[Callable[[], None]], Callable[[], None]], compute: Callable[[], None]
+) -> None:
+    """A signal may come before any instruction: of the refusal that is made, too."""
+    account = CpuAccount(1.0)
+    signals = 0
+    broken_off: list[str] = []
+
+    def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+        nonlocal signals
+        frame.f_trace_opcodes = True
+        if event == "return" and frame.f_code is compute.__code__:
+            signals = 1
+        elif event == "opcode" and signals and frame.f_code.co_filename != __file__:
+            signals += 1
+            try:
+                cpu.draw(0.0, frame.f_code)
+            except BrokenOff:
+                broken_off.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+        return trace
+
+    cpu.work_for(account)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    with suppress(TooMuchWork, MemoryFull, KeyError):
+        as_section(compute)()
+    sys.settrace(before)
+    assert account.left_s < 0
+    assert signals > 5
+    assert broken_off == []
+    assert not cpu.draw(1.0)  # it is no section any more
 
 
 @pytest.mark.parametrize(
