@@ -433,12 +433,16 @@ class Hub:
 
     def _pause_before(self, channel: Channel, now: float) -> None:
         """All is written out, and yet nothing was found, this time again."""
+        released: list[Waiting] = []
         with self.lock:
             channel.due = now + (_LOOK_AGAIN_S if channel.finished < _HOLE else _LOOK_EVERY_S)
-        if channel.finished == _HOLE:
-            text = "the log of %r has a hole above revision %d: its feed waits there"
-            about = {"catalog": channel.catalog}
-            _log.error(text, channel.catalog, channel.position, extra=about)
+            if channel.finished >= _HOLE and not channel.hole:
+                channel.hole = f"the log has no commit {channel.position + 1}"
+                released = channel.release_all()
+                text = "the log of %r has a hole above revision %d: whoever follows it is told so"
+                about = {"catalog": channel.catalog}
+                _log.error(text, channel.catalog, channel.position, extra=about)
+        _wake(released)
 
 
 def _went_back(position: int, last: str, head: Head) -> bool:

@@ -28,7 +28,7 @@ from gateway.meters import NO_METERS, FeedReadings, Meters
 from gateway.model import follows
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler
-from gateway.store.contract import Store
+from gateway.store.contract import ForeignRecord, Store
 from gateway.store.unreachable import as_unavailable
 
 _TAKE_COMMITS_MAX = 200
@@ -138,7 +138,8 @@ class Watcher:
         Unless ``patient``, it also returns when it has passed over so many commits that a bookmark
         is due; in any case when half of what the request may compute is used. Raises WatchEnded,
         RevisionCompacted (history was compacted beyond its position), RevisionNotFound (what it was
-        told isn't in the history any more) and StoreUnavailable.
+        told isn't in the history any more), ForeignRecord (the log lacks the next commit) and
+        StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
         told: list[Told] = []
@@ -204,6 +205,11 @@ class Watcher:
         if self._on.lost is not None:
             raise not_in_history(self.position, self._on.lost)
 
+    def _require_log(self) -> None:
+        """Raise ForeignRecord where what it would wait for is missing."""
+        if self._on.hole:
+            raise ForeignRecord(self._on.catalog, None, self._on.hole)
+
     def _is_behind(self) -> bool:
         return self.position < self._on.position or self._is_owed()
 
@@ -251,6 +257,7 @@ class Watcher:
         with self._hub.lock:
             if self._is_behind():
                 return True
+            self._require_log()
             self._event.clear()
             self._on.waiting[self] = None
         # Stopping releases all who wait; who didn't wait yet is told here.

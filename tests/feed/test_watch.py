@@ -241,22 +241,27 @@ class TestTroubleOfOne:
 
 
 class TestHoles:
-    def test_a_hole_in_the_log_is_waited_at_without_a_spin(
+    def test_who_comes_to_a_hole_in_the_log_is_told_so_without_a_spin(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Somebody has edited it by hand. It is told once, and what fills it is told at last."""
+        """Somebody has edited it by hand. It is logged once, and what fills it is told at last."""
         watcher, other = world.watch(of="a"), world.watch(of="b")
         first = world.move("k", of="a")
         world.commit("k", of="a")
         world.store._heads["a"] = replace(world.store._heads["a"], written=2, tail=())
         world.store.read = 0
-        assert revisions(watcher, 20.0) == []
+        with pytest.raises(ForeignRecord, match="'a': the log has no commit 1"):
+            revisions(watcher, 20.0)
+        with pytest.raises(ForeignRecord):  # and who comes later
+            revisions(world.watch(after=0, of="a"), 20.0)
         assert world.store.read < 200
         told = [each for each in caplog.records if "has a hole" in each.message]
         assert len(told) == 1
         world.commit("k", of="b")
         assert revisions(other) == [1]
         world.store.write_commits([first])
+        world.runtime.sleep(2.0)
+        world.background()
         assert revisions(watcher, 5.0) == [1, 2]
 
     @pytest.mark.parametrize("gone", [{1}, {2, 3}, {4}, {1, 2, 3, 4}], ids=str)
