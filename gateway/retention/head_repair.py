@@ -56,6 +56,7 @@ class HeadRepair:
         """What is wrong with the head; None: nothing, or there is neither a head nor a log."""
         try:
             head = self._store.tails([catalog]).get(catalog)
+            self._store.retention(catalog)
         except ForeignRecord as error:
             return error.detail
         if head is None:

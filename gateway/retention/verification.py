@@ -140,6 +140,8 @@ class Verification:
         finally:
             self.tally.catalogs += 1
         try:
+            if unreadable := self._unreadable_retention(catalog):
+                yield None, f"{unreadable}; {_FROM_ONE_MOMENT}"
             # After the head was read: so whatever it stands for is written out.
             self._settler.settle(catalog)
             yield from _Verifying(self._store, hold, self.tally, looked, self.second).findings()
@@ -150,6 +152,14 @@ class Verification:
             yield None, f"the log doesn't lead to what the head has: {why}; {_FROM_ONE_MOMENT}"
         finally:
             hold.end()
+
+    def _unreadable_retention(self, catalog: str) -> str | None:
+        """Why the head's part that compaction reads can't be read, if so."""
+        try:
+            self._store.retention(catalog)
+        except ForeignRecord as error:
+            return error.detail
+        return None
 
     def _has_records(self, catalog: str) -> bool:
         try:

@@ -92,6 +92,8 @@ SURE: dict[str, Callable[[MongoStore], object]] = {
     "a deletion that is none": lambda s: spoil(s, deleted="no"),
     "claims that are none": lambda s: spoil(s, claims=[{"by": 1}]),
     "nowhere written out": lambda s: take_away(s, "out"),
+    "another pin that is none": lambda s: spoil(s, pins__1={"id": "q", "revision": FAR_DATE}),
+    "a sweep that is none": lambda s: spoil(s, swept="x"),
     "a time that is no date": lambda s: spoil(s, time_us=FAR_DATE),
     "a deletion that is no text": lambda s: spoil(s, deleted=NO_TEXT),
     "something else beside its revision": lambda s: spoil(s, head__more=1),
@@ -111,6 +113,7 @@ def test_a_head_that_says_which_commit_was_its_last_is_made_anew_there(
     assert content_of(remembering) == right
     SURE[how](store)
     before = store._on.catalogs.find_one({"_id": "c"})
+    assert run("verify", "c").exit_code == 1
     told = run("repair", "c")
     assert (told.exit_code, "would be rebuilt" in told.output) == (1, True), told.output
     assert store._on.catalogs.find_one({"_id": "c"}) == before

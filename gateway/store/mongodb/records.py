@@ -870,6 +870,8 @@ def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
     at: Any = found.get("head")
     at = at if isinstance(at, dict) else {}
     swept, floor = _read_as(found.get("swept", 0), _Whole), _read_as(found.get("floor", 0), _Whole)
+    pins: Any = found.get("pins")
+    pins = pins if isinstance(pins, list) else ()
     tail = None
     with suppress(*_FOREIGN):
         catalog = found["_id"]
@@ -881,7 +883,7 @@ def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
         tail=tail,
         floor=None if record is None else floor,
         swept=swept or 0,
-        pins=_read_as(found.get("pins", ()), tuple[PinRecord, ...]) or (),
+        pins=tuple(pin for each in pins if (pin := _read_as(each, PinRecord)) is not None),
         judged=max(judged, _read_as(at.get("judged"), _Whole) or 0),
     )
 
