@@ -247,12 +247,14 @@ def test_nothing_is_broken_off_where_a_section_begins_or_ends(
                 broken_off.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
         return trace
 
-    cpu.work_for(account)
     before = sys.gettrace()
-    sys.settrace(trace)
-    with suppress(TooMuchWork, MemoryFull, KeyError):
-        as_section(compute)()
-    sys.settrace(before)
+    for _ in range(2):  # of code that is traced for the first time, Python 3.12 leaves some out
+        account.left_s, signals = account.limit_s, 0
+        cpu.work_for(account)
+        sys.settrace(trace)
+        with suppress(TooMuchWork, MemoryFull, KeyError):
+            as_section(compute)()
+        sys.settrace(before)
     assert account.left_s < 0
     assert signals > 5
     assert broken_off == []
