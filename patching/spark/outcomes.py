@@ -79,11 +79,12 @@ class OutcomeCounts:
 @dataclass
 class TaskWritten(WriterCommitMessage):
     """A task's message to the driver. ``finished``: the catalogs of a version, and whether it was
-    finished there before; ``sample`` is that of its documents (see ``idempotency``)."""
+    finished there before (None: it isn't known to be begun); ``sample`` is that of its documents
+    (see ``idempotency``)."""
 
     partition: int
     counts: OutcomeCounts
-    finished: dict[str, bool] = field(default_factory=dict)
+    finished: dict[str, bool | None] = field(default_factory=dict)
     sample: bytes = b""
     origin: str = ""
 
@@ -102,12 +103,14 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> OutcomeCounts:
     return counts
 
 
-def finished_catalogs(messages: Iterable[WriterCommitMessage | None]) -> dict[str, bool]:
+def finished_catalogs(messages: Iterable[WriterCommitMessage | None]) -> dict[str, bool | None]:
     """Of all tasks: the catalogs of the version, and whether it was finished there before."""
-    catalogs: dict[str, bool] = {}
+    catalogs: dict[str, bool | None] = {}
     for message in messages:
         if isinstance(message, TaskWritten):
-            catalogs |= message.finished
+            for catalog, finished in message.finished.items():
+                if finished is not None or catalog not in catalogs:
+                    catalogs[catalog] = finished
     return catalogs
 
 

@@ -329,7 +329,7 @@ class _Work:
 
     def _end(self) -> None:
         assert self.version is not None
-        give_up(self.writing, self.version, [self.catalog])
+        give_up(self.writing, self.version, {self.catalog: False})
 
     def write_plan(self, path: str, deletes: _Deletes, overwrite: bool) -> PlanReport:
         self._number()

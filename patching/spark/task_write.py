@@ -266,7 +266,7 @@ class _Writing:
         text = asked.text
         if self._fences is not None and begun is None:
             row.made = None if key is None else (keys, key)
-            text = b"%b,%b}" % (text[:-1], self._fences.begin)
+            text = b"%b,%b}" % (text[:-1], self._fences.begin(catalog))
         key = asked.idempotency_key or key
         text = text if key is None else _with(text, idempotency_key=key)
         text = text if begun is None else _with(text, fence=begun.fence)

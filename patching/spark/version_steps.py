@@ -4,7 +4,7 @@ runs it, and by nobody when it is finished."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -61,7 +61,8 @@ _begun: dict[tuple[Any, ...], Begun] = {}
 
 class FenceKeeper:
     """The fences of one version in the catalogs that a task writes; ``finished`` says in which of
-    these it was finished before.
+    these it was finished before (None: nobody knows whether it was begun, for every line was
+    refused).
 
     A catalog's first lines begin it themselves (``begin``), so that a task needs no request for
     that; the answers tell the fence for the lines that follow. Where the gateway refuses that, or
@@ -76,7 +77,7 @@ class FenceKeeper:
         self._about = (*about, options.txn_principals, options.idempotency, version)
         self._refused: set[str] = set()
         self._begin = encode({"begin": _begin_of(options, version, self.keys)})[1:-1]
-        self.finished: dict[str, bool] = {}
+        self.finished: dict[str, bool | None] = {}
 
     @property
     def keys(self) -> str:
@@ -88,16 +89,18 @@ class FenceKeeper:
         begun = _begun.get((*self._about, catalog))
         if begun is None and catalog in self._refused:
             begun = self._keep(catalog, self._step(catalog))
-        self.finished[catalog] = begun is not None and begun.finished
+        if begun is not None:
+            self.finished[catalog] = begun.finished
         return begun
 
-    @property
-    def begin(self) -> bytes:
-        """The member of a line, in JSON."""
+    def begin(self, catalog: str) -> bytes:
+        """The member of a line that is sent, in JSON."""
+        self.finished.setdefault(catalog, None)
         return self._begin
 
     def note_fence(self, catalog: str, fence: str) -> None:
         """It was begun by a line."""
+        self.finished[catalog] = False
         if (*self._about, catalog) not in _begun:
             self._keep(catalog, Begun(fence, self.keys, False))
 
@@ -125,44 +128,60 @@ class FenceKeeper:
         return Begun(record["fence"], keys, finished)
 
 
-def finish(options: Options, version: Version, catalogs: Mapping[str, bool]) -> None:
+def finish(options: Options, version: Version, catalogs: Mapping[str, bool | None]) -> None:
     """Say that nothing more is to come, in each of ``catalogs`` where nobody has (``True``).
 
     Raises VersionRefused: every row was applied, and nothing says so.
     """
-    left = sorted(catalog for catalog, finished in catalogs.items() if not finished)
     with options.open_transport() as transport:
-        _finish_each(transport, options, version, left, options.retry_timeout)
+        _finish_each(transport, options, version, catalogs, options.retry_timeout)
 
 
 def give_up(
-    options: Options, version: Version, catalogs: Iterable[str], maybe: str | None = None
+    options: Options,
+    version: Version,
+    catalogs: Mapping[str, bool | None],
+    maybe: str | None = None,
 ) -> None:
     """``finish`` for what nobody waits for, and in the catalog ``maybe``, if it is there. What
     can't be reached is told in the log."""
     timeout_s = min(options.retry_timeout, _ABORT_S)
     try:
-        known = {*catalogs}
+        known = {**catalogs}
         if maybe is not None and _listed(options, maybe, timeout_s) is not None:
-            known.add(maybe)
+            known.setdefault(maybe, False)
         with options.open_transport() as transport:
-            _finish_each(transport, options, version, sorted(known), timeout_s)
+            _finish_each(transport, options, version, known, timeout_s)
     except (VersionRefused, RequestError) as error:
         what = "rows of it that are still on their way may be applied"
         print(f"metadata: {version}: {what}: {error}", file=sys.stderr, flush=True)
 
 
 def _finish_each(
-    transport: Transport, options: Options, version: Version, catalogs: list[str], timeout_s: float
+    transport: Transport,
+    options: Options,
+    version: Version,
+    catalogs: Mapping[str, bool | None],
+    timeout_s: float,
 ) -> None:
     def one(catalog: str) -> None:
-        step(transport, options, catalog, version, finished=True, timeout_s=timeout_s)
+        try:
+            step(transport, options, catalog, version, finished=True, timeout_s=timeout_s)
+        except VersionRefused as error:
+            # Where every line was refused, so is this, if it is for the catalog.
+            if catalogs[catalog] is not None or not _is_final(error.__cause__):
+                raise
 
-    if len(catalogs) == 1:
-        one(catalogs[0])
-    elif catalogs:
+    left = sorted(catalog for catalog, finished in catalogs.items() if not finished)
+    if len(left) == 1:
+        one(left[0])
+    elif left:
         with ThreadPoolExecutor(_STEPS_AT_ONCE) as pool:
-            list(pool.map(one, catalogs))
+            list(pool.map(one, left))
+
+
+def _is_final(error: BaseException | None) -> bool:
+    return isinstance(error, RequestError) and error.applied == "no" and not error.retryable
 
 
 def is_there(options: Options, catalog: str) -> bool:

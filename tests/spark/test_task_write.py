@@ -32,8 +32,9 @@ from patching.client.routes import CatalogRoutes
 from patching.client.transport import HttpAnswer, Transport
 from patching.spark.columns import Columns
 from patching.spark.options import WRITE, Options
-from patching.spark.outcomes import TaskWritten
+from patching.spark.outcomes import OutcomeCounts, TaskWritten, finished_catalogs
 from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
+from patching.spark.version_steps import VersionRefused, applications, finish
 from tests.asking import SetClock
 from tests.fates import fated
 from tests.memory_store import MemoryStore
@@ -125,6 +126,28 @@ def test_a_row_that_is_bad_keeps_its_place(
     again = run_at(gateway.url, catalog, good, first, **place)
     assert (again.counts.applied, again.counts.replayed) == (3, 2)
     assert logs(routes)["k"] == ["a", "c", "b"]
+
+
+def test_a_catalog_whose_rows_are_all_refused_keeps_no_job_from_its_end(
+    gateway: RunningGateway, catalog: str
+) -> None:
+    """It may be one that nobody could begin the version in."""
+    names = ("key", "document", "catalog")
+    parsed = Options.parse({"url": gateway.url, "catalog": catalog, "onError": "skip"}, WRITE)
+    columns = Columns(StructType([StructField(each, StringType()) for each in names]), parsed)
+    rows = [("k", "1", None), ("l", "1", "no\0name"), ("m", "{", "never sent")]
+    batch = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))).to_batches()
+    version = Version("nightly", 7)
+    written = write_rows(batch, columns, parsed, Attempt("job", 0, 0, 0, version))
+    assert written.counts.skipped == 2
+    assert written.finished == {catalog: False, "no\0name": None}
+    other = TaskWritten(1, OutcomeCounts(), {catalog: None})
+    assert finished_catalogs([written, other]) == finished_catalogs([other, written])
+    finish(parsed, version, finished_catalogs([written, other]))
+    (record,) = applications(parsed, catalog)
+    assert record["finished"] == 7
+    with pytest.raises(VersionRefused, match=r"could not be finished in 'no\\x00name'"):
+        finish(parsed, version, {"no\0name": False})
 
 
 def test_rows_that_are_known_by_content_may_be_anywhere(run: Run, routes: CatalogRoutes) -> None:
