@@ -11,8 +11,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from patching import join_pointer
 from patching.spark.batches import in_batches, schema_of_text
-from patching.spark.json_values import NoJson, converter
+from patching.spark.json_values import NoJson, converter, python_value
+from patching.values import repeated_member
 
 FORMATS: Final = ("jsonl", "parquet", "csv", "table")
 _SUFFIXES: Final = {
@@ -187,15 +189,28 @@ def _parsed_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     for batch in batches:
-        yield from batch.column(0).to_pylist()
+        try:
+            yield from batch.column(0).to_pylist()
+        except UnicodeDecodeError:
+            for text, why in map(python_value, batch.column(0)):
+                if why is not None:
+                    raise _no_line(text, why) from None
 
 
 def _parsed(text: str) -> tuple[str, str]:
     """Key and document. Raises DesiredInvalid for what is no such line."""
+    raw = text.encode()
     try:
-        line = _decode_line(text)
-    except (msgspec.MsgspecError, ValueError) as error:
-        shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} …"
-        wanted = 'it isn\'t {"key": …, "document": …}'
-        raise DesiredInvalid([(None, f"the line {shown!r}: {wanted}: {error}")], 1) from error
+        line = _decode_line(raw)
+        twice = repeated_member(raw, msgspec.json.encode(line))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _no_line(text, str(error)) from error
+    if twice is not None:
+        raise _no_line(text, f"it has the member '{join_pointer(twice)}' twice")
     return line.key, bytes(line.document).decode()
+
+
+def _no_line(text: str, why: str) -> DesiredInvalid:
+    shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]} …"
+    wanted = 'it isn\'t {"key": …, "document": …}'
+    return DesiredInvalid([(None, f"the line {shown!r}: {wanted}: {why}")], 1)

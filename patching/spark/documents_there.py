@@ -85,6 +85,7 @@ class _Pages:
 
 @dataclass(frozen=True, slots=True)
 class _NoValue:
+    shown: str
     why: str
 
 
@@ -95,7 +96,7 @@ def _values(column: pa.Array) -> list[Any]:
         return values
     except (OverflowError, ValueError):
         both = (python_value(each) for each in column)
-        return [value if why is None else _NoValue(why) for value, why in both]
+        return [value if why is None else _NoValue(value, why) for value, why in both]
 
 
 def _batch(documents: Sequence[DigestShape]) -> pa.RecordBatch:
@@ -179,6 +180,9 @@ class DigestPlanner(_ReadingPlanner):
                     continue
                 if copies is None:
                     asked[there] = _Asked(None, None)
+                    continue
+                if isinstance(key, _NoValue):
+                    yield Planned(INVALID, key.shown, detail=f"its key: {key.why}")
                     continue
                 if isinstance(value, _NoValue):
                     yield Planned(INVALID, key, detail=f"its document: {value.why}")

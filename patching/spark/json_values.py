@@ -7,11 +7,13 @@ import datetime
 import decimal
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import types
 
 from patching import join_pointer
@@ -115,7 +117,7 @@ def _converter(kind: types.DataType, place: str) -> Converter:
         item = converter(kind.elementType, f"{place}[]")
         return lambda value: [item(each) for each in value]
     if isinstance(kind, types.VariantType):
-        return lambda value: raw_json(types.VariantVal(**value).toJson())
+        return lambda value: _variant_text(value, place)
     if isinstance(kind, types.DecimalType):
         return lambda value: _whole_or_decimal(value, place)
     if isinstance(kind, types.FloatType):
@@ -130,15 +132,20 @@ def _converter(kind: types.DataType, place: str) -> Converter:
 
 def python_value(scalar: pa.Scalar) -> tuple[Any, str | None]:
     """Arrow's value as Python's; or as text, and why it can't be: a timestamp beyond the year 9999
-    in UTC, or in a struct that has such a one."""
+    in UTC, bytes in a text that aren't UTF-8, or a struct that has such a one."""
     try:
         return scalar.as_py(), None
     except (OverflowError, ValueError) as error:
-        try:
-            shown = str(scalar.cast(pa.string()).as_py())
-        except pa.ArrowException:
-            shown = str(scalar.type)
-        return shown, f"it has a value that JSON can't be made of ({error})"
+        return _shown(scalar), f"it has a value that JSON can't be made of ({error})"
+
+
+def _shown(scalar: pa.Scalar) -> str:
+    try:
+        if pa.types.is_string(scalar.type) or pa.types.is_large_string(scalar.type):
+            return bytes(scalar.as_buffer()).decode(errors="replace")
+        return str(scalar.cast(pa.string()).as_py())
+    except (ValueError, pa.ArrowException):
+        return str(scalar.type)
 
 
 def _of_struct(kind: types.StructType, place: str) -> Converter:
@@ -156,12 +163,21 @@ def _of_map(kind: types.MapType, place: str) -> Converter:
 
     def convert(value: Any) -> dict[str, Any]:
         # In order, so that equal maps are written equally.
-        members = {name: item(each) for name, each in sorted(value)}
+        members = {name: item(each) for name, each in sorted(value, key=itemgetter(0))}
         if len(members) < len(value):
             raise NoJson(f"{place} has a key twice")
         return members
 
     return convert
+
+
+def _variant_text(value: Mapping[str, bytes], place: str) -> msgspec.Raw:
+    try:
+        text = types.VariantVal(**value).toJson()
+    except (ArithmeticError, ValueError, PySparkException) as error:
+        why = f"{place} has a value that JSON can't be made of ({error})"
+        raise NoJson(why) from error
+    return raw_json(text)
 
 
 def _finite(value: float, place: str) -> float:

@@ -225,6 +225,22 @@ def test_what_json_has_no_number_for_is_refused() -> None:
 def test_operations_are_structs_whose_value_is_json() -> None:
     kind = t.ArrayType(struct(op=STRING, path=STRING, value=STRING))
     of_structs = columns({"key": STRING, "patch": kind})
+def test_a_variant_that_json_has_nothing_for_is_refused() -> None:
+    """A timestamp of the year 10000: its type, and microseconds."""
+    microseconds = (253_402_300_800_000_000).to_bytes(8, "little")
+    far = {"value": b"\x30" + microseconds, "metadata": b"\x01\x00\x00"}
+    variant = columns(document(v=t.VariantType()))
+    with pytest.raises(RowRefused, match=r"column 'document': document\.v has a value that JSON"):
+        variant.ask({"key": "k", "document": {"v": far}})
+
+
+def test_a_map_may_have_a_key_twice_and_is_refused() -> None:
+    """Whatever its values are, which may not be in any order."""
+    maps = columns(document(m=t.MapType(STRING, t.LongType())))
+    with pytest.raises(RowRefused, match=r"document\.m has a key twice"):
+        maps.ask({"key": "k", "document": {"m": [("a", None), ("a", 1)]}})
+
+
     operation = {"op": "add", "path": "/a", "value": "[null]"}
     line = json.loads(of_structs.ask({"key": "k", "patch": [operation]}).text)
     assert line["patch"] == [{"op": "add", "path": "/a", "value": [None]}]

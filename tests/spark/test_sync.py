@@ -265,6 +265,27 @@ def test_the_digests_are_gathered_nowhere(
     there = spark.createDataFrame([("k", "1-a", "")], "there string, etag string, digest string")
     compared(wanted, there, how).explain()
     told = capsys.readouterr().out
+def test_a_text_that_is_no_utf8_is_named() -> None:
+    """As Spark has it of a file in another encoding."""
+    keys, values = [b"k\xff", b"k"], [b"1", b'"\xfc"']
+    nothing: list[None] = [None, None]
+    columns = {
+        "key": pa.array(keys, pa.binary()).view(pa.string()),
+        "copies": [1, 1],
+        "value": pa.array(values, pa.binary()).view(pa.string()),
+        **dict.fromkeys(("there", "etag", "digest"), pa.array(nothing, pa.string())),
+    }
+    planner = DigestPlanner(Planner("c", "run", StringType()), Options(url="u", catalog="c"), 1)
+    batches = pa.table(columns).to_batches()
+    planned = list(planner.rows(cast(CatalogReads, _Reads({})), iter(batches)))
+    assert [(each.action, each.key) for each in planned] == [
+        ("invalid", "k\ufffd"),
+        ("invalid", "k"),
+    ]
+    assert str(planned[0].detail).startswith("its key: it has a value that JSON can't be made of")
+    assert str(planned[1].detail).startswith("its document: it has a value that JSON can't be made")
+
+
     assert "SortMergeJoin" in told
     assert "Broadcast" not in told
 
@@ -316,11 +337,14 @@ def test_what_cannot_be_is_named_before_anything_is_sent(
 def test_a_line_that_is_none_is_named(there: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "wanted.jsonl"
     for broken, why in (
-        ('{"key": "b", "document": 1, "more": 2}', "unknown field `more`"),
-        ('{"key": "b", "docum', "truncated"),
+        (b'{"key": "b", "document": 1, "more": 2}', "unknown field `more`"),
+        (b'{"key": "b", "docum', "truncated"),
+        (b'{"key": "b", "document": 1, "document": 2}', "the member '/document' twice"),
+        (b'{"key": "b", "document": "\xfc"}', "a value that JSON can't be made of"),
     ):
-        path.write_text(f'{{"key": "a", "document": 1}}\n{broken}')
-        with pytest.raises(Exception, match=rf"the line '{re.escape(broken)}': .*{why}"):
+        path.write_bytes(b'{"key": "a", "document": 1}\n' + broken)
+        shown = re.escape(broken.decode(errors="replace"))
+        with pytest.raises(Exception, match=rf"the line '{shown}': .*{why}"):
             sync(read_desired(there.spark, str(path)), there.name, url=there.url)
     assert there.head() == 0
 

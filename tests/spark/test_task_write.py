@@ -163,6 +163,30 @@ def test_rows_that_are_known_by_content_may_be_anywhere(run: Run, routes: Catalo
     assert logs(routes) == {"k": ["a", "b", "a"], "l": ["a"]}
 
 
+@pytest.mark.usefixtures("run")
+def test_a_text_that_is_no_utf8_is_a_bad_row(
+    gateway: RunningGateway, catalog: str, routes: CatalogRoutes
+) -> None:
+    """As Spark has it of a file in another encoding."""
+    texts = [b"k", b"k\xff", b"k"]
+    patches = [
+        b'[{"op": "add", "path": "/log/-", "value": "%b"}]' % each for each in (b"a", b"b", b"\xfc")
+    ]
+    rows = [pa.RecordBatch.from_pydict({"key": as_text(texts), "patch": as_text(patches)})]
+    attempt = Attempt("job", 0, 0, 0, Version("nightly", 7))
+    with pytest.raises(WriteFailed, match=r"row 1 \(key 'k\ufffd'\): column 'key': it has a value"):
+        run_at(gateway.url, catalog, rows, attempt)
+    counts = run_at(gateway.url, catalog, rows, attempt, onError="skip").counts
+    assert (counts.applied, counts.skipped) == (1, 2)
+    assert "row 2 (key 'k'): column 'patch': it has a value that JSON" in counts.examples[1]
+    assert logs(routes)["k"] == ["a"]
+
+
+def as_text(values: list[bytes]) -> pa.Array:
+    """Nobody looks whether they are."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
 def test_a_version_that_an_earlier_library_began_goes_on_with_its_keys(
     gateway: RunningGateway, catalog: str, run: Run, routes: CatalogRoutes
 ) -> None:
