@@ -153,6 +153,8 @@ class Columns:
         own = row.get("idempotency_key")
         if own is None and self._options.idempotency == "column":
             raise RowRefused("idempotency_key", "it is null; idempotency=column asks for it")
+        if own == "":
+            raise RowRefused("idempotency_key", "it is empty")
         delta = self._delta(row)
         raw = {name: _raw(member) for name, member in delta.items()}
         members = {"catalog": catalog, "key": key, **raw}
@@ -181,7 +183,7 @@ class Columns:
     def only(self, row: Mapping[str, Any]) -> str:
         """The row's mode: it is for a document that isn't there (``create``), or is (``update``).
         Raises RowRefused."""
-        mode = row.get("mode") or self._options.row_mode
+        mode = _first(row.get("mode"), self._options.row_mode)
         if mode not in _MODES:
             raise RowRefused("mode", f"it must be one of {', '.join(_MODES)}, not {mode!r}")
         return str(mode)
@@ -202,6 +204,8 @@ class Columns:
         common = self._options.catalog
         if own is None and common is None:
             raise RowRefused("catalog", "it is null, and there is no option catalog")
+        if own == "":
+            raise RowRefused("catalog", "it is empty; null is the option catalog")
         if self._of_table and own is not None:
             raise RowRefused(
                 "catalog",
@@ -214,7 +218,7 @@ class Columns:
                 f"the row was read from {own!r}, and the option catalog is {common!r}; to copy it "
                 "there, drop the columns catalog and etag",
             )
-        return own or common or ""
+        return _first(own, common) or ""
 
     def plain(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """``row`` with whatever JSON can hold of it, to be shown."""

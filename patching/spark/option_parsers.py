@@ -66,13 +66,15 @@ def folder(value: str) -> str:
 
 
 def time(value: str) -> str:
+    """As the gateway takes it, from any form of ISO 8601."""
     try:
-        known = datetime.fromisoformat(value).utcoffset() is not None
+        given = datetime.fromisoformat(value)
+        known = given.utcoffset() is not None
     except ValueError:
         known = False
     if not known:
         raise ValueError(f"it must be a time such as 2026-11-21T10:00:00Z, not {value!r}")
-    return value
+    return given.isoformat().replace("+00:00", "Z")
 
 
 def message(value: str) -> str:

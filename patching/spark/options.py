@@ -22,6 +22,7 @@ _ALL: Final = (WRITE, READ, READ_STREAM)
 _HINT: Final = " (option 'token' or 'tokenFile')"
 _UNAUTHENTICATED: Final = 401
 PARTITIONS_MAX: Final = 100_000
+_VERSION_MAX: Final = 10**18 - 1
 
 
 class OptionRefused(ValueError):
@@ -126,7 +127,7 @@ OPTIONS: Final = (
         "txnVersion",
         None,
         "number of the application's job, higher than those of earlier jobs",
-        parsers.number(0),
+        parsers.number(0, _VERSION_MAX),
         (WRITE,),
     ),
     OptionRow(
@@ -209,7 +210,7 @@ OPTIONS: Final = (
     OptionRow("key", None, "only this key", parsers.text, _READS),
     OptionRow("keys", None, "only these keys: a JSON array of strings", parsers.keys, (READ,)),
     OptionRow("revision", None, "the state at this revision", parsers.number(0), (READ,)),
-    OptionRow("timestamp", None, "the state at this time, RFC 3339", parsers.text, (READ,)),
+    OptionRow("timestamp", None, "the state at this time, RFC 3339", parsers.time, (READ,)),
     OptionRow(
         "columns",
         None,

@@ -24,6 +24,9 @@ def test_some_have_the_names_of_delta() -> None:
     assert Options.parse(given | {"versionAsOf": "7"}, READ).revision == 7
     at = "2026-11-21T10:00:00Z"
     assert Options.parse(given | {"timestampAsOf": at}, READ).timestamp == at
+    for form in ("20261121T100000Z", "2026-11-21 11:00+01:00"):
+        known = Options.parse(given | {"timestamp": form}, READ).timestamp
+        assert known in (at, "2026-11-21T11:00:00+01:00"), "as the gateway takes it"
     options = Options.parse(given | {"startingVersion": "3", "endingVersion": "9"}, READ)
     assert (options.starting_revision, options.ending_revision) == ("3", 9)
     with pytest.raises(OptionRefused, match="'versionAsOf': it means revision, which is there"):
@@ -53,6 +56,12 @@ def test_defaults_are_those_of_the_table() -> None:
         (URL | {"prefix": "x"}, WRITE, "'prefix': it is for read and readStream alone"),
         (URL | {"batchSize": "1"}, READ, "'batchSize': it is for write alone"),
         (URL | {"batchSize": "0"}, WRITE, "'batchSize': it must be a whole number from 1"),
+        (
+            URL | {"txnAppId": "a", "txnVersion": str(2**63)},
+            WRITE,
+            "'txnVersion': it must be a whole number from 0 to 999999999999999999",
+        ),
+        (URL | {"timestamp": "2026-11-21"}, READ, "'timestamp': it must be a time such as"),
         (URL | {"timeout": "0"}, WRITE, "'timeout': it must be a number of seconds above 0"),
         (URL | {"timeout": "soon"}, WRITE, "'timeout': it must be a number of seconds above 0"),
         (URL | {"onError": "ignore"}, WRITE, "one of fail, skip, deadletter"),

@@ -187,6 +187,9 @@ def test_the_message_of_the_row_wins() -> None:
     [
         ({"key": None, "document": "1"}, "column 'key': it is null"),
         ({"key": "", "document": "1"}, "column 'key': it is empty"),
+        ({"document": "1", "catalog": ""}, "column 'catalog': it is empty"),
+        ({"document": "1", "idempotency_key": ""}, "column 'idempotency_key': it is empty"),
+        ({"document": "1", "mode": ""}, "column 'mode': it must be one of .*, not ''"),
         ({}, "it asks for nothing: no patch, document, merge_patch, delete"),
         ({"delete": False}, "it asks for nothing"),
         ({"document": "1", "delete": True}, "column 'delete': there is a document in the same row"),
@@ -222,9 +225,6 @@ def test_what_json_has_no_number_for_is_refused() -> None:
         precise.ask(row)
 
 
-def test_operations_are_structs_whose_value_is_json() -> None:
-    kind = t.ArrayType(struct(op=STRING, path=STRING, value=STRING))
-    of_structs = columns({"key": STRING, "patch": kind})
 def test_a_variant_that_json_has_nothing_for_is_refused() -> None:
     """A timestamp of the year 10000: its type, and microseconds."""
     microseconds = (253_402_300_800_000_000).to_bytes(8, "little")
@@ -241,6 +241,9 @@ def test_a_map_may_have_a_key_twice_and_is_refused() -> None:
         maps.ask({"key": "k", "document": {"m": [("a", None), ("a", 1)]}})
 
 
+def test_operations_are_structs_whose_value_is_json() -> None:
+    kind = t.ArrayType(struct(op=STRING, path=STRING, value=STRING))
+    of_structs = columns({"key": STRING, "patch": kind})
     operation = {"op": "add", "path": "/a", "value": "[null]"}
     line = json.loads(of_structs.ask({"key": "k", "patch": [operation]}).text)
     assert line["patch"] == [{"op": "add", "path": "/a", "value": [None]}]
