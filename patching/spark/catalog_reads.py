@@ -37,6 +37,10 @@ class ReadFailed(ClientError):
     """Why there is nothing to read; the text is for the person who wrote the query."""
 
 
+class CatalogMissing(ReadFailed):
+    """There is no such catalog: it was never written, or was deleted."""
+
+
 class Compacted(ReadFailed):
     """The requested revision is below ``oldest``, the oldest retained one."""
 
@@ -335,8 +339,11 @@ class CatalogReads:
         return _decoded(answer, PrincipalShape).grants
 
     def lists(self) -> ListDeclarations:
-        """The lists that the catalog declares now."""
-        settings = self.catalog_state().settings or {}
+        """The lists that the catalog declares now; none where it was deleted."""
+        try:
+            settings = self.catalog_state().settings or {}
+        except CatalogMissing:
+            settings = {}
         return parse_declarations(settings.get("arrays", []))
 
     def revision_at(self, timestamp: str) -> int:
@@ -397,7 +404,7 @@ class CatalogReads:
             return tries.ask(lambda: self._transport.request("GET", self._path + rest, query=query))
 
     def _refuse_catalog(self, error: Exception | None = None) -> NoReturn:
-        raise ReadFailed(
+        raise CatalogMissing(
             f"option 'catalog': there is no catalog {self.catalog!r} at {self._options.url};"
             " one is made by its first write"
         ) from error

@@ -201,8 +201,12 @@ class DigestPlanner(_ReadingPlanner):
                     unchanged += 1
                     continue
                 digest = found if self.keeps else None
-                if there is None or not self.planner.compares:
+                if there is None:
                     yield self.planner.creation(key, document)._replace(digest=digest)
+                    continue
+                if not self.planner.compares:
+                    now = There(str(etag), b"")
+                    yield self.planner.change(key, document, now)._replace(digest=digest)
                     continue
                 asked[key] = _Asked((document,), digest)
                 size += len(text)

@@ -26,7 +26,7 @@ from patching.ownership import OnConflict
 from patching.part_digests import part_text
 from patching.spark.json_values import NoJson
 from patching.spark.options import Options
-from patching.spark.plan import APPLY, LET_GO, Planned, Planner, There, Wanted
+from patching.spark.plan import APPLY, APPLY_FIRST, LET_GO, Planned, Planner, There, Wanted
 from patching.spark.version_steps import Version, VersionRefused, applications, step
 
 DEFAULT_CONFLICT: Final[OnConflict] = "refuse"
@@ -76,11 +76,14 @@ class ManagedPlanner(Planner):
             return b""
 
     def creation(self, key: str, value: Any) -> Planned:
-        terms = {"manager": self.manager, "conflict": self.conflict}
-        return self._planned(APPLY, key, {"op": "apply", "value": value, **terms})
+        return self._applied(APPLY_FIRST, key, value)
 
     def change(self, key: str, value: Any, there: There) -> Planned:  # noqa: ARG002 - whatever is there
-        return self.creation(key, value)
+        return self._applied(APPLY, key, value)
+
+    def _applied(self, action: str, key: str, value: Any) -> Planned:
+        terms = {"manager": self.manager, "conflict": self.conflict}
+        return self._planned(action, key, {"op": "apply", "value": value, **terms})
 
     def deletion(self, key: str, etag: str) -> Planned:  # noqa: ARG002 - whatever is there
         return self._planned(LET_GO, key, {"op": "let_go", "manager": self.manager, "prune": True})

@@ -32,10 +32,12 @@ PATCH: Final = "patch"
 DELETE: Final = "delete"
 # Those of a manager, see ``managed``.
 APPLY: Final = "apply"
+# The same, where it owned nothing of the document.
+APPLY_FIRST: Final = "apply first"
 LET_GO: Final = "let_go"
 UNCHANGED: Final = "unchanged"
 INVALID: Final = "invalid"
-WRITES: Final = (CREATE, PATCH, DELETE, APPLY, LET_GO)
+WRITES: Final = (CREATE, PATCH, DELETE, APPLY, APPLY_FIRST, LET_GO)
 
 # A row for each document that is to be written or can't be, and one for all that needn't be.
 SCHEMA: Final = (

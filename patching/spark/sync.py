@@ -17,6 +17,7 @@ gateway applies each once.
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -351,7 +352,7 @@ class _Work:
                 create=counts.get(plan.CREATE, 0),
                 patch=counts.get(plan.PATCH, 0),
                 delete=counts.get(plan.DELETE, 0),
-                apply=counts.get(plan.APPLY, 0),
+                apply=counts.get(plan.APPLY, 0) + counts.get(plan.APPLY_FIRST, 0),
                 let_go=counts.get(plan.LET_GO, 0),
                 seconds=time.monotonic() - self.begun,
             )
@@ -480,7 +481,8 @@ class _Deletes:
     most: float
 
     def __post_init__(self) -> None:
-        if self.most < 0 or (isinstance(self.most, float) and self.most > 1):
+        known = isinstance(self.most, int | float)
+        if not known or not 0 <= self.most <= (1 if isinstance(self.most, float) else math.inf):
             raise ValueError(
                 f"max_deletes is a number of documents, or a share from 0.0 to 1.0, not {self.most}"
             )
@@ -493,7 +495,8 @@ class _Deletes:
         if deletes == sum(counts.values()):
             detail = f"it is empty: all of {deletes} documents would be deleted (see allow_empty)"
             raise DesiredInvalid([(None, detail)], 1)
-        there = sum(counts.values()) - counts.get(plan.CREATE, 0)
+        new = counts.get(plan.CREATE, 0) + counts.get(plan.APPLY_FIRST, 0)
+        there = sum(counts.values()) - new
         most = self.most * there if isinstance(self.most, float) else self.most
         if deletes > most:
             detail = (
@@ -504,7 +507,7 @@ class _Deletes:
 
 
 def declared_lists(reading: Options, head: int) -> ListDeclarations:
-    """Those of the catalog at ``head``; none where it was never written."""
+    """Those of the catalog at ``head``; none where it was never written, or was deleted."""
     if not head:
         return NO_DECLARATIONS
     with catalog_reads(reading) as reads:

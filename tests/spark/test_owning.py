@@ -145,6 +145,16 @@ def test_a_sync_with_a_manager_touches_only_its_own(synced: Sync, there: Catalog
     assert owned(there, "b") == {"/by/team": ["nightly"], "/tier": ["nightly"]}
 
 
+def test_half_a_source_lets_go_of_nothing(synced: Sync, there: Catalog) -> None:
+    """However many documents are new, as after a change of all keys."""
+    synced({key: {"tier": 1} for key in "abcd"}, manager="nightly")
+    there.put("by hand", {"x": 1})
+    others = {f"new {key}": {"tier": 1} for key in (*"abcd", "by hand")}
+    with pytest.raises(DesiredInvalid, match="it lacks 4 of the 4 documents that are there"):
+        synced(others, manager="nightly", delete=True)
+    assert len(documents(there)) == 5
+
+
 def test_only_documents_that_differ_from_what_a_manager_owns_are_sent(
     synced: Sync, there: Catalog, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import uuid
@@ -165,6 +166,14 @@ def test_the_second_time_nothing_is_sent(there: Catalog) -> None:
     assert there.head() == head
 
 
+def test_a_catalog_that_was_deleted_is_made_again(there: Catalog) -> None:
+    there.put({"a": 1, "b": 2})
+    there.transport.request("DELETE", f"/v1/catalogs/{segment(there.name)}")
+    report = there.sync({"a": 1}, delete=True)
+    assert (report.created, report.deleted, report.in_step) == (1, 0, True)
+    assert there.documents() == {"a": 1}
+
+
 def test_only_what_differs_is_in_the_patch(there: Catalog) -> None:
     document = {"name": "orders", "owner": {"team": "a"}, "columns": [{"n": i} for i in range(9)]}
     there.put({"t": document})
@@ -256,15 +265,6 @@ def test_only_documents_that_differ_are_read() -> None:
     assert sum(each.documents for each in planned if each.action == "unchanged") == 3_000 - 1_201
 
 
-@pytest.mark.parametrize("how", ["left_outer", "full_outer"])
-def test_the_digests_are_gathered_nowhere(
-    spark: Any, how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """However few they are: neither on the driver nor in every task."""
-    wanted = spark.createDataFrame([("k", 1, "{}")], "key string, copies long, value string")
-    there = spark.createDataFrame([("k", "1-a", "")], "there string, etag string, digest string")
-    compared(wanted, there, how).explain()
-    told = capsys.readouterr().out
 def test_a_text_that_is_no_utf8_is_named() -> None:
     """As Spark has it of a file in another encoding."""
     keys, values = [b"k\xff", b"k"], [b"1", b'"\xfc"']
@@ -286,6 +286,15 @@ def test_a_text_that_is_no_utf8_is_named() -> None:
     assert str(planned[1].detail).startswith("its document: it has a value that JSON can't be made")
 
 
+@pytest.mark.parametrize("how", ["left_outer", "full_outer"])
+def test_the_digests_are_gathered_nowhere(
+    spark: Any, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However few they are: neither on the driver nor in every task."""
+    wanted = spark.createDataFrame([("k", 1, "{}")], "key string, copies long, value string")
+    there = spark.createDataFrame([("k", "1-a", "")], "there string, etag string, digest string")
+    compared(wanted, there, how).explain()
+    told = capsys.readouterr().out
     assert "SortMergeJoin" in told
     assert "Broadcast" not in told
 
@@ -412,7 +421,8 @@ def test_half_a_source_deletes_nothing(there: Catalog) -> None:
     for most in (5, 0):
         with pytest.raises(DesiredInvalid, match=f"more than max_deletes={most} allows"):
             there.sync(some, delete=True, max_deletes=most)
-    for bad in (-1, 1.5):
+    not_known: Any = "0.5"
+    for bad in (-1, 1.5, math.nan, not_known):
         with pytest.raises(ValueError, match="max_deletes is a number of documents, or a share"):
             there.sync(some, delete=True, max_deletes=bad)
     assert len(there.documents()) == 10
