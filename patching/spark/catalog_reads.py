@@ -460,16 +460,17 @@ def held_revision(options: Options, note: str, revision: int | None = None) -> I
 
 
 @contextmanager
-def held_history(options: Options, note: str, after: int) -> Iterator[None]:
-    """What is retained of the commits above ``after``, pinned under ``note`` until the block is
-    left; raises what ``held_revision`` raises."""
+def held_history(options: Options, note: str, after: int) -> Iterator[int]:
+    """The head, and what is retained of the commits above ``after``, pinned under ``note`` until
+    the block is left; raises what ``held_revision`` raises."""
     with catalog_reads(options) as reads:
-        oldest = min(max(after, reads.floor()), reads.head())
+        head = reads.head()
+        oldest = min(max(after, reads.floor()), head)
         if not options.pin_seconds:
-            yield
+            yield head
             return
         with _pinned(reads, oldest, options.pin_seconds, note):
-            yield
+            yield head
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from patching.spark.catalog_reads import held_history, held_revision
+from patching.spark.catalog_reads import ReadFailed, held_history, held_revision
 from patching.spark.datasource import register
 from patching.spark.options import READ, Options
 from patching.spark.session import parallelism
@@ -87,19 +87,26 @@ def export_history(
     """Write the changes of every commit, a row for each, as Parquet in folders by day (UTC).
 
     ``after``: only commits above this revision, added to the existing files; the ``revision`` of
-    the last report continues from it. Without ``after``, all commits that are retained.
+    the last report continues from it: all commits up to there were looked at. Without ``after``,
+    all commits that are retained. ReadFailed where the catalog hasn't come to ``after``.
     """
     start = None if after is None else after + 1
     given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}
     day = F.to_date(F.to_utc_timestamp("time", _zone(spark)))
     seen = Observation()
-    counted = F.count(F.lit(1)).alias("rows"), F.max("revision").alias("revision")
+    counted = F.count(F.lit(1)).alias("rows")
     mode = "append" if after is not None else _mode(overwrite)
     chosen = _chosen(catalog, url, options)
-    with held_history(Options.parse(chosen, READ), "export", after or 0):
-        dated = _rows(spark, chosen, given).withColumn("date", day).observe(seen, *counted)
+    with held_history(Options.parse(chosen, READ), "export", after or 0) as head:
+        if after is not None and after > head:
+            raise ReadFailed(
+                f"catalog {catalog!r} at {url} is at revision {head}, but the last export at"
+                f" {after}: it is another one, or its database was set back"
+            )
+        rows = _rows(spark, chosen, given | {"endingRevision": head})
+        dated = rows.withColumn("date", day).observe(seen, counted)
         dated.write.mode(mode).partitionBy("date").parquet(path)
-    return ExportReport(path, seen.get["rows"], seen.get["revision"])
+    return ExportReport(path, seen.get["rows"], head)
 
 
 def _chosen(catalog: str, url: str, options: Mapping[str, Any] | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra `spark` isn't installed")
 
+from patching.spark.catalog_reads import ReadFailed
 from patching.spark.desired import read_desired
 from patching.spark.export import export_catalog, export_history
 from patching.spark.sync import replay, sync, write_plan
@@ -119,6 +120,9 @@ def test_history_is_added_to_where_the_last_export_ended(there: Catalog, tmp_pat
     third = export_history(there.spark, there.name, path, url=there.url, after=second.revision)
 
     assert (first.rows, second.rows, third.rows) == (3, 1, 0)
+    assert (second.revision, third.revision) == (there.head(), there.head())
+    with pytest.raises(ReadFailed, match="is at revision 4, but the last export at 5"):
+        export_history(there.spark, there.name, path, url=there.url, after=5)
     rows = there.spark.read.parquet(path).orderBy("revision").collect()
     assert [(row["key"], row["revision"]) for row in rows] == [
         ("a", 1),
