@@ -42,13 +42,13 @@ class CatalogMissing(ReadFailed):
 
 
 class Compacted(ReadFailed):
-    """The requested revision is below ``oldest``, the oldest retained one."""
+    """The requested revision is below ``oldest``, the oldest retained one. ``remedy``: sentences
+    that say what to do."""
 
-    def __init__(self, catalog: str, what: str, oldest: int | None) -> None:
+    def __init__(self, catalog: str, what: str, oldest: int | None, remedy: str = "") -> None:
         known = "" if oldest is None else f"; the oldest retained revision is {oldest}"
-        super().__init__(
-            f"catalog {catalog!r}: {what} can't be read, its history was compacted{known}"
-        )
+        why = f"catalog {catalog!r}: {what} can't be read, its history was compacted{known}"
+        super().__init__(f"{why}. {remedy}" if remedy else why)
         self.what = what
         self.oldest = oldest
 

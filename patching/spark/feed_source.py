@@ -49,6 +49,13 @@ _STATE: Final = "state"
 _OTHER: Final = (
     "it is another one, or its database was set back. Begin with a new checkpointLocation"
 )
+_BEHIND: Final = (
+    "The stream was away for longer than history is kept. Begin with a new checkpointLocation, and"
+    " with startingRevision=state, which tells the documents as they are now, or"
+    " startingRevision=earliest, which doesn't tell what was done in between. With"
+    " failOnDataLoss=false this stream goes on behind the gap"
+)
+_NO_STATE: Final = "Begin with a new checkpointLocation, and so with the documents as they are now"
 
 
 class FeedDriver:
@@ -163,7 +170,12 @@ class FeedDriver:
         if _STATE not in offset:
             return []
         revision = _revision(offset)
-        hold = Hold.take(self._reads(), revision, self.options.pin_seconds)
+        try:
+            hold = Hold.take(self._reads(), revision, self.options.pin_seconds)
+        except Compacted as error:
+            catalog = str(self.options.catalog)
+            what = f"the state at revision {revision}, with which this stream begins,"
+            raise Compacted(catalog, what, error.oldest, _NO_STATE) from error
         return [StateRange(revision, offset[_STATE], hold)]
 
     def rows(self, piece: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -238,14 +250,8 @@ class FeedDriver:
 
     def _lost(self, after: int, floor: int | None) -> Compacted:
         catalog = str(self.options.catalog)
-        what = (
-            f"the feed after offset {after}, where this stream stands,"
-            " (it was away for longer than history is kept): begin with a new checkpointLocation"
-            " and startingRevision=earliest, knowing that what was done in between is not told,"
-            " or read the documents as they are now and go on from their revision; with"
-            " failOnDataLoss=false this stream goes on behind the gap"
-        )
-        return Compacted(catalog, what, floor)
+        what = f"the feed after offset {after}, where this stream stands,"
+        return Compacted(catalog, what, floor, _BEHIND)
 
     def _reads(self) -> CatalogReads:
         if self._transport is None:

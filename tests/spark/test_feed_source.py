@@ -168,6 +168,7 @@ def test_an_offset_compacted_away_ends_the_query_and_says_what_to_do(
     assert "the oldest retained revision is 7" in told
     assert "new checkpointLocation" in told
     assert "startingRevision=earliest" in told
+    assert "where this stream stands, can't be read" in told
 
 
 def test_where_a_stream_begins(written: Written) -> None:
@@ -230,6 +231,17 @@ def test_rows_of_the_state_say_what_there_was(written: Written) -> None:
     assert [row[7] for row in rows_of(one, piece)] == ["k2"]
     with pytest.raises(OptionRefused, match="for a stream"):
         CommitsReader(written.load_options(type="commits", startingRevision="state"))
+
+
+def test_a_state_compacted_away_says_what_to_do(written: Written) -> None:
+    """Whatever failOnDataLoss says: no commits tell what there was."""
+    written.put_each((f"k{i}", i) for i in range(3))
+    feed = reader(written, startingRevision="state", failOnDataLoss="false")
+    start = feed.initialOffset()
+    written.put_each([("k1", "later")])
+    written.compact(4)
+    with pytest.raises(Compacted, match=r"the state at revision 3, .* with a new checkpointLoc"):
+        feed.partitions(start, {"revision": 4})
 
 
 def times(written: Written) -> list[str]:
