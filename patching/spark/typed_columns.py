@@ -3,6 +3,7 @@ a frame is loaded with a schema of its own."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
@@ -19,6 +20,8 @@ SAMPLE: Final = 1_000
 # What a column of documents is called, in the place of ``value``.
 DOCUMENT: Final = "document"
 _Read = Callable[[Any], Any]
+# From there on, a number is rounded to none of four bytes.
+_FLOAT_END: Final = 2.0**128 - 2.0**103
 # Of whole numbers, how many bits they have.
 _WHOLE: Final[dict[type[types.DataType], int]] = {
     types.ByteType: 8,
@@ -86,7 +89,7 @@ def _reading(kind: DataType, place: str, nullable: bool) -> _Read:
             for each in kind.fields
         ]
         return lambda value: (
-            {name: read(value.get(name)) for name, read in members}
+            {name: read(value[name]) if name in value else None for name, read in members}
             if isinstance(value, dict)
             else None
         )
@@ -107,7 +110,8 @@ def _reading(kind: DataType, place: str, nullable: bool) -> _Read:
     if isinstance(kind, types.BooleanType):
         return lambda value: value if isinstance(value, bool) else None
     if isinstance(kind, types.FloatType | types.DoubleType):
-        return lambda value: float(value) if _is_number(value) else None
+        end = _FLOAT_END if isinstance(kind, types.FloatType) else math.inf
+        return lambda value: float(value) if _is_number(value) and abs(value) < end else None
     if type(kind) in _WHOLE:
         most = 2 ** (_WHOLE[type(kind)] - 1)
         return lambda value: value if type(value) is int and -most <= value < most else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from patching.spark import typed
-from patching.spark.typed_columns import schema_by_sample
+from patching.spark.typed_columns import TypedDocuments, schema_by_sample
 from tests.spark.written import Written
 
 
@@ -88,6 +89,18 @@ def test_a_schema_of_ones_own_types_the_documents(spark: Any, written: Written) 
     assert read.where("document.n = 1").count() == 1
     lists = reader.schema("document array<int>, key string").load()
     assert [row.document for row in lists.where("key = 'd'").collect()] == [[1]]
+
+
+def test_what_a_document_lacks_or_has_too_large_is_null() -> None:
+    """A variant of JSON's null is none, and a float has no number of a double."""
+    kind = StructType.fromDDL("f float, d double, v variant, w variant")
+    texts = pa.record_batch({"value": ['{"f":1e300,"d":1e300,"v":null}', '{"f":-3.4028235e38}']})
+    column = StructField("document", kind)
+    (batch,) = TypedDocuments(column).batches(iter([texts]), 0)
+    first, second = batch.column(0).to_pylist()
+    assert (first["f"], first["d"], first["w"]) == (None, 1e300, None)
+    assert first["v"]["value"] == b"\0"
+    assert second["f"] == pytest.approx(-3.4028235e38)
 
 
 def test_a_schema_of_ones_own_has_columns_that_there_are(spark: Any, written: Written) -> None:
