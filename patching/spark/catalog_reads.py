@@ -302,14 +302,25 @@ class CatalogReads:
 
     def changes(self, after: int) -> ChangesPage:
         """The next commits above ``after`` with a change that the options ask for, with the
-        documents of the option ``include``."""
+        documents of the option ``include``; ``after`` is below the head, so this comes further."""
         options = self._options
         query: list[tuple[str, str | int]] = [("after", after), ("timeout", 0)]
         query += [("limit", _IMAGES), *(("include", each) for each in options.include)]
         query += [("key", options.key)] if options.key else []
         query += [("prefix", options.prefix)] if options.prefix else []
-        about = f"the commits above revision {after}"
-        return _decoded(self._ask("/changes", query, about=about), ChangesPage)
+
+        def ask() -> ChangesPage:
+            answer = self._transport.request("GET", self._path + "/changes", query=query)
+            page = _decoded(answer, ChangesPage)
+            if page.revision <= after:
+                # So a process that ends answers: another one has the commits.
+                why = f"nothing is told of the commits above revision {after}"
+                raise UnexpectedAnswer(why, status=answer.status, applied="no", retryable=True)
+            return page
+
+        tries = self._options.retry.tries(self._options.retry_timeout)
+        with self.explaining(f"the commits above revision {after}"):
+            return tries.ask(ask)
 
     def content(self, key: str, revision: int) -> msgspec.Raw | None:
         """The document as ``revision`` had it; None where there was none."""

@@ -25,6 +25,7 @@ from patching.spark.catalog_reads import (
     CommitShape,
     Compacted,
     Hold,
+    ReadFailed,
     catalog_reads,
 )
 from patching.spark.options import OptionRefused, Options
@@ -216,7 +217,12 @@ def _plain_pages(
     after: int | None = piece.after
     while after is not None and after < piece.until:
         keep()
-        page, _ = reads.commits(after, piece.until - after, options.key)
+        page, head = reads.commits(after, piece.until - after, options.key)
+        if head < piece.until:
+            raise ReadFailed(
+                f"catalog {reads.catalog!r} is at revision {head}, and was at {piece.until} when"
+                " this read began: its database was set back"
+            )
         yield page.commits
         after = page.next
 
@@ -232,8 +238,6 @@ def _imaged_pages(
         keep()
         page = reads.changes(after)
         yield page.commits
-        if page.revision <= after:
-            return
         after = page.revision
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from patching.client import Conflict
+from patching.client.transport import HttpAnswer, Transport
 from patching.spark.catalog_reads import ReadFailed
-from patching.spark.history_source import CommitsReader
+from patching.spark.history_source import CommitsReader, RevisionRange, commit_rows
 from tests.spark.passing import Passing
 from tests.spark.written import Written
 
@@ -174,3 +175,32 @@ def test_history_is_held_while_it_is_read(spark: Any, written: Written, passing:
     frame = through.frame(spark, type="commits", partitions=3)
     assert [row.revision for row in frame.collect()] == list(range(1, 31))
     assert refused == ["pin_holds"] * 3
+
+
+def test_a_process_that_ends_tells_nothing_and_another_is_asked(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway's answer then has no commits, and is none above the revision that was asked."""
+    written.put_each((f"k{i}", i) for i in range(5))
+    ends = {0, 3}
+    send = Transport.request
+
+    def request(self: Transport, method: str, path: str, **given: Any) -> HttpAnswer:
+        after = dict(given.get("query", ())).get("after")
+        if path.endswith("/changes") and after in ends:
+            ends.remove(after)
+            told = f'{{"commits":[],"revision":{after},"commit_id":null}}'.encode()
+            return HttpAnswer(200, {}, told)
+        return send(self, method, path, **given)
+
+    monkeypatch.setattr(Transport, "request", request)
+    options = written.load_options(type="commits", include="value")
+    rows = [*commit_rows(options, RevisionRange(0, 3)), *commit_rows(options, RevisionRange(3, 5))]
+    assert [(row[0], row[-1]) for row in rows] == [(n + 1, str(n)) for n in range(5)]
+    assert not ends
+
+
+def test_a_history_that_was_set_back_under_a_task_is_told(written: Written) -> None:
+    written.put_each((f"k{i}", i) for i in range(3))
+    with pytest.raises(ReadFailed, match="is at revision 3, and was at 5 when this read began"):
+        list(commit_rows(written.load_options(type="commits"), RevisionRange(1, 5)))
