@@ -173,10 +173,14 @@ def replay(
     Nothing is compared again: a document that somebody changed after the plan was made stays as it
     is and counts as ``lost``. A line that an earlier replay sent gets the answer of that time.
     ``unchanged`` counts only lines that changed nothing. ``revision`` is 0, for a plan has none.
+    ValueError where there is none: it wasn't written to its end, say.
     """
     begun = time.monotonic()
     writing = Options.parse(options_for({"url": url, **(options or {})}, WRITE), WRITE)
-    lines = spark.read.text(path).select(F.col("value").alias("line")).where(F.col("line") != "")
+    texts = spark.read.text(path)
+    if not texts.inputFiles():  # a plan without a line has one, too
+        raise ValueError(f"there is no plan in {path!r}: it holds no file that is whole")
+    lines = texts.select(F.col("value").alias("line")).where(F.col("line") != "")
     named = lines.select(F.get_json_object("line", "$.catalog").alias("catalog"))
     catalogs = [row["catalog"] for row in named.distinct().limit(2).collect()]
     if progress is not None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from patching.client import NotFound, RequestError, Retry
+from patching.client import NotAuthorized, NotFound, RequestError, Retry
 from patching.client.transport import Transport, segment
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
@@ -19,6 +19,7 @@ _KEYS_BEFORE: Final = "job"
 _BEGUN_MAX: Final = 10_000
 _STEPS_AT_ONCE: Final = 8
 _ABORT_S: Final = 10.0
+_FORBIDDEN: Final = 403
 
 
 class VersionRefused(Exception):
@@ -185,8 +186,14 @@ def _is_final(error: BaseException | None) -> bool:
 
 
 def is_there(options: Options, catalog: str) -> bool:
-    """Whether the catalog was written, and not deleted. Raises RequestError."""
-    return _listed(options, catalog, options.retry_timeout) is not None
+    """Whether the catalog was written, and not deleted, as far as the principal may know. Raises
+    RequestError."""
+    try:
+        return _listed(options, catalog, options.retry_timeout) is not None
+    except NotAuthorized as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return False
 
 
 def applications(options: Options, catalog: str) -> Sequence[Mapping[str, Any]]:

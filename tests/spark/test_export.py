@@ -76,6 +76,18 @@ def test_a_plan_does_not_replace_another_by_accident(there: Catalog, tmp_path: P
         write_plan(there.frame({"a": 2}), there.name, path, url=there.url)
 
 
+def test_a_plan_that_was_never_written_to_its_end_is_none(there: Catalog, tmp_path: Path) -> None:
+    begun = tmp_path / "begun" / "_temporary" / "0"
+    begun.mkdir(parents=True)
+    (begun / "part-0.txt").write_text("{}")
+    with pytest.raises(ValueError, match=r"there is no plan in '.*begun'"):
+        replay(there.spark, str(tmp_path / "begun"), url=there.url)
+    there.put({"a": 1})
+    nothing = str(tmp_path / "nothing")
+    assert write_plan(there.frame({"a": 1}), there.name, nothing, url=there.url).lines == 0
+    assert replay(there.spark, nothing, url=there.url).in_step
+
+
 def test_what_is_exported_as_lines_is_what_sync_reads(there: Catalog, tmp_path: Path) -> None:
     there.put(DOCUMENTS)
     path = str(tmp_path / "export")

@@ -19,6 +19,7 @@ from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
 from patching.client.routes import CatalogRoutes
 from patching.spark.options import WRITE, Options
+from patching.spark.version_steps import is_there
 from tests.access.certificates import Authority
 from tests.patience import WAIT_MS
 from tests.ports import refusing_url
@@ -145,6 +146,8 @@ def goes_on_under_another_account(
         assert logs() == expected
         write("ann", patches("9%02d"), 4, **ann)
         assert logs() == expected, "it was finished"
+        elsewhere = Options.parse({**asked, "catalog": "elsewhere"}, WRITE)
+        assert not is_there(elsewhere, "elsewhere"), "ann may not know"
 
         (report,) = [json.loads(path.read_text()) for path in reports.iterdir()]
         commits = transport.request("GET", "/v1/catalogs/jobs/commits?limit=1000").json()["commits"]
