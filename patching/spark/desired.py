@@ -84,6 +84,8 @@ def wanted_rows(
             raise ValueError(f"the desired state has no column {name!r}; it has {', '.join(names)}")
     if document is None and "document" in names:
         document = "document"
+    if document is None and len(names) == 1:  # each document would become {}
+        raise ValueError(f"the desired state has no column but {key!r}, and so no documents")
     kind = desired.schema[key].dataType
     if not isinstance(kind, types.StringType | types.IntegralType):
         raise ValueError(f"column {key!r}: keys are strings, not {kind.simpleString()}; cast it")

@@ -446,6 +446,8 @@ def test_columns_that_cannot_be_are_named(there: Catalog) -> None:
         sync(frame, there.name, url=there.url)
     with pytest.raises(ValueError, match="no column 'id'; it has key, document"):
         sync(frame, there.name, url=there.url, key="id")
+    with pytest.raises(ValueError, match="no column but 'key', and so no documents"):
+        sync(frame.select("key"), there.name, url=there.url)
 
 
 def test_what_is_refused_is_told_and_the_rest_is_done(there: Catalog) -> None:
