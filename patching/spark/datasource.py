@@ -110,18 +110,30 @@ def register(spark: SparkSession) -> None:
 
 def batch_writer(application: str, **options: Any) -> Callable[[DataFrame, int], None]:
     """For ``foreachBatch``, and so for outputMode("update"), which Spark allows no Python sink:
-    writes each micro-batch once, as the version of ``application`` that has its number. ``options``
-    are those of the data source.
+    writes each micro-batch once, as the version that has its number, of the query's own application
+    (its name begins with ``application``). ``options`` are those of the data source.
 
-    An application is one query's: with a new checkpoint numbers begin again, so choose another.
+    With a new checkpoint numbers begin again, and so does the application. Spark Connect doesn't
+    tell the query: choose another ``application`` there.
     """
     given = {name: str(value) for name, value in options.items()}
 
     def write(batch: DataFrame, number: int) -> None:
-        named = {**given, "txnAppId": application, "txnVersion": str(number)}
+        query = _running_query(batch.sparkSession)
+        name = application if query is None else f"{application}-{query}"
+        named = {**given, "txnAppId": name, "txnVersion": str(number)}
         batch.write.format("metadata").mode("append").options(**named).save()
 
     return write
+
+
+def _running_query(spark: SparkSession) -> str | None:
+    """The query whose micro-batch runs in this thread. None where none does, or the session is a
+    remote one, which doesn't tell."""
+    from patching.spark.session import is_remote
+    from patching.spark.sink import QUERY
+
+    return None if is_remote(spark) else spark.sparkContext.getLocalProperty(QUERY)
 
 
 # Spark's names for the OPTIONS of a table that is being created begin with it.

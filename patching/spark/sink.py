@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 # Spark sets these for whatever a micro-batch runs; that of the query is kept in its checkpoint.
-_QUERY: Final = "sql.streaming.queryId"
+QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
@@ -220,11 +220,11 @@ def _job(version: Version | None) -> str:
 def _micro_batch() -> tuple[str, str]:
     """The query and the micro-batch whose task this process runs; a restart changes neither."""
     context = TaskContext.get()
-    query = context.getLocalProperty(_QUERY) if context else None
+    query = context.getLocalProperty(QUERY) if context else None
     batch = context.getLocalProperty(_BATCH) if context else None
     if query is None or batch is None:
         raise RuntimeError(
-            f"this Spark doesn't tell a task its micro-batch ({_QUERY}, {_BATCH}); nothing could "
+            f"this Spark doesn't tell a task its micro-batch ({QUERY}, {_BATCH}); nothing could "
             "keep rows that are sent again from being applied again, so nothing is sent"
         )
     return query, batch

@@ -255,10 +255,11 @@ def test_in_update_mode_a_function_writes_the_batches(
         for _ in range(2):
             once(log_it, number)
 
-    query = counts.writeStream.outputMode("update").foreachBatch(write)
-    query = query.option("checkpointLocation", str(folder / "other")).trigger(availableNow=True)
-    query.start().awaitTermination()
-    assert log() == [3, 6]
+    for checkpoint, written in (("other", [3, 6]), ("new", [3, 6, 3, 6])):
+        query = counts.writeStream.outputMode("update").foreachBatch(write)
+        query = query.option("checkpointLocation", str(folder / checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+        assert log() == written, "a new checkpoint is another query"
 
 
 def test_options_that_a_query_has_no_use_for_are_refused() -> None:
