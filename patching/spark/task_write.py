@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _NAMED_MAX: Final = 20
 _SLICE_BYTES: Final = 1024 * 1024
+_NONE_BAD: Final[Mapping[str, str]] = {}
 # The gateway's codes for a key that was sent with another request, and for a version that is over.
 _ANOTHER_ROW: Final = "idempotency_key_reused"
 _VERSION_OVER: Final = "application_conflict"
@@ -114,13 +115,14 @@ class WriteFailed(Exception):
 
 @dataclass(slots=True)
 class _Row:
-    """``ordinal``: its place among those of the partition, from 0. ``bad``: a column whose value
-    Python has nothing for, and why; it is shown as text in ``values``. ``made``: how its key was
-    made, and the key, where it may be sent a second time because its version wasn't begun."""
+    """``ordinal``: its place among those of the partition, from 0. ``bad``: the columns whose
+    values Python has nothing for, and why; they are shown as text in ``values``. ``made``: how its
+    key was made, and the key, where it may be sent a second time because its version wasn't begun.
+    """
 
     ordinal: int
     values: Mapping[str, Any]
-    bad: tuple[str, str] | None = None
+    bad: Mapping[str, str] = field(default_factory=dict)
     made: tuple[str, str] | None = None
 
 
@@ -149,21 +151,21 @@ def _rows(batches: Iterable[RecordBatch], names: Sequence[str]) -> Iterator[_Row
                 ordinal += 1
 
 
-def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], tuple[str, str] | None]]:
-    """Each row's values; and the first column whose value can't be had, with why."""
+def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
+    """Each row's values; and the columns whose values can't be had, with why."""
     plain = None
     with suppress(OverflowError, ValueError):
         plain = piece.to_pylist()
     if plain is not None:
-        yield from ((each, None) for each in plain)
+        yield from ((each, _NONE_BAD) for each in plain)
         return
     for row in range(piece.num_rows):
         values: dict[str, Any] = {}
-        bad: tuple[str, str] | None = None
+        bad: dict[str, str] = {}
         for name, column in zip(piece.schema.names, piece.columns, strict=True):
             values[name], why = python_value(column[row])
-            if why is not None and bad is None:
-                bad = name, why
+            if why is not None:
+                bad[name] = why
         yield values, bad
 
 
@@ -258,8 +260,8 @@ class _Writing:
         key = row.made[1] if row.made is not None and row.made[0] == keys else None
         if keys == "job" and key is None:  # of a bad row, too, which keeps its place
             key = self._keys.key(catalog, document)
-        if row.bad is not None:
-            raise RowRefused(*row.bad)
+        for name, why in row.bad.items():
+            raise RowRefused(name, why)
         asked = self._columns.ask(row.values)
         if keys == "content" and key is None:
             key = self._keys.row_key(asked.identity)
@@ -341,15 +343,17 @@ class _Writing:
             return
         self._counts.skip(said)
         if self._letters is not None:
-            self._letters.add(
-                {
-                    "key": row.values.get("key"),
-                    "partition": self._attempt.partition,
-                    "ordinal": row.ordinal,
-                    "row": self._columns.plain(row.values),
-                    "problem": dict(problem),
-                }
-            )
+            shown = self._columns.plain(row.values)
+            letter = {
+                "key": row.values.get("key"),
+                "partition": self._attempt.partition,
+                "ordinal": row.ordinal,
+                "row": shown | dict.fromkeys(self._columns.lacking(row.bad)),
+                "problem": dict(problem),
+            }
+            if row.bad:
+                letter["unreadable"] = {name: row.values[name] for name in row.bad}
+            self._letters.add(letter)
 
 
 def _named(row: _Row) -> str:

@@ -10,6 +10,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -30,7 +31,8 @@ from patching.client import BulkTerms, Retry
 from patching.client.errors import problem_of
 from patching.client.routes import CatalogRoutes
 from patching.client.transport import HttpAnswer, Transport
-from patching.spark.columns import Columns
+from patching.spark.columns import Columns, RowRefused
+from patching.spark.dead_letters import LETTERS_SCHEMA, LettersReader, settle_letters
 from patching.spark.options import WRITE, Options
 from patching.spark.outcomes import OutcomeCounts, TaskWritten, finished_catalogs
 from patching.spark.task_write import Attempt, Version, WriteFailed, write_rows
@@ -168,8 +170,8 @@ def test_a_text_that_is_no_utf8_is_a_bad_row(
     gateway: RunningGateway, catalog: str, routes: CatalogRoutes
 ) -> None:
     """As Spark has it of a file in another encoding."""
-    texts = [b"k", b"k\xff", b"k"]
-    patches = [
+    texts: list[bytes | None] = [b"k", b"k\xff", b"k"]
+    patches: list[bytes | None] = [
         b'[{"op": "add", "path": "/log/-", "value": "%b"}]' % each for each in (b"a", b"b", b"\xfc")
     ]
     rows = [pa.RecordBatch.from_pydict({"key": as_text(texts), "patch": as_text(patches)})]
@@ -182,7 +184,37 @@ def test_a_text_that_is_no_utf8_is_a_bad_row(
     assert logs(routes)["k"] == ["a"]
 
 
-def as_text(values: list[bytes]) -> pa.Array:
+@pytest.mark.usefixtures("run")
+def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
+    gateway: RunningGateway, catalog: str, routes: CatalogRoutes, tmp_path: Path
+) -> None:
+    """Its dead letter shows what couldn't be read, but as no value of the row."""
+    names, good, bad = ("key", "document", "if_match"), b'"v"', b'"\xfc"'
+    rows = [(b"k\xff", good, None), (b"k", bad, None), (b"l", good, b"\xff")]
+    columns = dict(zip(names, map(as_text, map(list, zip(*rows, strict=True))), strict=True))
+    told = {"url": gateway.url, "catalog": catalog, "onError": "deadletter"}
+    parsed = Options.parse({**told, "deadLetterPath": str(tmp_path)}, WRITE)
+    schema = StructType([StructField(each, StringType()) for each in names])
+    asked = pa.table(columns).to_batches()
+    written = write_rows(asked, Columns(schema, parsed), parsed, Attempt("job", 0, 0, 0))
+    settle_letters(str(tmp_path), "job", written.counts, replaces=True)
+    (path,) = tmp_path.iterdir()
+    letters = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [each["key"] for each in letters] == ["k\ufffd", "k", "l"]
+    assert [each["unreadable"] for each in letters] == [
+        {"key": "k\ufffd"},
+        {"document": '"\ufffd"'},
+        {"if_match": "\ufffd"},
+    ]
+    reader = LettersReader(Options(url="", dead_letters=str(tmp_path)))
+    again = Columns(LETTERS_SCHEMA, parsed)
+    for row in reader.rows(reader.partitions()[0]):
+        with pytest.raises(RowRefused):
+            again.ask(dict(zip(LETTERS_SCHEMA.fieldNames(), row, strict=True)))
+    assert logs(routes) == {"k": [], "l": []}
+
+
+def as_text(values: list[bytes | None]) -> pa.Array:
     """Nobody looks whether they are."""
     return pa.array(values, pa.binary()).view(pa.string())
 
