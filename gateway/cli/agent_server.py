@@ -31,6 +31,7 @@ from mcp.types import (
     CallToolResult,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     SubscriptionsListenRequestParams,
     TextContent,
     ToolAnnotations,
@@ -38,7 +39,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused
+from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, ToolRefused, marked
 from patching import join_pointer
 from patching.client import Change, ClientError, Gateway, Gone, NotFound
 
@@ -134,36 +135,43 @@ class _Lines:
 
     async def __aiter__(self) -> AsyncIterator[str]:
         stdin = os.dup(sys.stdin.fileno())
-        file = os.fdopen(stdin, encoding="utf-8", errors="replace", closefd=False)
-        async for line in anyio.wrap_file(file):
+        async for line in anyio.wrap_file(os.fdopen(stdin, "rb", closefd=False)):
             try:
-                jsonrpc_message_adapter.validate_json(line, by_name=False)
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValidationError as error:
-                for answer in _malformed(line, error):
-                    await self.answer(SessionMessage(answer))
+                first = error.errors(include_url=False)[0]
+                code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
+                why = first["msg"]
             else:
-                yield line
+                if not (isinstance(message, JSONRPCNotification) and _named(line)):
+                    yield line.decode()
+                    continue
+                code, why = INVALID_REQUEST, "the id is neither a whole number nor a text"
+            for answer in _malformed(line, code, why):
+                await self.answer(SessionMessage(answer))
 
 
-def _malformed(line: str, error: ValidationError) -> list[JSONRPCError]:
+def _malformed(line: bytes, code: int, why: str) -> list[JSONRPCError]:
     """The answer to a line that holds no message; none where nobody waits for one."""
-    if not line.strip():
-        return []
-    first = error.errors(include_url=False)[0]
-    code = PARSE_ERROR if first["type"] == "json_invalid" else INVALID_REQUEST
-    named = None
+    named = _named(line) if line.strip() else ()
+    said = ErrorData(code=code, message=why)
+    return [JSONRPCError(jsonrpc="2.0", id=each, error=said) for each in named]
+
+
+def _named(line: bytes) -> tuple[int | str | None, ...]:
+    """The id of a request, None for one that can't be told; nothing of a notification, or of an
+    answer."""
     try:
-        request = json.loads(line)  # which takes lone surrogates, and more levels
+        # It takes what is no Unicode, and more levels.
+        request = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
-        request = None
-    if isinstance(request, dict):
-        named = request.get("id")
-        if named is None or "method" not in request:  # a notification, or an answer
-            return []
-    if type(named) not in (int, str):
-        named = None
-    said = ErrorData(code=code, message=first["msg"])
-    return [JSONRPCError(jsonrpc="2.0", id=named, error=said)]
+        return (None,)
+    if not isinstance(request, dict):
+        return (None,)
+    named = request.get("id")
+    if named is None or "method" not in request:
+        return ()
+    return (named if type(named) in (int, str) else None,)
 
 
 def _tools(tools: AgentTools) -> list[Tool]:
@@ -214,6 +222,7 @@ def _result(result: dict[str, Any], *, refused: bool) -> CallToolResult:
 
 def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """``result`` and its text; where that is too large, that it is, with the result's code."""
+    result = marked(result)
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
     if len(text.encode(errors="surrogatepass")) <= RESULT_BYTES_MAX:
         return result, text

@@ -2,7 +2,7 @@
 
 Each tool is a call or two of `patching.client` with a result that is bounded in bytes. Whatever the
 gateway refuses comes with the document as it is, so that the next try can be right. Contents of
-documents are data of others; each result names the members that hold any (``untrusted``).
+documents are data of others; each result names the members that may hold any (``untrusted``).
 
 An agent can't overwrite what it hasn't seen: a change needs the token of what was read, or a
 `test`, and an apply to what is there the token. Its commits name it, and it undoes only those.
@@ -23,6 +23,7 @@ from patching import (
     ExtendedPatch,
     InvalidPatch,
     PatchError,
+    join_pointer,
     parse_extended,
     split_pointer,
 )
@@ -51,6 +52,26 @@ _TOKEN: Final = re.compile(r'[0-9a-f]+-[0-9a-f]{8}|"[0-9a-f]+-[0-9a-f]{8}"').ful
 _NO_KEYS: Final[Mapping[str, Sequence[str]]] = {}
 
 Result = dict[str, Any]
+
+# The members of results that hold only words of this program, numbers, or what the agent said.
+_OWN: Final = {
+    "applied",
+    "bytes",
+    "changed",
+    "code",
+    "detail",
+    "dry_run",
+    "errors",
+    "members",
+    "operation",
+    "owners_left_out",
+    "pointer",
+    "replayed",
+    "retryable",
+    "revision",
+    "token",
+    "too_large",
+}
 
 # What an agent is told of each argument.
 _CatalogName = Annotated[str, Field(description="the catalog: a named set of documents")]
@@ -85,7 +106,13 @@ _ListKeys = Annotated[
         )
     ),
 ]
-_Why = Annotated[str, Field(description="the reason, for the message of the commit")]
+# With the longest marks, a message and an idempotency key have no more than they may.
+_WHY_CHARACTERS_MAX: Final = 600
+_CALL_ID: Final = "^[ -~]{0,150}$"
+_Why = Annotated[
+    str,
+    Field(description="the reason, for the message of the commit", max_length=_WHY_CHARACTERS_MAX),
+]
 
 
 class ToolRefused(Exception):
@@ -174,7 +201,6 @@ class AgentTools:
             "folders": page.get("folders", []),
             "revision": page["revision"],
             "next": None if following is None else following["after"],
-            "untrusted": ["/keys", "/folders"],
         }
         if encoded_bytes(result) > RESULT_BYTES_MAX:
             detail = "the result is too large: ask for fewer with 'limit'"
@@ -238,7 +264,9 @@ class AgentTools:
         token: _Token = "",
         list_keys: _ListKeys = _NO_KEYS,
         why: _Why = "",
-        call_id: Annotated[str, Field(description="a name of this call, of the agent's own")] = "",
+        call_id: Annotated[
+            str, Field(description="a name of this call, of the agent's own", pattern=_CALL_ID)
+        ] = "",
     ) -> Result:
         """Apply ``operations`` of the extended patch. ``token`` of what was read, or a `test` among
         them (an `undefined`, where nothing is yet), is required. Paths name the items of lists by
@@ -346,7 +374,6 @@ class AgentTools:
         return {
             "commits": shown,
             "next": page[len(told) - 1].revision if len(page) > len(told) else None,
-            "untrusted": ["/commits"],
         }
 
     def _commit(self, commit: Commit) -> Result:
@@ -427,7 +454,7 @@ class AgentTools:
 
     def _beside(self, refusal: Result, catalog: str, key: str) -> Result:
         """With the document as it is, so that the next try can be right."""
-        if "untrusted" in refusal:
+        if "token" in refusal:
             return refusal
         try:
             return {**refusal, **_shown(self._catalog(catalog).get(key))}
@@ -466,8 +493,7 @@ class AgentTools:
             "token": written.etag,
             "revision": written.catalog_revision,
             "replayed": written.replayed,
-            "changes": changes,
-            "untrusted": ["/changes"],
+            **({"changes": changes} if written.dry_run else {}),  # history tells those of a commit
         }
 
 
@@ -476,6 +502,15 @@ _READ_ONLY: Final[Result] = {
     "detail": "this server only reads",
     "applied": "no",
 }
+
+
+def marked(result: Result) -> Result:
+    """With the pointers of the members that may hold what others wrote, as ``untrusted``."""
+    own = _OWN
+    if "retryable" in result:  # the gateway's refusal: its words quote what is in documents
+        own = own - {"detail"}
+    others = [join_pointer((name,)) for name in result if name not in own]
+    return {**result, "untrusted": others} if others else result
 
 
 def _answered(call: Any) -> Any:
@@ -490,6 +525,8 @@ def _refusal(error: Exception) -> Result:
     if isinstance(error, RequestError):
         result.update(code=error.code, detail=error.detail, applied=error.applied)
         result["retryable"] = error.retryable
+        if error.code == "idempotency_key_reused":
+            result["detail"] = "another call had this `call_id`: one that differs needs its own"
     if isinstance(error, Problem):
         result["problem"] = _short(error.problem)
         if isinstance(error, Conflict | PreconditionFailed) and error.current_value is not ABSENT:
@@ -505,10 +542,10 @@ def _value(value: Any, pointer: str) -> Result:
     """``value``, or where it is too large, what of it can be asked for by pointer."""
     size = encoded_bytes(value)
     if size <= _VALUE_BYTES_MAX:
-        return {"value": value, "untrusted": ["/value"]}
+        return {"value": value}
     if isinstance(value, str):
         cut = value[: _VALUE_BYTES_MAX // 6]  # a character takes six bytes at most
-        return {"beginning": cut, "bytes": size, "untrusted": ["/beginning"]}
+        return {"beginning": cut, "bytes": size}
     named: Any = value.items() if isinstance(value, dict) else enumerate(value)
     parts = [[str(name), encoded_bytes(part)] for name, part in islice(named, _MEMBERS_MAX)]
     return {
@@ -516,7 +553,6 @@ def _value(value: Any, pointer: str) -> Result:
         "pointer": _short(pointer),
         "bytes_by_member": dict(_fitting(parts)),
         "members": len(value),
-        "untrusted": ["/bytes_by_member"],
     }
 
 
