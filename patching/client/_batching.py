@@ -67,7 +67,7 @@ class Batcher(PerProcess):
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        self._under_way = 0
+        self._under_way: list[int] = []  # the thread of each write
         self._batches_sent = 0  # that aren't answered yet
         self._collecting: dict[str, _Batch] = {}
 
@@ -93,26 +93,29 @@ class Batcher(PerProcess):
             return _answer_by(line, until) or alone(_left_s(until))
 
     def close(self) -> None:
-        """Send what is waiting, and return when every write under way is answered. Later ones go
-        by themselves."""
+        """Send what is waiting, and return when every write under way is answered; at once amid a
+        write of this thread (in a handler of a signal), for which others may wait. Later ones go by
+        themselves."""
         with self._changed:
             self._is_closed = True
             for batch in self._collecting.values():
                 batch.is_closed = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._under_way)
+            if threading.get_ident() not in self._under_way:
+                self._changed.wait_for(lambda: not self._under_way)
 
     @contextmanager
     def _counted(self) -> Iterator[bool]:
         """Whether other writes are under way while this one is."""
+        under_way, thread = self._under_way, threading.get_ident()
         with self._changed:
-            has_company = self._under_way > 0 and not self._is_closed
-            self._under_way += 1
+            has_company = bool(under_way) and not self._is_closed
+            under_way.append(thread)
         try:
             yield has_company
         finally:
             with self._changed:
-                self._under_way -= 1
+                under_way.remove(thread)
                 if self._is_closed:
                     self._changed.notify_all()
 

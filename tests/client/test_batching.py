@@ -244,6 +244,24 @@ def test_closing_sends_what_waits_and_returns_when_it_is_answered(
     assert len(server.requests) == 1
 
 
+def test_closing_amid_an_own_write_waits_for_nothing() -> None:
+    """As a handler of a signal does, in the thread that writes."""
+    closed = threading.Event()
+    with Transport("http://127.0.0.1:1") as transport:
+        batcher = Batcher(transport, WAIT_S)
+
+        def alone(_: float) -> HttpAnswer:
+            batcher.close()
+            closed.set()
+            return HttpAnswer(200, {}, b"")
+
+        writing = threading.Thread(target=batcher.send, args=(b"", "", WAIT_S, alone), daemon=True)
+        writing.start()
+        assert closed.wait(WAIT_S)
+        writing.join(WAIT_S)
+        batcher.close()
+
+
 def test_lines_share_a_request_where_they_have_the_same_preferences(server: Scripted) -> None:
     server.script = [done, done]
     with batching(url_of(server), 2) as batch:
