@@ -98,6 +98,36 @@ def test_each_kind_of_value_is_edited_in_a_control_of_its_kind(
     }
 
 
+def test_a_text_keeps_what_nobody_changed_in_it(browser: Browser, table: Writer) -> None:
+    """What can't be seen, and how its lines end, where somebody types elsewhere in it."""
+    texts = {
+        "unseen": "of two lines\nwith a \u200b, a \xad and a \u202e",
+        "long": "x" * 100 + "\ufeff\x01",
+        "windows": "as Windows\r\nends lines\r\n",
+        "old": "as old\rmachines did",
+        "short": "tab\tand \u202e",
+    }
+    table.put(T, texts | {"mixed": "a\r\nb\nc"})
+    browser.open(table.catalog, T)
+    for name in texts:
+        browser.edit_field(f"/{name}")
+        browser.run(
+            """const place = document.activeElement;
+            place.value += "!";
+            place.dispatchEvent(new Event("input", {bubbles: true}));"""
+        )
+        browser.press("Done")
+        browser.wait_text(".unsaved", f"/{name}")
+    browser.edit_field("/mixed")
+    browser.wait_text("form.inline", "Edit as JSON")
+    assert browser.run("return document.activeElement.readOnly")
+    browser.press("Cancel")
+    saved(browser, 4)
+    assert table.read(T) == {name: f"{text}!" for name, text in texts.items()} | {
+        "mixed": "a\r\nb\nc"
+    }
+
+
 def test_items_of_a_list_with_keys_are_sent_by_key_and_others_by_index_with_a_test(
     browser: Browser, table: Writer
 ) -> None:

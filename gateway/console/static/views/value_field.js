@@ -4,6 +4,7 @@ import { JsonError, equal, kindOf, parse, stringify } from "../json.js";
 import { fill, h, markInvalid, newId, plural } from "../page.js";
 
 const LONG = 80; // characters, from which on a text has lines
+const LINE_END = /\r\n|\r|\n/g;
 const DATE = /^\d{4}-\d\d-\d\d$/;
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)(Z|[+-]\d\d:\d\d)$/;
 
@@ -61,7 +62,7 @@ export class ValueField {
     const reads = {
       choice: () => this.options[this.control.selectedIndex],
       text: () => text,
-      long: () => text,
+      long: () => text.replaceAll("\n", this.lineEnd),
       number: () => numberIn(text, fail),
       boolean: () => text === "yes",
       null: () => null,
@@ -114,7 +115,7 @@ export class ValueField {
     const draw = {
       choice: () => this.#choice(value, more),
       text: () => h("input", { ...more, value: text }),
-      long: () => h("textarea", { ...more, spellcheck: "true", rows: String(Math.min(14, Math.max(3, Math.ceil(text.length / 60) + text.split("\n").length - 1))) }, text),
+      long: () => this.#lines(text, more),
       number: () => h("input", { ...more, value: text, inputmode: "decimal" }),
       boolean: () => h("select", more, ["yes", "no"].map((each) => h("option", { value: each, selected: each === text }, each))),
       date: () => h("input", { ...more, type: "date", value: text }),
@@ -124,7 +125,17 @@ export class ValueField {
     const count = value instanceof Map || Array.isArray(value) ? value.size ?? value.length : 0;
     const alone = { null: "nothing", array: count ? plural(count, "item") : "an empty list", object: count ? plural(count, "member") : "an empty group" }[this.kind];
     fill(this.place, this.control ?? h("span", { class: "muted" }, alone), this.kind === "moment" && h("span", { class: "muted small zone" }, zone === "Z" ? "UTC" : `UTC${zone}`));
-    this.complain(null);
+    this.complain(this.control?.readOnly ? "Its lines end in different ways. Only Edit as JSON keeps them." : null);
+  }
+
+  /** For a browser, "\n" alone ends a line. Where lines end otherwise, they go on to. */
+  #lines(text, more) {
+    const ends = new Set(text.match(LINE_END));
+    this.lineEnd = ends.size === 1 ? [...ends][0] : "\n";
+    const rows = Math.min(14, Math.max(3, Math.ceil(text.length / 60) + text.split(LINE_END).length - 1));
+    const control = h("textarea", { ...more, spellcheck: "true", rows: String(rows), readonly: ends.size > 1 });
+    control.value = text; // whatever is in it: what is shown is what is read
+    return control;
   }
 
   /** Those of the schema; what is there first where it is none of them. */
@@ -156,7 +167,7 @@ function kindFor(value, spec) {
   if (kind !== "text") return kind;
   if (DATE.test(value) && [null, "date"].includes(spec.format)) return "date";
   if (MOMENT.test(value) && [null, "date-time"].includes(spec.format)) return "moment";
-  return value.length > LONG || value.includes("\n") ? "long" : "text";
+  return value.length > LONG || /[\r\n]/.test(value) ? "long" : "text";
 }
 
 /** For a place that isn't there yet. */
