@@ -186,3 +186,28 @@ def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> Non
     )
     assert '{"op":"test","path":"/a","value":1}' in made
     assert '{"op":"move","from":"/a","path":"/c"}' in made
+
+
+def test_what_is_filled_in_is_given_up_by_nobody_who_did_not_say_so(
+    browser: Browser, writer: Writer
+) -> None:
+    """Neither by a key, nor by going back."""
+    writer.put("there", 1)
+    browser.open()
+    browser.go(writer.catalog)
+    browser.press("New document")
+    browser.keys(Keys.ESCAPE)  # nothing is there to be lost
+    browser.wait(lambda: not browser.find("dialog"))
+    browser.press("New document")
+    browser.keys("tables/t")
+    for leave in (lambda: browser.keys(Keys.ESCAPE), browser.driver.back):
+        leave()
+        browser.wait_text("dialog + dialog", "You have filled this in and not sent it.")
+        browser.press("Stay", within="dialog + dialog")
+        browser.wait(lambda: not browser.find("dialog + dialog"))
+        assert browser.labelled("Key").get_property("value") == "tables/t"
+        assert writer.catalog in browser.run("return location.hash")
+    browser.run("location.hash = '#/'")
+    browser.press("Discard it", within="dialog + dialog")
+    browser.wait(lambda: not browser.find("dialog"))
+    browser.wait_text("h1", "Catalogs")

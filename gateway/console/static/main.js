@@ -3,7 +3,7 @@
 import { grantsText } from "./access.js";
 import { Api } from "./api.js";
 import { LiveCatalog } from "./live.js";
-import { button, dismissDialogs, fill, h, keepTimes, openDialog, problemNote, say } from "./page.js";
+import { button, confirmLeaving, dismissDialogs, fill, h, isFormOpen, keepTimes, problemNote, say } from "./page.js";
 import { hrefOf, parseRoute } from "./routes.js";
 import { handOver, sentBack, signOutHref } from "./sign_in.js";
 import { CatalogsView } from "./views/catalogs.js";
@@ -53,7 +53,7 @@ class Console {
     showDetails();
     keepTimes();
     addEventListener("beforeunload", (event) => {
-      if (this.#view?.isDirty?.()) event.preventDefault();
+      if (this.#isUnsent()) event.preventDefault();
     });
     document.getElementById("skip").addEventListener("click", (event) => {
       event.preventDefault();
@@ -71,18 +71,23 @@ class Console {
     dismissDialogs();
     const { hash } = location;
     const route = parseRoute(hash);
-    if (this.#view?.goTo?.(route)) {
+    if (!isFormOpen() && this.#view?.goTo?.(route)) {
       this.#shownHash = hash;
       return;
     }
-    const mayLeave = !this.#view?.isDirty?.() || (await confirmLeaving());
+    const mayLeave = !this.#isUnsent() || (await confirmLeaving());
     if (location.hash !== hash) return; // they went elsewhere meanwhile, which is followed by itself
     if (!mayLeave) {
       history.replaceState(null, "", this.#shownHash || "#/");
       return;
     }
+    dismissDialogs({ all: true });
     this.#shownHash = hash;
     this.#show(route);
+  }
+
+  #isUnsent() {
+    return Boolean(this.#view?.isDirty?.()) || isFormOpen();
   }
 
   async #show(route) {
@@ -187,15 +192,6 @@ function detailsSwitch() {
     showDetails();
   }, { class: "quiet toggle", "aria-pressed": String(isOn()), title: "Show tokens, revisions and pointers" });
   return control;
-}
-
-async function confirmLeaving() {
-  return openDialog("Leave your edit?", (close) => [
-    h("p", {}, "You have changed this document and not sent it."),
-    h("div", { class: "actions" },
-      button("Stay", () => close(null), { autofocus: true, class: "primary" }),
-      button("Discard my edit", () => close(true), { class: "danger" })),
-  ]);
 }
 
 /** The tab in which somebody signed in at the issuer. */

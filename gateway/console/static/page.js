@@ -58,9 +58,10 @@ export function say(...told) {
 
 /**
  * A dialog; `content(close)` gives its children. Resolves to what `close(result)` was called with,
- * null where it was dismissed. Focus goes to `[autofocus]`, and back to where it was.
+ * null where it was dismissed. Focus goes to `[autofocus]`, and back to where it was. One that `asks`
+ * isn't dismissed, once somebody has filled something in, until they have said so.
  */
-export function openDialog(title, content, { wide = false, dismissable = true } = {}) {
+export function openDialog(title, content, { wide = false, dismissable = true, asks = false } = {}) {
   const before = document.activeElement;
   const titleId = newId("dialog");
   return new Promise((resolve) => {
@@ -72,7 +73,14 @@ export function openDialog(title, content, { wide = false, dismissable = true } 
     const dialog = h("dialog", { class: wide ? "wide" : null, "aria-labelledby": titleId },
       h("h2", { id: titleId }, title), content(close));
     if (dismissable) dialog.dismiss = close;
-    dialog.addEventListener("cancel", (event) => dismissable || event.preventDefault());
+    if (asks) dialog.addEventListener("input", () => {
+      dialog.isFilledIn = true;
+    });
+    dialog.addEventListener("cancel", async (event) => {
+      if (dismissable && !dialog.isFilledIn) return;
+      event.preventDefault();
+      if (dismissable && (await confirmLeaving())) close();
+    });
     dialog.addEventListener("close", () => {
       dialog.remove();
       (before?.isConnected ? before : document.getElementById(before?.id))?.focus(); // it may have been drawn again
@@ -83,9 +91,25 @@ export function openDialog(title, content, { wide = false, dismissable = true } 
   });
 }
 
-/** Dismiss the dialogs of a page that isn't shown any more. */
-export function dismissDialogs() {
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.dismiss?.();
+/** Dismiss the dialogs of a page that isn't shown any more; what somebody has filled in only with `all`. */
+export function dismissDialogs({ all = false } = {}) {
+  for (const dialog of document.querySelectorAll("dialog[open]")) {
+    if (all || !dialog.isFilledIn) dialog.dismiss?.();
+  }
+}
+
+/** Whether there is a dialog that somebody has filled in and not sent. */
+export const isFormOpen = () => [...document.querySelectorAll("dialog[open]")].some((each) => each.isFilledIn);
+
+/** Ask before something unsent is given up. */
+export function confirmLeaving() {
+  const isForm = isFormOpen();
+  return openDialog(isForm ? "Leave what you have filled in?" : "Leave your edit?", (close) => [
+    h("p", {}, isForm ? "You have filled this in and not sent it." : "You have changed this document and not sent it."),
+    h("div", { class: "actions" },
+      button("Stay", () => close(null), { autofocus: true, class: "primary" }),
+      button(isForm ? "Discard it" : "Discard my edit", () => close(true), { class: "danger" })),
+  ]);
 }
 
 export function field(label, control, hint = null) {

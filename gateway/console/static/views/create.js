@@ -17,7 +17,7 @@ export async function createDocument(api, { catalog, key = "" }) {
   const made = await openDialog("New document", (close) => {
     form = new NewDocument(api, catalog, key, close);
     return form.element;
-  }, { wide: true });
+  }, { wide: true, asks: true });
   form.text?.close();
   if (!made) return;
   say(`Created ${made.key}.`);

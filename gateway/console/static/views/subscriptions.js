@@ -103,7 +103,7 @@ export class SubscriptionsView {
   /** Make one, or change `known`, by a form. */
   async #set(known) {
     const title = known ? `Change ${known.name}` : "New subscription";
-    const done = await openDialog(title, (close) => new SubscriptionForm(this.api, this.catalog, known, close).element, { wide: true });
+    const done = await openDialog(title, (close) => new SubscriptionForm(this.api, this.catalog, known, close).element, { wide: true, asks: true });
     if (!done) return;
     const { name, secret } = done;
     await this.#again();

@@ -59,7 +59,7 @@ export class TokensView {
   }
 
   async #make() {
-    const made = await openDialog("New token", (close) => this.#form(close), { wide: true });
+    const made = await openDialog("New token", (close) => this.#form(close), { wide: true, asks: true });
     if (!made) return;
     await this.#read();
     fill(this.notice, secretNote(`The token of ${made.name}`, "Keep it now: it is shown this once, and nobody can read it again.", made.token, () => {
