@@ -137,7 +137,7 @@ class Readable(Part):
             more: Query | None = None
             if following is not None:
                 more = [("after", following["after"]), ("revision", following["revision"])]
-            return content["documents"], content["revision"], more
+            return list(content["documents"]), content["revision"], more
 
     @called
     def several(
@@ -250,7 +250,8 @@ class Readable(Part):
         none was made up to now, but a request that still is on its way may yet make one."""
         try:
             content = yield from self._ask(f"/outcomes/{segment(idempotency_key)}")
-            return parse_commit(content) if content["applied"] else None
+            with expecting("outcome"):
+                return parse_commit(content) if content["applied"] else None
         except NotFound as error:
             if error.code not in ("outcome_not_found", "catalog_not_found"):
                 raise

@@ -28,6 +28,8 @@ _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
 _PASSING: Final = (502, 503, 504)
 READ_TIMEOUT_S: Final = 60.0
 _LEAST_S: Final = 0.05
+# What a proxy might ask for: feeds and followers try again within this.
+_PAUSE_S_MAX: Final = 3600.0
 
 
 class ConnectionTerms(TypedDict, total=False):
@@ -203,4 +205,4 @@ def _checked(url: str) -> str:
 def _retry_after_s(answer: HttpAnswer) -> float | None:
     """The gateway sends seconds; a date, which a proxy might send, is not read."""
     value = answer.headers.get("Retry-After", "")
-    return float(value) if value.isascii() and value.isdigit() else None
+    return min(float(value), _PAUSE_S_MAX) if value.isascii() and value.isdigit() else None

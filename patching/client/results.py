@@ -484,7 +484,8 @@ def _written(answer: HttpAnswer) -> dict[str, Any]:
     """The fields that the answers to all writes have."""
     commit_id = answer.headers.get("Commit-Id")
     body = {"changed": commit_id is not None} if answer.status == 204 else answer.json()
-    return {**body, "commit_id": commit_id, "replayed": is_replayed(answer)}
+    with expecting("write's answer"):
+        return {**body, "commit_id": commit_id, "replayed": is_replayed(answer)}
 
 
 def is_replayed(answer: HttpAnswer) -> bool:

@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from patching.client import (
     BulkTerms,
     Busy,
+    ClientError,
     Conflict,
     Gateway,
     Gone,
@@ -76,7 +77,9 @@ class Server:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_POST = do_GET  # noqa: N815 - the name that http.server calls
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - what http.server calls
+
+            wbufsize = -1  # an answer goes out at once, not its head first
 
             def log_message(self, *_: Any) -> None:
                 """Tests are quiet."""
@@ -168,6 +171,71 @@ def test_a_body_that_is_no_json_is_unexpected(server: Server, transport: Transpo
     server.answer = (503, PROBLEM, b"[]")
     with pytest.raises(UnexpectedAnswer):
         transport.request("GET", "/x")
+
+
+SHAPES = [b"null", b"[]", b"{}", b'"x"']
+MEMBERS = "documents commits catalogs owners losses differences changes results pins revision"
+SHAPES += [
+    json.dumps(dict.fromkeys(MEMBERS.split(), value) | {"next": None, "applied": True}).encode()
+    for value in (None, [5], [{}])
+]
+
+
+def test_an_answer_of_another_shape_is_an_error_of_the_client(server: Server) -> None:
+    """A proxy's, say. What is raised for it is what callers catch."""
+    with Gateway(server.url, retry=Retry(retries_max=0)) as gateway:
+        c = gateway.catalog("c")
+        calls: list[Callable[[], Any]] = [
+            lambda: c.get("k"),
+            lambda: c.attributes.get("k"),
+            lambda: c.put("k", 1),
+            lambda: c.delete("k"),
+            lambda: c.apply("k", {}, manager="m"),
+            lambda: c.owners("k"),
+            lambda: list(c.lost_by("m")),
+            lambda: c.let_go("k", manager="m"),
+            lambda: c.update("k", lambda value: value),
+            lambda: c.several(["a"]),
+            lambda: c.transact({"then": []}),
+            lambda: list(c.documents()),
+            lambda: list(c.keys()),
+            lambda: list(c.digests()),
+            lambda: list(c.export()),
+            lambda: list(c.commits()),
+            lambda: c.commit(1),
+            lambda: list(c.differences(1)),
+            lambda: c.revert(1),
+            lambda: c.outcome("k"),
+            lambda: c.read(),
+            lambda: c.pins(),
+            lambda: c.settings.lists(),
+            lambda: c.settings.put({}),
+            lambda: c.touch(),
+            lambda: c.delete_catalog(),
+            lambda: c.compact(1),
+            lambda: list(gateway.catalogs()),
+            lambda: list(c.changes(0, follow=False)),
+            lambda: list(c.changes(initial=True, follow=False).documents),
+            lambda: c.uploads.replace("k", [b"1"]),
+            lambda: gateway.follower("c").start().stop(),
+        ]
+        for shape in SHAPES:
+            server.answer = (200, {}, shape)
+            for call in calls:
+                with suppress(ClientError):
+                    call()
+
+
+@pytest.mark.parametrize("asked", ["99999999999", "9" * 400])
+def test_a_pause_that_nobody_could_mean_ends_no_follower(server: Server, asked: str) -> None:
+    """A proxy's. A thread can't sleep for so long."""
+    problem = b'{"code":"overloaded","detail":"","applied":"no","retryable":true}'
+    server.answer = (503, PROBLEM | {"Retry-After": asked}, problem)
+    with Transport(server.url) as transport, pytest.raises(Unavailable) as raised:
+        transport.request("GET", "/x")
+    pause_s = raised.value.retry_after_s
+    assert pause_s is not None
+    assert pause_s < threading.TIMEOUT_MAX
 
 
 def test_integers_of_any_size_are_kept(server: Server, transport: Transport) -> None:
