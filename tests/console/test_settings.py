@@ -80,6 +80,23 @@ def test_settings_that_are_edited_nowhere_are_followed(browser: Browser, writer:
     browser.wait_text("h1", "Catalogs")
 
 
+def test_a_rule_takes_the_place_of_no_other(browser: Browser, writer: Writer) -> None:
+    """Not even one that is for the same documents."""
+    writer.set_settings({"schemas": {"*": {"required": ["owner"]}}})
+    browser.open(writer.catalog, None, "settings")
+    browser.press("Add a rule …")
+    browser.labelled("must have the members").send_keys("tier")
+    browser.press("Add", within="details[open] form")
+    pattern = browser.labelled("Documents whose key is like")
+    assert "There is a rule" in pattern.get_property("validationMessage")
+    browser.wait_text(".settings-parts", "must have owner")
+    pattern.send_keys("tables/")
+    browser.labelled("Days").send_keys("30", Keys.TAB)
+    browser.wait(lambda: '"age_seconds": 2592000' in browser.source)
+    browser.press("Add", within="details[open] form")  # what was filled in is there
+    browser.wait_text(".settings-parts", "must have owner", "must have tier")
+
+
 def test_settings_are_made_by_a_form_and_tried_before(
     browser: Browser, writer: Writer, screenshot: Callable[[Browser, str], None]
 ) -> None:

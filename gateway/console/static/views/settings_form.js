@@ -2,6 +2,7 @@
 
 import { ABSENT } from "../differences.js";
 import { stringify } from "../json.js";
+import { same } from "../merge.js";
 import { Problem, record } from "../api.js";
 import { button, field, fill, h, plural, problemNote } from "../page.js";
 import { placeName, tokensOf } from "../pointers.js";
@@ -13,6 +14,7 @@ const EXAMINED = 1_000; // documents that a dry run checks against the schemas
 
 export class SettingsForm {
   #drawn = undefined;
+  #shown = new Map(); // by the name of a setting: what it said when its part was drawn, and that
 
   /** `editor` holds the edit (editor.js). */
   constructor(model, editor) {
@@ -39,7 +41,20 @@ export class SettingsForm {
       return;
     }
     const now = value === ABSENT ? new Map() : value;
-    fill(this.parts, this.#schemas(mapAt(now, "schemas")), this.#lists(now.get("arrays")), this.#retention(mapAt(now, "retention")), this.#care(now));
+    // What somebody is filling in stays, where another setting changes.
+    const parts = Object.entries({
+      schemas: () => this.#schemas(mapAt(now, "schemas")), arrays: () => this.#lists(now.get("arrays")),
+      retention: () => this.#retention(mapAt(now, "retention")), require_precondition: () => this.#care(now),
+    }).map(([name, make]) => this.#partOf(name, now.has(name) ? now.get(name) : ABSENT, make));
+    if (!parts.every((part, at) => part === this.parts.children[at])) fill(this.parts, parts);
+  }
+
+  #partOf(name, said, make) {
+    const shown = this.#shown.get(name);
+    if (shown && same(shown.said, said)) return shown.part;
+    const part = make();
+    this.#shown.set(name, { said, part });
+    return part;
   }
 
   /** Let the setting be `value`; unset with undefined. */
@@ -72,15 +87,19 @@ export class SettingsForm {
   }
 
   #schemas(schemas) {
-    const pattern = input({ required: true, value: "*" });
+    const pattern = input({ required: true, value: "*", oninput: () => pattern.setCustomValidity("") });
     const required = input({ placeholder: "name, owner" });
     const choice = input({ placeholder: "tier" });
     const choices = input({ placeholder: "gold, silver" });
     const add = () => {
+      if (schemas.has(pattern.value)) {
+        pattern.setCustomValidity("There is a rule for these. Remove it first, or change it in the JSON.");
+        return pattern.reportValidity();
+      }
       const properties = new Map(choice.value && [[choice.value, new Map([["enum", wordsIn(choices.value)]])]]);
       const schema = new Map([["type", "object"], ...(wordsIn(required.value).length ? [["required", wordsIn(required.value)]] : []),
         ...(properties.size ? [["properties", properties]] : [])]);
-      this.#set("schemas", new Map(schemas).set(pattern.value, schema));
+      return this.#set("schemas", new Map(schemas).set(pattern.value, schema));
     };
     return this.#part("What documents must be", "A write that breaks it is refused. Documents that are there are left alone until they are written.",
       this.#entries([...schemas].map(([name, schema]) => ({
