@@ -585,6 +585,35 @@ def test_a_key_is_of_a_request_until_that_is_refused(page: Browser) -> None:
     assert page.logic(script) == [1, 1, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [
+        (200, '{"etag": "1-aaa', "unreachable"),
+        (200, "<html>sign in</html>", "unexpected_answer"),
+        (502, "<html>502</html>", "unexpected_answer"),
+        (503, '{"code": "over', "unexpected_answer"),
+        (504, "[]", "unexpected_answer"),
+    ],
+)
+def test_an_answer_that_is_none_leaves_a_write_unknown(
+    page: Browser, status: int, body: str, code: str
+) -> None:
+    """One that breaks off, or is a proxy's: sent again, the write has the same key."""
+    script = """
+    const before = window.fetch;
+    const cut = !a[1].endsWith(">") && a[1] !== "[]";
+    window.fetch = async () => new Response(new ReadableStream({ start(stream) {
+      stream.enqueue(new TextEncoder().encode(a[1]));
+      if (cut) stream.error(new TypeError("network error"));
+      else stream.close();
+    } }), { status: a[0] });
+    const api = new m.Api({ token: { get: () => null }, askForToken: null });
+    return api.patch("c", "k", [], {})
+      .then(() => "applied", (error) => [error.code, m.isUnsure(error)])
+      .finally(() => { window.fetch = before; });"""
+    assert page.logic(script, status, body) == [code, True]
+
+
 def test_what_is_asked_for_names_the_whole_document_too(page: Browser) -> None:
     """Without its pointer, a request to give it back is one to let go of all that one applied."""
     script = """

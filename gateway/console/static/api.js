@@ -122,7 +122,7 @@ export class Api {
   async revisionAt(catalog, moment) {
     try {
       const answer = await this.request(`${path(catalog)}/commits`, { query: { since: moment.toISOString(), limit: 1 } });
-      const [next] = parse(await answer.text()).get("commits").map(commitOf);
+      const [next] = (await contentOf(answer)).get("commits").map(commitOf);
       return next ? next.revision - 1 : Number(answer.headers.get("Catalog-Revision"));
     } catch (error) {
       if (!(error instanceof Problem) || error.status !== 410) throw error;
@@ -188,8 +188,7 @@ export class Api {
     if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
     const url = key === null ? path(catalog) : `${path(catalog)}/${part}/${segment(key)}`;
     const answer = await this.request(url, { method, headers, body, query });
-    const text = await answer.text();
-    const content = text ? record(parse(text)) : {};
+    const content = answer.status === 204 ? {} : record(await contentOf(answer));
     return {
       commitId: answer.headers.get("Commit-Id"),
       catalogRevision: Number(answer.headers.get("Catalog-Revision")),
@@ -232,7 +231,7 @@ export class Api {
     if (idempotencyKey) headers["Idempotency-Key"] = idempotencyKey;
     const query = { dry_run: dry ? "true" : null, resource_version: resourceVersion };
     const answer = await this.request(`${path(catalog)}/reverts`, { method: "POST", headers, query, body: JSON.stringify(what) });
-    const content = record(parse(await answer.text()));
+    const content = record(await contentOf(answer));
     return {
       commitId: content.commit_id,
       catalogRevision: content.revision,
@@ -255,7 +254,7 @@ export class Api {
   async putSubscription(catalog, name, terms, etag) {
     const headers = { "Content-Type": JSON_TYPE, ...(etag === null ? { "If-None-Match": "*" } : ifMatch(etag)) };
     const answer = await this.request(subscriptionPath(catalog, name), { method: "PUT", headers, body: JSON.stringify(terms) });
-    return record(parse(await answer.text()));
+    return record(await contentOf(answer));
   }
 
   deleteSubscription(catalog, name, etag) {
@@ -276,7 +275,7 @@ export class Api {
   async createToken({ name, grants, expires_in_s = null }) {
     const body = JSON.stringify({ name, grants, ...(expires_in_s === null ? {} : { expires_in_s }) });
     const answer = await this.request("tokens", { method: "POST", headers: { "Content-Type": JSON_TYPE }, body });
-    return record(parse(await answer.text()));
+    return record(await contentOf(answer));
   }
 
   revokeToken(id) {
@@ -292,7 +291,7 @@ export class Api {
 
   async #json(url, options) {
     const answer = await this.request(url, options);
-    return parse(await answer.text());
+    return contentOf(answer);
   }
 
   async #jsonOrNull(url, options) {
@@ -350,22 +349,43 @@ export function newIdempotencyKey() {
 }
 
 async function reached(target, options) {
+  return received(() => fetch(target, { ...options, cache: "no-store", credentials: "omit", redirect: "error" }));
+}
+
+async function received(take) {
   try {
-    return await fetch(target, { ...options, cache: "no-store", credentials: "omit", redirect: "error" });
+    return await take();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error; // it was given up
-    throw new Problem(0, { code: "unreachable", detail: "There was no answer. The network or the gateway may be down." });
+    throw new Problem(0, { code: "unreachable", detail: "There was no answer, or not all of it. The network or the gateway may be down." });
+  }
+}
+
+/** What an answer says. Where that is no JSON, it is from elsewhere, and nobody knows what became of the request. */
+async function contentOf(answer) {
+  const text = await received(() => answer.text());
+  try {
+    return parse(text);
+  } catch (error) {
+    if (!(error instanceof JsonError)) throw error;
+    throw ofOthers(answer);
   }
 }
 
 async function problemOf(answer) {
-  const text = await answer.text();
   try {
-    return new Problem(answer.status, record(parse(text)));
+    const members = await contentOf(answer);
+    return members instanceof Map && members.has("code") ? new Problem(answer.status, record(members)) : ofOthers(answer);
   } catch (error) {
-    if (!(error instanceof JsonError || error instanceof TypeError)) throw error;
-    return new Problem(answer.status, { title: `${answer.status} ${answer.statusText}` });
+    if (!(error instanceof Problem)) throw error;
+    return ofOthers(answer);
   }
+}
+
+/** A proxy's, say. */
+function ofOthers({ status, statusText }) {
+  const detail = `Something else answered than the gateway: ${status} ${statusText}`.trimEnd();
+  return new Problem(status, { code: "unexpected_answer", detail, applied: "unknown" });
 }
 
 function path(catalog) {
