@@ -279,12 +279,46 @@ def test_what_is_no_number_is_told_beside_it_and_not_saved(browser: Browser, tab
     browser.press("Done")
     assert browser.focused() == "rows"
     assert not browser.shown(".unsaved")
-    # Left as it was, it is as it was written.
+    # Nor what it said before the last letter, with what else was edited.
     browser.press("Cancel", within=".inline")
+    browser.edit_field("/comment")
+    browser.fill_in("a comment")
+    browser.press("Done")
+    browser.edit_field("/rows")
+    browser.fill_in("")
+    browser.keys("12,5")
+    browser.wait_text(".inline", "This is no number")
+    browser.press("Save")
+    assert browser.focused() == "rows"
+    assert "/rows" not in browser.text(".unsaved")
+    assert table.read(T) == TABLE
+    browser.press("Discard my changes")
+    # Left as it was, it is as it was written.
     browser.edit_field("/rows")
     browser.press("Done")
     browser.wait(lambda: browser.find(".inline") is None)
     assert not browser.shown(".unsaved")
+
+
+def test_what_stands_in_an_open_row_is_saved_too(browser: Browser, table: Writer) -> None:
+    browser.open(table.catalog, T)
+    browser.edit_field("/comment")
+    browser.fill_in("a comment")
+    browser.press("Done")
+    browser.at_field("/tags", "Add")
+    browser.press("Save")  # nothing stands there
+    browser.wait_text("main", "Applied, as revision 3.")
+    browser.edit_field("/comment")
+    browser.fill_in("another")
+    browser.press("Done")
+    browser.at_field("", "Add")
+    browser.fill_in("owner")
+    browser.labelled("Value").send_keys("ann")
+    browser.press("Catalogs")
+    browser.wait_text("dialog", "Leave your edit?")
+    browser.press("Stay", within="dialog")
+    saved(browser, 4)
+    assert table.read(T) == TABLE | {"comment": "another", "owner": "ann"}
 
 
 def test_fields_are_edited_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:

@@ -24,7 +24,7 @@ export class FieldsView {
   #unfolded = new Map();
   #at = "";
   #value = undefined; // what the tree shows
-  #inline = null; // {pointer, close(keep)}
+  #inline = null; // {form, item, done, isNew, isTouched} of the row that is open
   #errors = new Map(); // by pointer
 
   /** `editor` holds the edit (editor.js); `facts()` gives `{schemas, rules, principal}`. */
@@ -218,6 +218,8 @@ export class FieldsView {
     const form = h("form", { class: "inline", onsubmit: (event) => {
       event.preventDefault();
       done();
+    }, oninput: () => {
+      this.#inline.isTouched = true;
     }, onkeydown: (event) => {
       if (event.key === "Escape") {
         event.preventDefault();
@@ -237,7 +239,7 @@ export class FieldsView {
     item.firstElementChild.after(form);
     item.classList.add("is-open");
     this.#at = item.pointer;
-    this.#inline = { form, item };
+    this.#inline = { form, item, done, isNew: content.verb !== "Done", isTouched: false };
   }
 
   #close() {
@@ -248,7 +250,8 @@ export class FieldsView {
 
   /** Whether something was typed into a row that is no value yet. */
   get isHalfDone() {
-    return Boolean(this.#inline?.form.querySelector("[aria-invalid]"));
+    if (!this.#inline?.isTouched) return false;
+    return this.#inline.isNew || this.#inline.form.querySelector("[aria-invalid]") !== null;
   }
 
   #edit(item) {
@@ -257,8 +260,8 @@ export class FieldsView {
     const value = valueAt(before, path);
     const changed = () => {
       const now = read(input);
-      if (now === undefined) return;
-      this.editor.set(replaced(before, path, now), TAB);
+      // Of what says no value, the beginning may have said one.
+      this.editor.set(now === undefined ? before : replaced(before, path, now), TAB);
       this.#value = this.editor.mine();
       this.#later();
     };
@@ -377,13 +380,14 @@ export class FieldsView {
 
   #submit(event) {
     event.preventDefault();
+    // What stands in a row that is open is part of the edit, or it is told there that it can't be.
+    if (this.#inline?.isTouched && !this.#inline.done()) return;
     this.editor.send(this);
   }
 
   #sendByKey(event) {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return false;
-    event.preventDefault();
-    this.editor.send(this);
+    this.#submit(event);
     return true;
   }
 
