@@ -93,8 +93,13 @@ def test_a_rule_takes_the_place_of_no_other(browser: Browser, writer: Writer) ->
     pattern.send_keys("tables/")
     browser.labelled("Days").send_keys("30", Keys.TAB)
     browser.wait(lambda: '"age_seconds": 2592000' in browser.source)
+    for wrong in ("0", "1e"):  # which isn't the same as nothing
+        browser.labelled("Days").send_keys(Keys.CONTROL + "a")
+        browser.labelled("Days").send_keys(wrong, Keys.TAB)
+        assert browser.labelled("Days").get_property("validationMessage")
     browser.press("Add", within="details[open] form")  # what was filled in is there
     browser.wait_text(".settings-parts", "must have owner", "must have tier")
+    assert '"age_seconds": 2592000' in browser.source
 
 
 def test_settings_are_made_by_a_form_and_tried_before(

@@ -134,12 +134,14 @@ export class SettingsForm {
     const commits = retention.get("commits") ?? null;
     const age = retention.get("age_seconds") ?? null;
     const set = (name, text, times) => {
-      const number = Math.round(Number(text) * times);
       const next = without(retention, name);
-      if (text.trim() && number >= 1) next.set(name, number);
+      if (text.trim()) next.set(name, Math.round(Number(text) * times));
       this.#set("retention", next.size ? next : undefined);
     };
-    const number = (name, value, times) => input({ type: "number", min: "0", step: "any", value: value === null ? "" : String(value / times), onchange: (event) => set(name, event.target.value, times) });
+    const number = (name, value, times) => input({
+      type: "number", min: String(1 / times), step: "any", value: value === null ? "" : String(value / times),
+      onchange: ({ target }) => target.reportValidity() && set(name, target.value, times), // of what is no number, the value is empty
+    });
     return this.#part("How long history is kept", "Empty: as the gateway is set up.", h("div", { class: "pair" },
       field("Commits", number("commits", commits, 1)), field("Days", number("age_seconds", age, DAY_S))));
   }
