@@ -28,7 +28,16 @@ from patching import (
     split_pointer,
 )
 from patching.client import Catalog as ClientCatalog
-from patching.client import ClientError, Commit, Conflict, Document, Gateway, NotFound, RequestError
+from patching.client import (
+    Change,
+    ClientError,
+    Commit,
+    Conflict,
+    Document,
+    Gateway,
+    NotFound,
+    RequestError,
+)
 from patching.client.errors import NotAuthorized, PreconditionFailed, Problem
 from patching.client.results import Written
 from patching.client.terms import WriteTerms
@@ -58,6 +67,7 @@ _OWN: Final = {
     "applied",
     "bytes",
     "changed",
+    "changes_left_out",
     "code",
     "detail",
     "dry_run",
@@ -353,6 +363,7 @@ class AgentTools:
             "changed": reverted.changed,
             "dry_run": self.scope.dry_run_only,
             "revision": reverted.revision,
+            **self._changes(reverted.changes),
         }
 
     def history(
@@ -376,21 +387,23 @@ class AgentTools:
             "next": page[len(told) - 1].revision if len(page) > len(told) else None,
         }
 
-    def _commit(self, commit: Commit) -> Result:
+    def _changes(self, changes: Sequence[Change]) -> Result:
         within = [
             {"key": each.key, "action": each.action, "patch": _short(each.patch)}
-            for each in commit.changes
+            for each in changes
             if (each.key or "").startswith(self.scope.prefix)
         ]
         shown = _fitting(within)
+        return {"changes": shown, "changes_left_out": len(within) - len(shown)}
+
+    def _commit(self, commit: Commit) -> Result:
         return {
             "revision": commit.revision,
             "time": commit.time.isoformat(),
             "author": commit.author,
             "message": commit.message,
             "yours": self.agent.made(commit),
-            "changes": shown,
-            "changes_left_out": len(within) - len(shown),
+            **self._changes(commit.changes),
         }
 
     def _catalog(self, name: str) -> ClientCatalog:

@@ -346,8 +346,13 @@ def test_changes_may_be_only_tried(gateway: Gateway, catalog: Any) -> None:
         tried = await agent("change", key="secret", operations=operations, token=token)
         assert (tried["dry_run"], tried["changed"]) == (True, True)
         assert (await agent("apply", key="secret", wanted={"a": 1}, token=token))["dry_run"]
+        undone = await agent("undo", revision=mine)
+        (change,) = undone["changes"]
+        assert (undone["dry_run"], change["key"], change["action"]) == (True, "mine", "delete")
         assert catalog.get("secret").value == {"pin": 1}
+        assert catalog.get("mine").value == 1
 
+    mine = catalog.put("mine", 1, message="[agent ada] mine").catalog_revision
     acting(gateway, catalog.name, act, scope=Scope(dry_run_only=True))
 
 
