@@ -317,6 +317,9 @@ def test_what_stands_in_an_open_row_is_saved_too(browser: Browser, table: Writer
     browser.press("Catalogs")
     browser.wait_text("dialog", "Leave your edit?")
     browser.press("Stay", within="dialog")
+    browser.at_field("/rows", "Edit")
+    browser.wait_text(".inline", "Finish this first, or cancel it.")
+    assert browser.focused() == "Name"
     saved(browser, 4)
     assert table.read(T) == TABLE | {"comment": "another", "owner": "ann"}
 

@@ -18,6 +18,7 @@ import { whoChanged } from "./who.js";
 import { ValueField } from "./value_field.js";
 
 const TAB = "tree";
+const DOES = ["F2", "Enter", "Delete"]; // to the value that is chosen
 const KEYS = [[["↑", "↓"], "move"], [["←", "→"], "fold"], [["Enter"], "edits"], [["Delete"], "removes"], [["Alt", "↑"], "moves an item"]];
 
 export class FieldsView {
@@ -143,7 +144,7 @@ export class FieldsView {
     const name = nameOf(path);
     const leaf = this.#leafAt(path);
     const who = () => whoChanged(this.model, path, nameOf);
-    const act = (text, what, does) => action(text, `${what} ${name}`, does);
+    const act = (text, what, does) => action(text, `${what} ${name}`, () => this.#isFree() && does());
     const { array, rule } = this.#around(path);
     const last = path.at(-1);
     return [
@@ -155,7 +156,7 @@ export class FieldsView {
       typeof path.at(-1) === "string" && act("Rename …", "Rename", () => this.#rename(item)),
       path.length > 0 && act("Remove", "Remove", () => this.#remove(path)),
       leaf && pipelinesOf([leaf]).length > 0 && isScalar(value) && act("Take over …", "Take over", () => this.#takeOver(item, leaf)),
-      act("Who …", "Who changed", who),
+      action("Who …", `Who changed ${name}`, who),
     ];
   }
 
@@ -169,13 +170,14 @@ export class FieldsView {
   #onKey(event, item) {
     const plain = !(event.altKey || event.ctrlKey || event.metaKey);
     if (this.#sendByKey(event)) return true;
+    if (DOES.includes(event.key) && !this.#isFree()) return true;
     if ((event.key === "F2" || (event.key === "Enter" && plain)) && isScalar(item.content)) return this.#edit(item) ?? true;
     if (event.key === "Delete" && plain && item.path.length) return this.#remove(item.path) ?? true;
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (!by || !event.altKey) return false;
     const { array, rule } = this.#around(item.path);
     const to = item.path.at(-1) + by;
-    if (array && !rule?.set && to >= 0 && to < array.length) this.#move(item.path, by);
+    if (array && !rule?.set && to >= 0 && to < array.length && this.#isFree()) this.#move(item.path, by);
     return true;
   }
 
@@ -246,6 +248,16 @@ export class FieldsView {
     this.#inline?.form.remove();
     this.#inline?.item.classList.remove("is-open");
     this.#inline = null;
+  }
+
+  /** Whether something else may be done: what is half done isn't dropped for it. */
+  #isFree() {
+    if (!this.isHalfDone) return true;
+    const { form, isNew } = this.#inline;
+    form.querySelector(".half-done")?.remove();
+    form.append(h("p", { class: "fault half-done", role: "alert" }, isNew ? "Finish this first, or cancel it." : "Mend this first, or cancel it."));
+    form.querySelector("[aria-invalid], input, textarea, select").focus();
+    return false;
   }
 
   /** Whether something was typed into a row that is no value yet. */
