@@ -191,7 +191,8 @@ def _tools(tools: AgentTools) -> list[Tool]:
 
 
 class StrictTool(Tool):
-    """A tool whose refusals are data, also of arguments that it doesn't know or can't take."""
+    """A tool whose refusals are data, also of arguments that it doesn't know or can't take, and
+    where it fails."""
 
     async def run(
         self, arguments: dict[str, Any], context: Any, convert_result: bool = False
@@ -199,10 +200,12 @@ class StrictTool(Tool):
         try:
             return await super().run(arguments, context, convert_result)
         except ToolError as error:
-            errors = getattr(error.__cause__, "errors", None)  # of the arguments' schema
-            if errors is None:
-                raise
-            return _result(_refused_arguments(errors()), refused=True)
+            if isinstance(error.__cause__, ValidationError):
+                return _result(_refused_arguments(error.__cause__.errors()), refused=True)
+            _log.exception("the tool %s failed", self.name)
+            detail = f"a defect of this server: {type(error.__cause__).__name__}"
+            told = {"code": "internal_error", "detail": detail, "applied": "unknown"}
+            return _result(told, refused=True)
 
 
 def _refused_arguments(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

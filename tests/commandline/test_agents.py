@@ -781,6 +781,22 @@ def test_bad_calls_change_nothing_and_say_what_is_wrong(
     assert catalog.settings.get().revision == revision
 
 
+def test_a_defect_is_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    """What it did before isn't known."""
+
+    class Broken:
+        def catalog(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    async def act(agent: Agent) -> None:
+        failed = await agent("read", key="k")
+        assert (failed.refused, failed["code"]) == (True, "internal_error")
+        assert failed["applied"] == "unknown"
+
+    acting(cast(Any, Broken()), "c", act)
+    assert "the tool read failed" in caplog.text
+
+
 def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningGateway) -> None:
     """Its client would wait for ever."""
     deep = "[" * 300 + "]" * 300
