@@ -104,8 +104,10 @@ class MetadataDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("metadata")`` known to this session."""
+    """Make ``format("metadata")`` known to this session, and to this thread, if it writes."""
     spark.dataSource.register(MetadataDataSource)
+    # For a write, Spark looks in the session of the thread, which a new thread gets by this.
+    spark.createDataFrame([], "key string")
 
 
 def batch_writer(application: str, **options: Any) -> Callable[[DataFrame, int], None]:

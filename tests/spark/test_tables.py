@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from tests.patience import WAIT_S
 from tests.spark.written import Written
 
 Sql = Callable[[str], list[Any]]
@@ -94,6 +96,21 @@ def test_the_format_is_known_without_a_call(spark: Any, written: Written) -> Non
     written.put("a", {"n": 1})
     found = written.frame(spark.newSession()).collect()
     assert [json.loads(row.value) for row in found] == [{"n": 1}]
+
+
+def test_a_thread_that_registers_writes(spark: Any, written: Written) -> None:
+    """As threads do that write several catalogs at a time."""
+    from patching.spark import register
+
+    def write() -> None:
+        register(spark)
+        rows = spark.range(1).selectExpr("'a' AS key", "'1' AS document")
+        given = {"url": written.url, "catalog": written.catalog}
+        rows.write.format("metadata").mode("append").options(**given).save()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result(WAIT_S)
+    assert written.routes.export().documents == {"a": 1}
 
 
 @pytest.mark.parametrize(
