@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from patching.client import NotAuthorized, NotFound, RequestError, Retry
+from patching.client import NotAuthorized, NotFound, Problem, RequestError, Retry
 from patching.client.transport import Transport, segment
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
@@ -149,7 +149,7 @@ def give_up(
     timeout_s = min(options.retry_timeout, _ABORT_S)
     try:
         known = {**catalogs}
-        if maybe is not None and _listed(options, maybe, timeout_s) is not None:
+        if maybe is not None and is_there(options, maybe, timeout_s):
             known.setdefault(maybe, False)
         with options.open_transport() as transport:
             _finish_each(transport, options, version, known, timeout_s)
@@ -170,8 +170,9 @@ def _finish_each(
             step(transport, options, catalog, version, finished=True, timeout_s=timeout_s)
         except VersionRefused as error:
             # Where every line was refused, so is this, if it is for the catalog.
-            if catalogs[catalog] is not None or not _is_final(error.__cause__):
+            if catalogs[catalog] is not None or not _is_of_the_catalog(error.__cause__):
                 raise
+            print(f"metadata: {error}; all rows for it were refused", file=sys.stderr, flush=True)
 
     left = sorted(catalog for catalog, finished in catalogs.items() if not finished)
     if len(left) == 1:
@@ -181,15 +182,17 @@ def _finish_each(
             list(pool.map(one, left))
 
 
-def _is_final(error: BaseException | None) -> bool:
-    return isinstance(error, RequestError) and error.applied == "no" and not error.retryable
+def _is_of_the_catalog(error: BaseException | None) -> bool:
+    """Whether a gateway refused it for good, and not for the want of a token that is good."""
+    final = isinstance(error, Problem) and error.applied == "no" and not error.retryable
+    return final and not (isinstance(error, NotAuthorized) and error.status != _FORBIDDEN)
 
 
-def is_there(options: Options, catalog: str) -> bool:
+def is_there(options: Options, catalog: str, timeout_s: float | None = None) -> bool:
     """Whether the catalog was written, and not deleted, as far as the principal may know. Raises
     RequestError."""
     try:
-        return _listed(options, catalog, options.retry_timeout) is not None
+        return _listed(options, catalog, timeout_s) is not None
     except NotAuthorized as error:
         if error.status != _FORBIDDEN:
             raise
@@ -198,12 +201,14 @@ def is_there(options: Options, catalog: str) -> bool:
 
 def applications(options: Options, catalog: str) -> Sequence[Mapping[str, Any]]:
     """The records of the catalog's; none where it was never written. Raises RequestError."""
-    return _listed(options, catalog, options.retry_timeout) or ()
+    return _listed(options, catalog) or ()
 
 
-def _listed(options: Options, catalog: str, timeout_s: float) -> Sequence[Mapping[str, Any]] | None:
+def _listed(
+    options: Options, catalog: str, timeout_s: float | None = None
+) -> Sequence[Mapping[str, Any]] | None:
     path = f"/v1/catalogs/{segment(catalog)}/applications"
-    tries = options.retry.tries(timeout_s)
+    tries = options.retry.tries(options.retry_timeout if timeout_s is None else timeout_s)
     with options.open_transport() as transport:
         try:
             answer = tries.ask(lambda: transport.request("GET", path))

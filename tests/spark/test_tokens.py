@@ -19,7 +19,14 @@ from gateway.store.mongodb import connect
 from gateway.tokens.issued import Tokens
 from patching.client.routes import CatalogRoutes
 from patching.spark.options import WRITE, Options
-from patching.spark.version_steps import is_there
+from patching.spark.version_steps import (
+    Version,
+    VersionRefused,
+    applications,
+    finish,
+    give_up,
+    is_there,
+)
 from tests.access.certificates import Authority
 from tests.patience import WAIT_MS
 from tests.ports import refusing_url
@@ -95,6 +102,9 @@ def told_by_the_option_that_it_came_from(
             use(**options)
         assert "(option 'token' or 'tokenFile')" in str(failed.value)
         assert expired not in str(failed.value)
+    refused = Options.parse({**asked, "token": expired}, WRITE)
+    with pytest.raises(VersionRefused, match="401 unauthenticated"):
+        finish(refused, Version("nightly", 7), {"c": None})  # though all its rows were refused
     file.write_text(good)
     write(tokenFile=str(file))
     assert read(tokenFile=str(file)) == 1
@@ -148,6 +158,10 @@ def goes_on_under_another_account(
         assert logs() == expected, "it was finished"
         elsewhere = Options.parse({**asked, "catalog": "elsewhere"}, WRITE)
         assert not is_there(elsewhere, "elsewhere"), "ann may not know"
+        give_up(elsewhere, Version("late", 3, open=True), {"jobs": False}, "elsewhere")
+        (late,) = [each for each in applications(elsewhere, "jobs") if each["open"]]
+        assert (late["application"], late["finished"]) == ("late", 3)
+        finish(elsewhere, Version("nightly", 7), {"jobs": True, "elsewhere": None})
 
         (report,) = [json.loads(path.read_text()) for path in reports.iterdir()]
         commits = transport.request("GET", "/v1/catalogs/jobs/commits?limit=1000").json()["commits"]
