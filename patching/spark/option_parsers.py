@@ -68,7 +68,7 @@ def folder(value: str) -> str:
 def time(value: str) -> str:
     """As the gateway takes it, from any form of ISO 8601."""
     try:
-        given = datetime.fromisoformat(value)
+        given = datetime.fromisoformat(value.upper())  # RFC 3339 has t and z, too
         known = given.utcoffset() is not None
     except ValueError:
         known = False

@@ -24,7 +24,7 @@ def test_some_have_the_names_of_delta() -> None:
     assert Options.parse(given | {"versionAsOf": "7"}, READ).revision == 7
     at = "2026-11-21T10:00:00Z"
     assert Options.parse(given | {"timestampAsOf": at}, READ).timestamp == at
-    for form in ("20261121T100000Z", "2026-11-21 11:00+01:00"):
+    for form in ("20261121T100000Z", "2026-11-21 11:00+01:00", "2026-11-21t10:00:00z"):
         known = Options.parse(given | {"timestamp": form}, READ).timestamp
         assert known in (at, "2026-11-21T11:00:00+01:00"), "as the gateway takes it"
     options = Options.parse(given | {"startingVersion": "3", "endingVersion": "9"}, READ)
