@@ -116,7 +116,8 @@ def batch_writer(application: str, **options: Any) -> Callable[[DataFrame, int],
     (its name begins with ``application``). ``options`` are those of the data source.
 
     With a new checkpoint numbers begin again, and so does the application. Spark Connect doesn't
-    tell the query: choose another ``application`` there.
+    tell the query, nor is it told in a thread that the caller starts: choose another
+    ``application`` there.
     """
     given = {name: str(value) for name, value in options.items()}
 
