@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -224,11 +224,12 @@ class Columns:
         """``row`` with whatever JSON can hold of it, to be shown."""
         return {name: self._plain(name, value) for name, value in row.items()}
 
-    def lacking(self, names: Iterable[str]) -> list[str]:
-        """The columns that are to be null for a row to be refused without these: the key, too, if
+    def lacking(self, row: Mapping[str, Any], names: Collection[str]) -> list[str]:
+        """The columns that are to be null for ``row`` to be refused without these: the key, too, if
         it would ask for something without them."""
-        are_changes = all(name in self._changes for name in names)
-        return [*names] if are_changes else [*names, "key"]
+        others = [row[name] for name in self._changes if name not in names]
+        asks = any(value not in (None, False) for value in others)
+        return [*names, "key"] if asks else [*names]
 
     def _plain(self, name: str, value: Any) -> Any:
         if isinstance(value, str | int | None):

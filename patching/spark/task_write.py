@@ -348,7 +348,7 @@ class _Writing:
                 "key": row.values.get("key"),
                 "partition": self._attempt.partition,
                 "ordinal": row.ordinal,
-                "row": shown | dict.fromkeys(self._columns.lacking(row.bad)),
+                "row": shown | dict.fromkeys(self._columns.lacking(row.values, row.bad)),
                 "problem": dict(problem),
             }
             if row.bad:

@@ -189,8 +189,13 @@ def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
     gateway: RunningGateway, catalog: str, routes: CatalogRoutes, tmp_path: Path
 ) -> None:
     """Its dead letter shows what couldn't be read, but as no value of the row."""
-    names, good, bad = ("key", "document", "if_match"), b'"v"', b'"\xfc"'
-    rows = [(b"k\xff", good, None), (b"k", bad, None), (b"l", good, b"\xff")]
+    names, good, bad = ("key", "document", "if_match", "merge_patch"), b'"v"', b'"\xfc"'
+    rows = [
+        (b"k\xff", good, None, None),
+        (b"k", bad, None, None),
+        (b"l", good, b"\xff", None),
+        (b"l", bad, None, good),
+    ]
     columns = dict(zip(names, map(as_text, map(list, zip(*rows, strict=True))), strict=True))
     told = {"url": gateway.url, "catalog": catalog, "onError": "deadletter"}
     parsed = Options.parse({**told, "deadLetterPath": str(tmp_path)}, WRITE)
@@ -200,11 +205,12 @@ def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
     settle_letters(str(tmp_path), "job", written.counts, replaces=True)
     (path,) = tmp_path.iterdir()
     letters = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [each["key"] for each in letters] == ["k\ufffd", "k", "l"]
+    assert [each["key"] for each in letters] == ["k\ufffd", "k", "l", "l"]
     assert [each["unreadable"] for each in letters] == [
         {"key": "k\ufffd"},
         {"document": '"\ufffd"'},
         {"if_match": "\ufffd"},
+        {"document": '"\ufffd"'},
     ]
     reader = LettersReader(Options(url="", dead_letters=str(tmp_path)))
     again = Columns(LETTERS_SCHEMA, parsed)
