@@ -54,7 +54,7 @@ class Channel:
     id of the commit at ``position``, "" if it isn't known. ``lost``: at which revision the head was
     found where the channel's history isn't the catalog's; None: it is.
     Beyond ``finished_at`` all was found to be written out ``finished`` times, and nothing is there.
-    ``hole`` says which commit the log lacks, if that happened too often.
+    ``hole`` says which commit the log lacks where that is the channel's end; "": it has none.
     """
 
     catalog: str
@@ -92,7 +92,7 @@ class Channel:
         for each in told:
             self.ring.append(each)
             self.bytes += len(each.encoded)
-        self.position, self.last, self.hole = told[-1].revision, told[-1].commit_id, ""
+        self.position, self.last = told[-1].revision, told[-1].commit_id
         self.known_head = max(self.known_head, self.position)
         while len(self.ring) > 1 and (
             len(self.ring) > limits.ring_commits_max or self.bytes > limits.ring_bytes_max
@@ -106,7 +106,7 @@ class Channel:
     def skip_to(self, floor: int) -> None:
         """History was compacted beyond ``position``: go on from the floor."""
         self.clear()
-        self.position, self.last, self.hole = floor, "", ""
+        self.position, self.last = floor, ""
         self.known_head = max(self.known_head, floor)
 
     def release(self, told: Collection[Told], bookmark_commits: int) -> list[Waiting]:

@@ -400,7 +400,7 @@ class Hub:
         return has_moved
 
     def _lose(self, channel: Channel, head_revision: int) -> list[Waiting]:
-        """End the channel, whose history isn't the catalog's. Returns those to be woken."""
+        """The channel's history isn't the catalog's. Returns those to be woken."""
         _log.error(
             "the feed of %r was at revision %d, which isn't in its history: was the database"
             " restored? Whoever follows it is told so",
@@ -409,6 +409,10 @@ class Hub:
             extra={"catalog": channel.catalog},
         )
         channel.lost = head_revision
+        return self._end(channel)
+
+    def _end(self, channel: Channel) -> list[Waiting]:
+        """It comes no further, and nobody joins it any more. Returns those to be woken."""
         channel.clear()
         del self._channels[channel.catalog]
         self._pending.discard(channel.catalog)
@@ -433,15 +437,19 @@ class Hub:
 
     def _pause_before(self, channel: Channel, now: float) -> None:
         """All is written out, and yet nothing was found, this time again."""
-        released: list[Waiting] = []
+        released: Collection[Waiting] = ()
         with self.lock:
-            channel.due = now + (_LOOK_AGAIN_S if channel.finished < _HOLE else _LOOK_EVERY_S)
-            if channel.finished >= _HOLE and not channel.hole:
+            channel.due = now + _LOOK_AGAIN_S
+            is_there = self._channels.get(channel.catalog) is channel
+            if channel.finished >= _HOLE and channel.finished_at == channel.position and is_there:
+                _log.error(
+                    "the log of %r has a hole above revision %d: whoever follows it is told so",
+                    channel.catalog,
+                    channel.position,
+                    extra={"catalog": channel.catalog},
+                )
                 channel.hole = f"the log has no commit {channel.position + 1}"
-                released = channel.release_all()
-                text = "the log of %r has a hole above revision %d: whoever follows it is told so"
-                about = {"catalog": channel.catalog}
-                _log.error(text, channel.catalog, channel.position, extra=about)
+                released = self._end(channel)
         _wake(released)
 
 
