@@ -19,7 +19,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
@@ -200,10 +200,12 @@ class StrictTool(Tool):
         try:
             return await super().run(arguments, context, convert_result)
         except ToolError as error:
-            if isinstance(error.__cause__, ValidationError):
-                return _result(_refused_arguments(error.__cause__.errors()), refused=True)
+            cause = error.__cause__
+            # One that the tool itself met says nothing of its arguments.
+            if isinstance(cause, ValidationError) and not isinstance(error, UnexpectedToolError):
+                return _result(_refused_arguments(cause.errors()), refused=True)
             _log.exception("the tool %s failed", self.name)
-            detail = f"a defect of this server: {type(error.__cause__).__name__}"
+            detail = f"a defect of this server: {type(cause).__name__}"
             told = {"code": "internal_error", "detail": detail, "applied": "unknown"}
             return _result(told, refused=True)
 

@@ -28,6 +28,7 @@ from click import UsageError
 from mcp import Client
 from mcp.client.stdio import stdio_client
 from mcp.shared.uri_template import UriTemplate
+from pydantic import TypeAdapter
 
 from gateway.cli.agent_server import ResourceWatcher, mcp_server
 from gateway.cli.agent_tools import RESULT_BYTES_MAX, AgentTools, Scope
@@ -781,12 +782,17 @@ def test_bad_calls_change_nothing_and_say_what_is_wrong(
     assert catalog.settings.get().revision == revision
 
 
-def test_a_defect_is_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
-    """What it did before isn't known."""
+@pytest.mark.parametrize(
+    "defect",
+    [RuntimeError, TypeAdapter(int).validate_python],
+    ids=["any", "in what the server says"],
+)
+def test_a_defect_is_told_as_one(caplog: pytest.LogCaptureFixture, defect: Any) -> None:
+    """What it did before isn't known. It says nothing of the arguments, whatever it is."""
 
     class Broken:
         def catalog(self, name: str) -> Any:
-            raise RuntimeError(name)
+            raise defect(name)  # or it raises itself
 
     async def act(agent: Agent) -> None:
         failed = await agent("read", key="k")
