@@ -200,6 +200,10 @@ def test_what_is_filled_in_is_given_up_by_nobody_who_did_not_say_so(
     browser.wait(lambda: not browser.find("dialog"))
     browser.press("New document")
     browser.keys("tables/t")
+    browser.keys(Keys.ESCAPE)
+    browser.wait(lambda: browser.find("dialog + dialog"))
+    browser.keys(Keys.ESCAPE)  # stay
+    browser.wait(lambda: not browser.find("dialog + dialog"))
     for leave in (lambda: browser.keys(Keys.ESCAPE), browser.driver.back):
         leave()
         browser.wait_text("dialog + dialog", "You have filled this in and not sent it.")

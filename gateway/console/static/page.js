@@ -76,11 +76,14 @@ export function openDialog(title, content, { wide = false, dismissable = true, a
     if (asks) dialog.addEventListener("input", () => {
       dialog.isFilledIn = true;
     });
-    dialog.addEventListener("cancel", async (event) => {
+    const leave = async (event) => {
       if (dismissable && !dialog.isFilledIn) return;
       event.preventDefault();
       if (dismissable && (await confirmLeaving())) close();
-    });
+    };
+    dialog.addEventListener("cancel", leave);
+    // The second Escape in a row may be prevented as a key alone: its "cancel" may not.
+    dialog.addEventListener("keydown", (event) => event.key === "Escape" && !event.defaultPrevented && leave(event));
     dialog.addEventListener("close", () => {
       dialog.remove();
       (before?.isConnected ? before : document.getElementById(before?.id))?.focus(); // it may have been drawn again
