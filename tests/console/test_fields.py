@@ -322,6 +322,15 @@ def test_what_stands_in_an_open_row_is_saved_too(browser: Browser, table: Writer
     assert browser.focused() == "Name"
     saved(browser, 4)
     assert table.read(T) == TABLE | {"comment": "another", "owner": "ann"}
+    # Nor is it folded away.
+    browser.at_field("/tags", "Add")
+    browser.fill_in("new")
+    browser.run("document.querySelector('[role=treeitem]').focus()")
+    browser.keys(Keys.ARROW_LEFT)
+    browser.wait_text(".inline", "Finish this first, or cancel it.")
+    browser.keys(Keys.ENTER)
+    saved(browser, 5)
+    assert table.read(T)["tags"] == [*TABLE["tags"], "new"]
 
 
 def test_fields_are_edited_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:

@@ -149,6 +149,11 @@ def test_a_pipelines_field_is_taken_over_where_it_stands_and_given_back_there(
 
     # Given back, it is as it is, and the pipeline has it again with its next run.
     assert "Give back" in browser.text(".tree")
+    browser.at_field("", "Add")
+    browser.fill_in("half")
+    browser.at_field("/tier", "Give back")
+    browser.wait_text(".inline", "Finish this first, or cancel it.")  # it would be gone
+    browser.press("Cancel", within=".inline")
     browser.at_field("/tier", "Give back")
     browser.wait_text("dialog", "You took it over")
     assert violations(browser) == []

@@ -79,6 +79,7 @@ export class FieldsView {
       beside: (item) => this.#beside(item, changed),
       actions: (item) => this.#actions(item),
       onKey: (event, item) => this.#onKey(event, item),
+      mayFold: (group) => !group.contains(this.#inline?.form ?? null) || this.#isFree(),
     }), h("p", { class: "muted small keys" }, "Choose a value to edit it. Keys: ", KEYS.map(([keys, does], index) => [
       index > 0 && " · ", keys.map((each) => h("kbd", {}, each)), ` ${does}`])));
   }
@@ -131,7 +132,7 @@ export class FieldsView {
     const error = this.#errors.get(pointer);
     const leaf = this.model.shown.owners.length ? this.#leafAt(path) : null;
     return [
-      leaf?.owners.some(({ plain }) => plain) && action("Give back …", `Give back ${nameOf(path)}`, () => this.#giveBack(path, leaf)),
+      leaf?.owners.some(({ plain }) => plain) && action("Give back …", `Give back ${nameOf(path)}`, () => this.#isFree() && this.#giveBack(path, leaf)),
       address !== null && h("span", { class: "about" }, address),
       mark && h("span", { class: `mark ${mark === "added" ? "new" : "changed"}` }, mark === "added" ? "new" : "changed"),
       about && h("span", { class: "about", title: about }, about),

@@ -15,8 +15,8 @@ const PREVIEW_MAX = 80;
 /**
  * `owned` are the leaves that have owners, see owners.js. `face` may add to the rows:
  * `ownersOf(path)` and `beside(item)` say more of a place, `actions(item)` gives what can be done
- * there, `onKey(event, item)` returns whether it took a key; `unfolded`, a Map by pointer, keeps what
- * is unfolded, `at` the current place.
+ * there, `onKey(event, item)` returns whether it took a key, `mayFold(group)` whether what is drawn in
+ * it may go; `unfolded`, a Map by pointer, keeps what is unfolded, `at` the current place.
  */
 export function tree(value, label, owned = [], face = {}) {
   const owners = new Map(owned.map((leaf) => [leaf.pointer, leaf.owners]));
@@ -138,9 +138,11 @@ function draw(group, children, path, level, from) {
 }
 
 function fold(item) {
+  const group = item.querySelector(":scope > ul");
+  if (item.task.mayFold?.(group) === false) return;
   item.setAttribute("aria-expanded", "false");
   item.task.unfolded.set(item.pointer, false);
-  item.querySelector(":scope > ul")?.remove();
+  group.remove();
 }
 
 const isUnfolded = (item) => item.getAttribute("aria-expanded") === "true";
