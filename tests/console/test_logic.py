@@ -590,6 +590,7 @@ def test_a_key_is_of_a_request_until_that_is_refused(page: Browser) -> None:
     [
         (200, '{"etag": "1-aaa', "unreachable"),
         (200, "<html>sign in</html>", "unexpected_answer"),
+        (404, "<html>404</html>", "unexpected_answer"),  # of which it isn't known what is gone
         (502, "<html>502</html>", "unexpected_answer"),
         (503, '{"code": "over', "unexpected_answer"),
         (504, "[]", "unexpected_answer"),
@@ -609,9 +610,9 @@ def test_an_answer_that_is_none_leaves_a_write_unknown(
     } }), { status: a[0] });
     const api = new m.Api({ token: { get: () => null }, askForToken: null });
     return api.patch("c", "k", [], {})
-      .then(() => "applied", (error) => [error.code, m.isUnsure(error)])
+      .then(() => "applied", (error) => [error.code, error.status, m.isUnsure(error)])
       .finally(() => { window.fetch = before; });"""
-    assert page.logic(script, status, body) == [code, True]
+    assert page.logic(script, status, body) == [code, 0, True]
 
 
 def test_what_is_asked_for_names_the_whole_document_too(page: Browser) -> None:

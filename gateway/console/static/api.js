@@ -303,7 +303,7 @@ export class Api {
     }
   }
 
-  /** Throws Problem; its status is 0 where the service isn't reached. */
+  /** Throws Problem; its status is 0 where the service isn't reached, or something else answered. */
   async request(url, { method = "GET", query = {}, headers = {}, body, signal } = {}) {
     const target = new URL(url, this.root);
     for (const [name, value] of Object.entries(query)) {
@@ -382,10 +382,10 @@ async function problemOf(answer) {
   }
 }
 
-/** A proxy's, say. */
+/** A proxy's, say: its status says nothing of what was asked for. */
 function ofOthers({ status, statusText }) {
   const detail = `Something else answered than the gateway: ${status} ${statusText}`.trimEnd();
-  return new Problem(status, { code: "unexpected_answer", detail, applied: "unknown" });
+  return new Problem(0, { code: "unexpected_answer", detail, applied: "unknown" });
 }
 
 function path(catalog) {

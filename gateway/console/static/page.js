@@ -181,7 +181,7 @@ export function oneAtATime(act) {
 export function problemNote(error, ...more) {
   const { code = "", status = 0 } = error;
   const titles = { 403: "You are not allowed to do this", 404: "It isn't there", 410: "That history is gone" };
-  const refused = status && code !== "unexpected_answer" ? "The gateway refused this" : "The gateway can't be reached";
+  const refused = status ? "The gateway refused this" : "The gateway can't be reached";
   const title = titles[status] ?? (code ? refused : "The console has a defect");
   return h("div", { class: "note bad", role: "alert" },
     h("p", {}, h("strong", {}, title), code && h("code", { class: "code" }, code)),
