@@ -86,14 +86,14 @@ def create_second_time_never(settings: Any) -> flask.Flask:
 
 def create_failing(settings: Any) -> flask.Flask:
     """It fails as no application should, whatever it has done."""
-    return _raising(create(settings), ZeroDivisionError())
+    return _raising(create(settings), ZeroDivisionError)
 
 
 def create_without_memory(settings: Any) -> flask.Flask:
-    return _raising(create(settings), MemoryError())
+    return _raising(create(settings), MemoryError)
 
 
-def _raising(application: flask.Flask, error: Exception) -> flask.Flask:
+def _raising(application: flask.Flask, error: type[Exception]) -> flask.Flask:
     def fail(*_: Any) -> Any:
         raise error
 
