@@ -54,7 +54,8 @@ class Channel:
     id of the commit at ``position``, "" if it isn't known. ``lost``: at which revision the head was
     found where the channel's history isn't the catalog's; None: it is.
     Beyond ``finished_at`` all was found to be written out ``finished`` times, and nothing is there.
-    ``hole`` says which commit the log lacks where that is the channel's end; "": it has none.
+    ``fault`` says what is missing or can't be read behind ``position``, where that is the channel's
+    end; "": it has none.
     """
 
     catalog: str
@@ -66,7 +67,7 @@ class Channel:
     left_at: float | None = None
     finished_at: int | None = None
     finished: int = 0
-    hole: str = ""
+    fault: str = ""
     watchers: int = 0
     waiting: dict[Waiting, None] = field(default_factory=dict)  # as they came
     bytes: int = 0

@@ -7,9 +7,9 @@ Each takes the commits above its own position from the ring. If both signals are
 at the heads shows 9 within a second; if the writer died before it wrote 9 out, the hub does so
 then. So each watcher gets each commit exactly once, whatever happens to the signals.
 
-A catalog that can't be read, or whose log has a hole because somebody edited it by hand, delays
-only its own watchers: suspects (``gateway.state.sharing``) are read alone, by a thread of their
-own.
+A catalog that can't be read, or whose log has a hole because somebody edited it by hand, delays or
+ends only its own watchers: suspects (``gateway.state.sharing``) are read alone, by a thread of
+their own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gateway.model import Head, follows
 from gateway.runtime import Runtime
 from gateway.state.heads import Settler, Standing
 from gateway.state.sharing import Suspects
-from gateway.store.contract import CommitSignals, Store, StoreUnreachable, Unsent
+from gateway.store.contract import CommitSignals, ForeignRecord, Store, StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
@@ -363,14 +363,22 @@ class Hub:
 
     def _put_off(self, catalog: str, error: Exception, now: float) -> None:
         about = {"catalog": catalog}
-        if isinstance(error, StoreUnreachable):
-            _log.info("the feed of %r waits: %s", catalog, error, extra=about)
-        else:
-            _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
+        released: Collection[Waiting] = ()
         with self.lock:
             channel = self._channels.get(catalog)
-            if channel is not None:
+            if channel is not None and isinstance(error, ForeignRecord):
+                channel.fault = error.detail
+                released = self._end(channel)
+            elif channel is not None:
                 channel.due = now + _LOOK_EVERY_S
+        _wake(released)
+        if isinstance(error, StoreUnreachable):
+            _log.info("the feed of %r waits: %s", catalog, error, extra=about)
+        elif isinstance(error, ForeignRecord):
+            text = "the feed of %r comes no further: %s; whoever follows it is told so"
+            _log.error(text, catalog, error.detail, extra=about)
+        else:
+            _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
 
     def _advance(self, catalog: str, after: int, onward: Onward, now: float) -> bool:
         """Move the channel on by the commits found above ``after``; returns whether it moved.
@@ -448,7 +456,7 @@ class Hub:
                     channel.position,
                     extra={"catalog": channel.catalog},
                 )
-                channel.hole = f"the log has no commit {channel.position + 1}"
+                channel.fault = f"the log has no commit {channel.position + 1}"
                 released = self._end(channel)
         _wake(released)
 

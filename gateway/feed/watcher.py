@@ -138,8 +138,8 @@ class Watcher:
         Unless ``patient``, it also returns when it has passed over so many commits that a bookmark
         is due; in any case when half of what the request may compute is used. Raises WatchEnded,
         RevisionCompacted (history was compacted beyond its position), RevisionNotFound (what it was
-        told isn't in the history any more), ForeignRecord (the log lacks the next commit) and
-        StoreUnavailable.
+        told isn't in the history any more), ForeignRecord (the next commit is missing, or can't be
+        read) and StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
         told: list[Told] = []
@@ -206,9 +206,9 @@ class Watcher:
             raise not_in_history(self.position, self._on.lost)
 
     def _require_log(self) -> None:
-        """Raise ForeignRecord where what it would wait for is missing."""
-        if self._on.hole:
-            raise ForeignRecord(self._on.catalog, None, self._on.hole)
+        """Raise ForeignRecord where what it would wait for is missing, or can't be read."""
+        if self._on.fault:
+            raise ForeignRecord(self._on.catalog, None, self._on.fault)
 
     def _is_behind(self) -> bool:
         return self.position < self._on.position or self._is_owed()

@@ -266,6 +266,25 @@ class TestHoles:
         world.store.write_commits([first])
         assert revisions(world.watch(after=0, of="a"), 5.0) == [1, 2, 3]
 
+    def test_who_comes_to_a_commit_that_cannot_be_read_is_told_so(self, world: World) -> None:
+        watchers = {name: world.watch(of=name) for name in "ab"}
+        read = world.store.commits
+
+        def fail(spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
+            if spans.get("b", (1, 1))[0] < 1:
+                raise ForeignRecord("b", None, "commit 1 can't be read")
+            return read(spans)
+
+        world.store.commits = fail  # type: ignore[method-assign]
+        for name in "ab":
+            world.commit("k", of=name)
+        assert revisions(watchers["a"]) == [1]
+        with pytest.raises(ForeignRecord, match="'b': commit 1 can't be read"):
+            revisions(watchers["b"], 5.0)
+        beyond = world.watch(after=1, of="b")
+        world.commit("k", of="b")
+        assert revisions(beyond, 5.0) == [2]
+
     @pytest.mark.parametrize("gone", [{1}, {2, 3}, {4}, {1, 2, 3, 4}], ids=str)
     @pytest.mark.parametrize("selection", [EVERYTHING, Selection(prefix="k")], ids=str)
     def test_who_comes_from_before_a_hole_is_not_told_as_if_there_was_none(
