@@ -344,11 +344,13 @@ class _Writing:
         self._counts.skip(said)
         if self._letters is not None:
             shown = self._columns.plain(row.values)
+            if row.bad:
+                shown |= dict.fromkeys(self._columns.lacking(row.values, row.bad))
             letter = {
                 "key": row.values.get("key"),
                 "partition": self._attempt.partition,
                 "ordinal": row.ordinal,
-                "row": shown | dict.fromkeys(self._columns.lacking(row.values, row.bad)),
+                "row": shown,
                 "problem": dict(problem),
             }
             if row.bad:

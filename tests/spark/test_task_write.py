@@ -195,6 +195,7 @@ def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
         (b"k", bad, None, None),
         (b"l", good, b"\xff", None),
         (b"l", bad, None, good),
+        (b"m", good, b"1-00000000", None),
     ]
     columns = dict(zip(names, map(as_text, map(list, zip(*rows, strict=True))), strict=True))
     told = {"url": gateway.url, "catalog": catalog, "onError": "deadletter"}
@@ -205,6 +206,14 @@ def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
     settle_letters(str(tmp_path), "job", written.counts, replaces=True)
     (path,) = tmp_path.iterdir()
     letters = [json.loads(line) for line in path.read_text().splitlines()]
+    whole = letters.pop()
+    assert whole["row"] == {
+        "key": "m",
+        "document": '"v"',
+        "if_match": "1-00000000",
+        "merge_patch": None,
+    }
+    assert "unreadable" not in whole
     assert [each["key"] for each in letters] == ["k\ufffd", "k", "l", "l"]
     assert [each["unreadable"] for each in letters] == [
         {"key": "k\ufffd"},
@@ -214,7 +223,9 @@ def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
     ]
     reader = LettersReader(Options(url="", dead_letters=str(tmp_path)))
     again = Columns(LETTERS_SCHEMA, parsed)
-    for row in reader.rows(reader.partitions()[0]):
+    *lacking, row = reader.rows(reader.partitions()[0])
+    again.ask(dict(zip(LETTERS_SCHEMA.fieldNames(), row, strict=True)))
+    for row in lacking:
         with pytest.raises(RowRefused):
             again.ask(dict(zip(LETTERS_SCHEMA.fieldNames(), row, strict=True)))
     assert logs(routes) == {"k": [], "l": []}
