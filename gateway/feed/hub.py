@@ -362,6 +362,7 @@ class Hub:
         self._wake.set()
 
     def _put_off(self, catalog: str, error: Exception, now: float) -> None:
+        """It is read again later; where what comes next isn't a commit, its channel ends."""
         about = {"catalog": catalog}
         released: Collection[Waiting] = ()
         with self.lock:
@@ -444,7 +445,8 @@ class Hub:
                 self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
 
     def _pause_before(self, channel: Channel, now: float) -> None:
-        """All is written out, and yet nothing was found, this time again."""
+        """All is written out, and yet nothing was found, this time again; the channel ends where
+        that was so too often."""
         released: Collection[Waiting] = ()
         with self.lock:
             channel.due = now + _LOOK_AGAIN_S
