@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from patching.client import Conflict
+from patching.client import ClientError, Conflict
 from patching.client.transport import HttpAnswer, Transport
 from patching.spark.catalog_reads import ReadFailed
 from patching.spark.history_source import CommitsReader, RevisionRange, commit_rows
@@ -198,6 +198,27 @@ def test_a_process_that_ends_tells_nothing_and_another_is_asked(
     rows = [*commit_rows(options, RevisionRange(0, 3)), *commit_rows(options, RevisionRange(3, 5))]
     assert [(row[0], row[-1]) for row in rows] == [(n + 1, str(n)) for n in range(5)]
     assert not ends
+
+
+def test_commits_that_nobody_tells_end_the_task(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It neither leaves them out nor asks for ever."""
+    written.put_each([("k", 1)])
+    asked: list[str] = []
+    send = Transport.request
+
+    def request(self: Transport, method: str, path: str, **given: Any) -> HttpAnswer:
+        if not path.endswith("/changes"):
+            return send(self, method, path, **given)
+        asked.append(path)
+        assert len(asked) < 10
+        return HttpAnswer(200, {}, b'{"commits":[],"revision":0,"commit_id":null}')
+
+    monkeypatch.setattr(Transport, "request", request)
+    options = written.load_options(type="commits", include="value", retryTimeout="0.001")
+    with pytest.raises(ClientError, match="nothing is told of the commits above revision 0"):
+        list(commit_rows(options, RevisionRange(0, 1)))
 
 
 def test_a_history_that_was_set_back_under_a_task_is_told(written: Written) -> None:
