@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial, wraps
 from importlib.metadata import version
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import anyio
@@ -23,6 +23,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError, Unexpected
 from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
 from mcp.shared.uri_template import UriTemplate
 from mcp.types import (
@@ -31,7 +32,11 @@ from mcp.types import (
     CallToolResult,
     ErrorData,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
     SubscriptionsListenRequestParams,
     TextContent,
     ToolAnnotations,
@@ -57,6 +62,9 @@ _URI: Final = "metadata://{catalog}/{+key}"
 _expanded: Final = UriTemplate.parse(_URI).expand
 # What stands for itself in such a URI; what isn't, is percent-encoded.
 _PLAIN: Final = ":/[]@!$&'()*+,;="
+# A request that is answered only when it ends, and what a client sends to end one unanswered.
+_LISTEN: Final = "subscriptions/listen"
+_CANCELLED: Final = "notifications/cancelled"
 _AGAIN_S: Final = 1.0
 # How long clients wait at most until it is known where the watched catalogs are.
 _BEGIN_S: Final = 5.0
@@ -117,23 +125,48 @@ class AgentServer(MCPServer[Any]):
 
     def listen_by(self, handler: ListenHandler) -> None:
         self.listening = handler
-        method, takes = "subscriptions/listen", SubscriptionsListenRequestParams
-        self._lowlevel_server.add_request_handler(method, takes, handler)
+        takes = SubscriptionsListenRequestParams
+        self._lowlevel_server.add_request_handler(_LISTEN, takes, handler)
 
     async def run_stdio_async(self) -> None:
         lines = _Lines()
-        async with stdio_server(lines) as (messages, answers):  # type: ignore[arg-type]
+        async with stdio_server(lines) as (messages, stdout):  # type: ignore[arg-type]
+            answers = _Answers(stdout, lines)
             lines.answer = answers.send
             lowlevel = self._lowlevel_server
             await lowlevel.run(messages, answers, lowlevel.create_initialization_options())
 
 
 class _Lines:
-    """The lines of stdin that hold messages; the others are answered."""
+    """The lines of stdin that hold messages; the others are answered.
+
+    They end once every request has its answer: the end of the lines cancels what still runs.
+    """
 
     answer: Callable[[SessionMessage], Awaitable[None]]
 
+    def __init__(self) -> None:
+        self._unanswered: set[RequestId] = set()
+        self._answered = anyio.Event()
+
+    def answered(self, request: RequestId) -> None:
+        self._unanswered.discard(request)
+        self._answered.set()
+
+    def _received(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCRequest) and message.method != _LISTEN:
+            self._unanswered.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            self.answered((message.params or {}).get("requestId", 0))
+
     async def __aiter__(self) -> AsyncIterator[str]:
+        async for line in self._messages():
+            yield line
+        while self._unanswered:
+            self._answered = anyio.Event()
+            await self._answered.wait()
+
+    async def _messages(self) -> AsyncIterator[str]:
         stdin = os.dup(sys.stdin.fileno())
         async for line in anyio.wrap_file(os.fdopen(stdin, "rb", closefd=False)):
             try:
@@ -144,11 +177,37 @@ class _Lines:
                 why = first["msg"]
             else:
                 if not (isinstance(message, JSONRPCNotification) and _named(line)):
+                    self._received(message)
                     yield line.decode()
                     continue
                 code, why = INVALID_REQUEST, "the id is neither a whole number nor a text"
             for answer in _malformed(line, code, why):
                 await self.answer(SessionMessage(answer))
+
+
+class _Answers:
+    """The stream of what the server sends. `lines` learns which requests are answered."""
+
+    def __init__(self, stdout: WriteStream[SessionMessage], lines: _Lines) -> None:
+        self._stdout = stdout
+        self._lines = lines
+
+    async def send(self, item: SessionMessage) -> None:
+        await self._stdout.send(item)
+        if (
+            isinstance(item.message, (JSONRPCResponse, JSONRPCError))
+            and item.message.id is not None
+        ):
+            self._lines.answered(item.message.id)
+
+    async def aclose(self) -> None:
+        await self._stdout.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 def _malformed(line: bytes, code: int, why: str) -> list[JSONRPCError]:

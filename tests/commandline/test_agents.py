@@ -845,6 +845,36 @@ def test_every_request_on_stdin_is_answered_and_ctrl_c_ends_it(running: RunningG
             server.kill()
 
 
+_MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def test_what_was_asked_is_answered_although_stdin_has_ended(
+    running: RunningGateway, catalog: Any
+) -> None:
+    """By a pipe of shell, for example; but for what has no end, or was cancelled."""
+    read = {"name": "read", "arguments": {"catalog": catalog.name, "key": "tables/orders"}}
+    listen = {"notifications": {"resourceSubscriptions": ["metadata://c/k"]}}
+    asked = [("tools/call", read), ("subscriptions/listen", listen)] + [("tools/call", read)] * 8
+    lines = [
+        {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": _MODERN}}
+        for number, (method, params) in enumerate(asked)
+    ]
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}
+    written = "".join(f"{json.dumps(line)}\n" for line in [*lines, cancelled])
+    arguments = [sys.executable, "-m", "gateway.cli", "mcp", "--url", running.url]
+    ended = subprocess.run(
+        arguments, input=written, capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    results = [each for each in map(json.loads, ended.stdout.splitlines()) if "result" in each]
+    answered = {each["id"]: each["result"] for each in results}
+    assert {0, *range(2, 9)} <= answered.keys()
+    assert all(not answered[each]["isError"] for each in (0, *range(2, 9)))
+
+
 def test_agents_that_race_lose_nothing(running: RunningGateway, catalog: Any) -> None:
     async def add(agent: Agent, number: int) -> None:
         token = (await agent("read", key="tables/orders"))["token"]
