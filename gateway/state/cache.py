@@ -1,17 +1,18 @@
-"""What this process remembers: per catalog the state at one revision that the head had.
+"""What this process remembers: for each catalog, the state at one revision of its head.
 
-The cache is never a source of truth. An entry says "at revision h these documents were so, and all
-commits up to w are written out; the others are these", and the same of verdicts. Its user compares
-h with a head that was read after the question came, or lets a won write prove that h was the head;
-``Guesses`` are the catalogs where that is likely.
+The cache is never a source of truth. An entry says "at revision h, these were the documents; all
+commits up to w are written out, and these are the others", and the same for verdicts. Its user
+compares h with a head that was read after the request came, or lets a won move prove that h was the
+head; ``Guesses`` are the catalogs for which that is likely.
 
-An entry only goes on, by commits that each name the one before. A head that is no successor of it
-says that the database was put back to an earlier state (``went_back``): all that is remembered of
-the catalog is of a past that never was.
+An entry only moves forward, by commits that each name the one before. A head that can't follow it
+shows that the database was put back to an earlier state (``went_back``): whatever is remembered of
+the catalog then belongs to a lost history.
 
-Bounded by bytes (of the memory that parsed documents take, and tails about): what was used
-least recently goes first, be it a document or a whole entry with its tail. Entries are left
-``_ENTRIES_BYTES`` in any case: those of a batch over many catalogs are needed together.
+The cache is bounded by bytes: the memory that parsed documents take, and estimates for tails. The
+least recently used document, or whole entry with its tail, is dropped first. Entries aren't dropped
+while the cache takes no more than ``_ENTRIES_BYTES``: a batch over many catalogs needs all of its
+entries together.
 """
 
 from __future__ import annotations
@@ -46,17 +47,19 @@ _log = logging.getLogger(__name__)
 
 _SHRINK_BYTES = MIB
 _ENTRIES_BYTES = 4 * MIB
-# Of a reply about so much, whose values are documents' as well; each has a fixed cost besides.
+# The estimated memory of a reply, in bytes: for each byte of its JSON (its values belong to
+# documents, too), and a fixed part.
 _MEMORY_PER_JSON_BYTE = 6
 _MEMORY_PER_ENTRY = 1_000
-# To weigh a smaller document costs less than to look whether it has to be.
+# Smaller documents are always weighed: that costs less than to find out whether they need it.
 _WEIGHED_BYTES = 1024
 _RECENT_COMMITS_MAX = 1_000
 _RECENT_KEYS_MAX = 4_000
-# What a commit, and a key, take in memory beside their text.
+# The memory of a commit, and of a key, without their texts.
 _COMMIT_BYTES = 200
 _KEY_BYTES = 60
-# Long enough for the next batch of a busy catalog to come, short enough to stay a good guess.
+# How long a guess holds: long enough for the next batch of a busy catalog, short enough to be
+# probably right.
 _GUESSED_S = 0.1
 _GUESSED_MAX = 100_000
 
@@ -65,10 +68,10 @@ Carried: TypeAlias = tuple[list[CommitRecord], list[Verdict]]
 
 
 class RecentChanges:
-    """The keys that a catalog's last commits changed, those above ``since``, without a gap: who
-    asks what has changed since a moment ago needn't look into the log. Not thread-safe.
+    """The keys that a catalog's last commits changed: of all commits above ``since``, without a
+    gap. So changes of the last moments can be found without the log. Not thread-safe.
 
-    ``memory_bytes`` is about what it takes.
+    ``memory_bytes`` is an estimate of the memory it takes.
     """
 
     def __init__(self, since: int) -> None:
@@ -78,7 +81,7 @@ class RecentChanges:
         self._commits: deque[tuple[int, tuple[str, ...]]] = deque()
 
     def add(self, commits: Iterable[CommitRecord]) -> None:
-        """``commits`` are the next ones."""
+        """Add the next commits."""
         for commit in commits:
             keys = tuple(change.key for change in commit.changes)
             self._keys += len(keys)
@@ -90,8 +93,8 @@ class RecentChanges:
             self.memory_bytes -= _memory_of_keys(dropped)
 
     def newest_under(self, prefix: str, since: int, through: int) -> int | None:
-        """The newest one above ``since`` up to ``through`` that changed a document whose key begins
-        with ``prefix``."""
+        """The newest revision above ``since``, up to ``through``, that changed a document whose key
+        begins with ``prefix``; None without one."""
         for revision, keys in reversed(self._commits):
             if revision <= since:
                 break
@@ -107,8 +110,8 @@ def _memory_of_keys(keys: tuple[str, ...]) -> int:
 
 
 class Weight(msgspec.Struct, frozen=True):
-    """``memory_bytes`` are a bound of what a document takes, which took ``weighed_bytes`` when it
-    was last looked at; ``size_bytes`` is its own."""
+    """The memory of a document: at most ``memory_bytes`` now, and ``weighed_bytes`` when it was
+    last weighed. ``size_bytes`` is the size of its JSON, with its owners."""
 
     memory_bytes: int
     weighed_bytes: int
@@ -121,8 +124,9 @@ NO_WEIGHT = Weight(0, 0, 0)
 def weight_of(
     document: DocumentRecord | None, before: Weight = NO_WEIGHT, by: Sequence[ChangeRecord] = ()
 ) -> Weight:
-    """The weight of a document which ``by`` have made of one that weighed ``before``, if that is
-    known. It is looked at only when it may have become much heavier, but for a small one."""
+    """The weight of a document that the changes ``by`` have made from one with the weight
+    ``before``, if these are known. A small document is always weighed, a larger one only if it may
+    have become much heavier."""
     if document is None:
         return Weight(_MEMORY_PER_ENTRY, 0, 0)
     owners_bytes = 0 if document.owners is None else document.owners.size_bytes()
@@ -158,7 +162,7 @@ class _Entry:
     deleted: bool = False
     used: int = 0  # by the clock of uses
     weights: dict[str, Weight] = field(default_factory=dict)  # of the documents
-    changed: RecentChanges | None = None  # where somebody has asked for it
+    changed: RecentChanges | None = None  # once somebody has asked for it
 
     @property
     def place(self) -> HeadPosition:
@@ -166,10 +170,11 @@ class _Entry:
 
 
 class Seen(NamedTuple):
-    """An entry at one moment, with those of the documents asked for that it has.
+    """An entry at one moment, with those of the requested documents that it has.
 
-    ``tail`` are the commits above ``written`` up to ``revision``; ``verdicts`` those up to number
-    ``judged`` that may not be written out. ``deleted``: the catalog was, at ``revision``.
+    ``tail`` contains the commits above ``written`` up to ``revision``; ``verdicts`` those up to
+    number ``judged`` that may not be written out yet. ``deleted``: the commit at ``revision``
+    deleted the catalog.
     """
 
     revision: int
@@ -188,7 +193,7 @@ class Cache:
     """Thread-safe; every method is short and does no I/O."""
 
     def __init__(self, runtime: Runtime, limits: ServiceLimits, meters: Meters = NO_METERS) -> None:
-        """``meters`` count contradictions."""
+        """``meters`` count contradictions, and heads that went back."""
         self.meters = meters
         self._lock = runtime.lock()
         self._limits = limits
@@ -197,12 +202,13 @@ class Cache:
         self._hits = 0
         self._misses = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        # Documents, and when each was used, as entries have it; both least recently used first.
+        # When each document was last used, by the clock of uses. Least recently used first, as
+        # are the entries.
         self._by_use: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._uses = 0
 
     def revision(self, catalog: str) -> int | None:
-        """The revision that the catalog's entry stands at, None without an entry."""
+        """The revision of the catalog's entry, None without an entry."""
         entry = self._entries.get(catalog)
         return None if entry is None else entry.revision
 
@@ -213,20 +219,22 @@ class Cache:
             return {catalog: entry.place for catalog, entry in found if entry is not None}
 
     def written(self, catalog: str) -> int:
-        """Up to where this process knows the catalog to be written out; 0 without an entry."""
+        """The revision up to which this process knows the catalog to be written out; 0 without an
+        entry."""
         entry = self._entries.get(catalog)
         return 0 if entry is None else entry.written
 
     def judged_written(self, catalog: str) -> int:
-        """Up to which verdict this process knows the catalog's to be written out."""
+        """The number of the verdict up to which this process knows them to be written out; 0
+        without an entry."""
         entry = self._entries.get(catalog)
         return 0 if entry is None else entry.judged_written
 
     def unwritten(
         self, catalog: str, tail: Sequence[CommitRecord], verdicts: Sequence[Verdict]
     ) -> Carried:
-        """The part that isn't written out, as far as this process knows: the tail that the
-        catalog's next move carries along."""
+        """The part of ``tail`` and ``verdicts`` that may not be written out, as far as this process
+        knows. The catalog's next move carries it along."""
         entry = self._entries.get(catalog)
         if entry is None:
             return [*tail], [*verdicts]
@@ -293,8 +301,9 @@ class Cache:
             )
 
     def tails_at(self, head: Head) -> tuple[tuple[CommitRecord, ...], tuple[Verdict, ...]] | None:
-        """The commits up to ``head``, and the verdicts, that may not be written out; None where the
-        entry isn't as far. It learns what ``head``, read without its tail, says of that."""
+        """The commits up to ``head``, and the verdicts, that may not be written out; None if the
+        entry is behind ``head``, which was read without its tail. The entry learns from ``head``
+        what is written out."""
         with self._lock:
             entry = self._entries.get(head.catalog)
             if entry is None:
@@ -312,8 +321,9 @@ class Cache:
     def document(
         self, catalog: str, key: str, revision: int
     ) -> tuple[DocumentRecord | None, int] | None:
-        """A document and the revision it is known at, which is ``revision`` or later; None where
-        it isn't known. An entry that was dropped may have been begun at an older revision."""
+        """A document, and the revision at which it is known: ``revision`` or a later one. None if
+        it isn't known. The entry can be older than ``revision`` if it was dropped and begun again.
+        """
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None or entry.revision < revision or key not in entry.documents:
@@ -343,9 +353,10 @@ class Cache:
         return CacheReadings(self._bytes, self._hits, self._misses)
 
     def advance(self, catalog: str, commits: Sequence[CommitRecord]) -> None:
-        """Move the entry on by commits; those it has already are passed over.
+        """Move the entry on by ``commits``, except those that it already has.
 
-        ``commits`` are ascending without a gap; where they don't join on, nothing is changed.
+        They are ascending without a gap. If they begin above the entry's next revision, nothing
+        changes. If they belong to another history, the catalog went back.
         """
         with self._lock:
             entry = self._entries.get(catalog)
@@ -361,7 +372,7 @@ class Cache:
                         self._advance_by(entry, commit)
                         self._lengthen(entry, [commit])
             except HistoryIncomplete:
-                self._drop(catalog)  # what is remembered lacks something that was compacted away
+                self._drop(catalog)  # it lacks something that was compacted
             except WrongBase as error:
                 tell_wrong_base(self.meters, catalog, error)
                 self._drop(catalog)
@@ -397,7 +408,8 @@ class Cache:
         entry.judged_written = max(entry.judged_written, written)
 
     def replace(self, move: HeadMove, documents: Mapping[str, DocumentRecord]) -> None:
-        """Move a catalog's entry on by a won move, to the states that its commits left."""
+        """Move a catalog's entry on by a won move. ``documents`` are the states that its commits
+        left."""
         weights = self._weighed(move.catalog, move.base, documents, move.commits)
         with self._lock:
             entry = self._entries.get(move.catalog)
@@ -421,7 +433,8 @@ class Cache:
     def learn(
         self, catalog: str, revision: int, documents: Mapping[str, DocumentRecord | None]
     ) -> None:
-        """Add documents read from the store, each current at ``revision``; kept if still there."""
+        """Add documents that were read from the store, current at ``revision``, unless the entry is
+        no longer there."""
         weights = self._weighed(catalog, revision, documents)
         with self._lock:
             entry = self._entries.get(catalog)
@@ -437,7 +450,8 @@ class Cache:
             self._drop(catalog)
 
     def when_back(self, forget: Callable[[str], None]) -> None:
-        """``forget`` is called with each catalog that went back: it has something of it, too."""
+        """Have ``forget`` called with each catalog that goes back, to drop what the caller
+        remembers of it."""
         self._forgetting.append(forget)
 
     def went_back(self, catalog: str, before: HeadPosition, found: str) -> None:
@@ -450,13 +464,14 @@ class Cache:
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is None or not before.is_of(entry.place):
-                return  # somebody else has noticed
+                return  # another thread has noticed
             self._drop(catalog)
         if before.revision:
             self.lost(catalog, f"from {before} to {found}")
 
     def lost(self, catalog: str, how: str) -> None:
-        """The catalog went back: nothing of what this process has of it was ever made."""
+        """The catalog went back: count and log that, and drop all that this process has of it,
+        because it isn't in the database's history."""
         self.forget(catalog)
         self.meters.head_went_back()
         _log.error(
@@ -495,8 +510,9 @@ class Cache:
         documents: Mapping[str, DocumentRecord | None],
         by: Sequence[CommitRecord] = (),
     ) -> dict[str, Weight]:
-        """``by``: what has made them of those that are there, if that is known. Nothing where the
-        entry isn't at ``revision``. Outside the lock, for it may take long."""
+        """The weights of ``documents``; none if the entry isn't at ``revision``. ``by``: the
+        commits that made them from the cached ones, if known. Called without the lock, because it
+        may take long."""
         entry = self._entries.get(catalog)
         if entry is None or entry.revision != revision:
             return {}
@@ -524,7 +540,7 @@ class Cache:
         self._use_document(catalog, key)
 
     def _use(self, catalog: str) -> None:
-        """The entry is used now, after those of its documents that are."""
+        """Mark the entry as used now, later than those of its documents that were just used."""
         self._uses += 1
         self._entries[catalog].used = self._uses
         self._entries.move_to_end(catalog)
@@ -534,15 +550,16 @@ class Cache:
         self._by_use.move_to_end((catalog, key))
 
     def shrink(self, bytes_max: int) -> bool:
-        """Drop a megabyte of what was not used for longest, down to ``bytes_max``; whether that is
-        reached."""
+        """Drop a megabyte of the least recently used, or less, down to ``bytes_max``. Return
+        whether that is reached, or nothing more can be dropped."""
         with self._lock:
             before = self._bytes
             self._evict(max(bytes_max, before - _SHRINK_BYTES))
             return self._bytes <= bytes_max or self._bytes == before
 
     def _evict(self, bytes_max: int | None = None) -> None:
-        """Evict down to ``bytes_max``. The entry used last stays: its user is about to read it."""
+        """Evict down to ``bytes_max``. The last used entry stays, because its user is about to read
+        it."""
         bytes_max = self._limits.cache_bytes_max if bytes_max is None else bytes_max
         while self._bytes > bytes_max:
             document = next(iter(self._by_use), None)
@@ -579,7 +596,7 @@ def _is_stranger(entry: _Entry, commit: CommitRecord) -> bool:
 
 
 class Guesses:
-    """A guess, never a proof: only a move that is won shows that it was right."""
+    """The catalogs whose cached states are probably at the head. Only a won move proves that."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -1,14 +1,14 @@
-"""Reading heads: every answer starts from a head that was read after the question came.
+"""Reading heads: every answer starts from a head that was read after the request came.
 
-*Catching up*, a worked example. The cache has catalog c at revision 7. The head says 9, written out
-up to 6, with the commits 7 to 9 for its tail: so the cache moves on by 8 and 9, and needs nothing
-else. Where the tail begins above the cached revision, the commits between are in the log. A reader
-of one document lays the tail over what is stored; whoever needs the log, or many documents at one
-revision, has the tail written out first (``Settler``).
+*Catching up*, a worked example. The cache has catalog c at revision 7. The head is at 9, written
+out up to 6, with the commits 7 to 9 as its tail: the cache moves on by 8 and 9, and needs nothing
+else. If the tail begins above the next revision, the commits in between are in the log. A reader of
+one document applies the tail to what is stored. A reader that needs the log, or many documents at
+one revision, has the tail written out first (``Settler``).
 
-*Going back.* A head that is read now is no older than what was known before the call (see the
-store's contract). One that can't follow that, behind it or by other commits, is of a database that
-was put back to an earlier state; then nothing that was remembered of the catalog is true.
+*Going back.* A head is never older than what was known before it was read (see the store's
+contract). If it is behind that, or has other commits, the database was put back to an earlier
+state. Then nothing that was remembered of the catalog is true.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LOOK_AGAIN_S = 0.002
 
 
 class Standing(NamedTuple):
-    """Where a catalog stood at a moment after it was asked for.
+    """The position of a catalog's head at a moment after the request for it.
 
-    ``last`` is the id of the commit there, "" if it isn't known; ``deleted``: that one deleted the
-    catalog. ``tail`` are the commits up to there, and ``verdicts`` the verdicts, that may not be
-    written out.
+    ``last`` is the id of the commit at ``revision``, "" if it isn't known; ``deleted``: this commit
+    deleted the catalog. ``tail`` and ``verdicts`` are the commits and verdicts up to there that may
+    not be written out.
     """
 
     revision: int
@@ -54,8 +54,8 @@ class HeadReader:
         self._store = store
         self._catch_up_max = limits.catch_up_commits_max
         self._cache = cache
-        # Catalogs that others have moved on since they were last looked at: with one of them, all
-        # tails are read at once, not after the bare heads.
+        # Catalogs that others moved on since their heads were last read. If one of them is
+        # observed, the heads are read with their tails at once, instead of without them first.
         self._moving: set[str] = set()
 
     def observe(
@@ -63,10 +63,10 @@ class HeadReader:
         catalogs: Collection[str],
         read: Callable[[Collection[str]], Mapping[str, Head]] | None = None,
     ) -> dict[str, Standing]:
-        """Where each catalog stands now; the cache stands there or further on.
+        """Where each catalog stands now; the cache stands there or further on, unless it had to
+        drop the entry again.
 
-        Raises StoreUnreachable. A bounded cache may have dropped its entry again. ``read`` reads
-        heads with their tails in another way than the store.
+        ``read`` reads heads with their tails instead of the store. Raises StoreUnreachable.
         """
         standings: dict[str, Standing] = {}
         known: dict[str, HeadPosition] = {}
@@ -103,9 +103,9 @@ class HeadReader:
         self._moving.add(catalog)
 
     def _cached(self, head: Head, before: HeadPosition) -> Standing | None:
-        """The standing at ``head``, whose tail wasn't read; None where the cache isn't as far.
+        """The standing at ``head``, whose tail wasn't read; None if the cache is behind it.
 
-        ``before``: where the cache was before the head was read.
+        ``before`` is the cache's position before the head was read.
         """
         if not before.is_of(head.place):
             self._cache.went_back(head.catalog, before, str(head.place))
@@ -114,8 +114,8 @@ class HeadReader:
         return None if tails is None else _standing(head, *tails)
 
     def _between(self, heads: Mapping[str, Head]) -> dict[str, Sequence[CommitRecord]]:
-        """By catalog, the commits that the cache lacks up to the beginning of the tail; none if
-        some are gone. Catalogs that lack too many, or compacted ones, are forgotten."""
+        """By catalog, the commits that the cache lacks before the tail; an empty sequence if some
+        of them are gone. Catalogs that lack too many, or compacted ones, are forgotten."""
         spans: dict[str, tuple[int, int]] = {}
         for catalog, head in heads.items():
             known = self._cache.revision(catalog)
@@ -128,7 +128,7 @@ class HeadReader:
         if not spans:
             return {}
         between = self._store.commits(spans)
-        # The floor is looked at last: what was read above it had no gap.
+        # The floor is read last: what was read above it has no gap.
         bare = self._store.heads(spans)
         return {
             catalog: between.get(catalog, ())
@@ -140,9 +140,9 @@ class HeadReader:
     def _catch_up(
         self, head: Head, between: Sequence[CommitRecord] | None = None
     ) -> Standing | None:
-        """The standing at ``head``, read with its tail; None where it must be read again.
+        """The standing at ``head``, which was read with its tail; None if it must be read again.
 
-        ``between``: the commits before the tail that the cache lacks, if it does.
+        ``between``: the commits before the tail that the cache lacks; None if it lacks none.
         """
         assert head.tail is not None
         catalog, tail = head.catalog, head.tail
@@ -170,7 +170,7 @@ def _standing(
 
 
 class Settler:
-    """Makes sure that tails are written out where the log is needed, or many documents at once."""
+    """Makes sure that tails are written out, for readers of the log or of many documents."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Settler:
         limits: ServiceLimits,
         hurry: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``hurry`` is called with each catalog whose tail is waited for."""
+        """``hurry`` is called with each catalog whose tail somebody waits for."""
         self._store = store
         self._cache = cache
         self._observer = observer
@@ -193,9 +193,9 @@ class Settler:
         self._kept_s = limits.replies_kept_s
 
     def settle(self, catalog: str) -> Standing:
-        """A standing of the catalog, at a head read within this call, that is written out.
+        """The catalog's standing at a head that was read within this call, all written out.
 
-        Waits for its tail to be written out, or does it.
+        Waits until the tail is written out, or writes it out.
         """
         standing = self._observer.observe([catalog])[catalog]
         if standing.tail:
@@ -203,9 +203,9 @@ class Settler:
         return standing._replace(tail=())
 
     def settle_to(self, catalog: str, revision: int) -> None:
-        """See to it that everything up to ``revision``, which a head has reached, is written out.
+        """Make sure that everything up to ``revision``, which the head has reached, is written out.
 
-        No I/O where this process knows that it is.
+        No I/O if this process knows that it is.
         """
         if self._cache.written(catalog) < revision:
             self.settle(catalog)
@@ -217,8 +217,8 @@ class Settler:
                 self._runtime.sleep(_LOOK_AGAIN_S)
 
     def finish(self, catalog: str, revision: int, judged: int = 0) -> bool:
-        """Whether everything up to ``revision``, and to verdict ``judged``, is written out, by this
-        call where it is time."""
+        """Whether everything up to ``revision``, and up to verdict ``judged``, is written out. This
+        call writes it out unless its makers still have time for that."""
         if self._cache.judged_written(catalog) >= judged and self.is_written(catalog, revision):
             return True
         standing = self._observer.observe([catalog])[catalog]
@@ -227,11 +227,11 @@ class Settler:
         return self.take_over(catalog, standing)
 
     def is_written(self, catalog: str, revision: int) -> bool:
-        """Whether everything up to ``revision`` is written out, as far as it can be seen now."""
+        """Whether everything up to ``revision`` is known to be written out, or found to be now."""
         if self._cache.written(catalog) >= revision:
             return True
         if not self._store.last_written({catalog: [revision]}):
-            # Compaction takes commits away, at or below the floor alone.
+            # The commit may have been compacted, which happens only at or below the floor.
             head = self._store.heads([catalog]).get(catalog)
             if head is None or max(head.written, head.floor) < revision:
                 return False
@@ -239,10 +239,11 @@ class Settler:
         return True
 
     def take_over(self, catalog: str, standing: Standing) -> bool:
-        """Write a tail out, unless its writers still have time for it.
+        """Write a tail out, unless its makers still have time for that. Return whether it is
+        written out.
 
-        Returns whether it is written out. One call of the process does it at a time: of many that
-        wait for it each would hold its documents.
+        In a process, only one call does this at a time for a catalog: otherwise, each of the many
+        that wait for the tail would hold its documents.
         """
         if not self._patience.is_over(catalog, standing.revision, len(standing.tail)):
             return False
@@ -260,7 +261,7 @@ class Settler:
         if head is None or not (head.tail or head.verdicts):
             return True
         tail = Tail(read_at, head.written, list(head.tail or ()), list(head.verdicts or ()))
-        own, held = cpu.work_for(None), memory.work_for(None)  # it isn't what the request asks for
+        own, held = cpu.work_for(None), memory.work_for(None)  # not charged to the request
         try:
             write_out(
                 self._store,
@@ -274,7 +275,7 @@ class Settler:
             self._cache.forget(catalog)
             return False
         except (HistoryIncomplete, WrongBase):
-            # Where others have finished it meanwhile, what it was to be applied to may be gone.
+            # If others wrote it out meanwhile, the states that it applies to may be gone.
             if not self.is_written(catalog, standing.revision):
                 raise
         finally:

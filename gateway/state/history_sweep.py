@@ -1,39 +1,39 @@
-"""What compaction leaves of the commits at or below the floor: pure functions, no I/O.
+"""Sweeping: what compaction removes of the commits at or below the floor, and what it keeps.
 
-The rule, for each key, among its changes at or below the floor, newest first: a delete leaves
-nothing; otherwise the changes are needed back to the first one that needs no state before it
-(``ChangeRecord.begins_at``). Everything older can't be read at any revision from the floor on. A
-commit is left under the keys that need it. One that no key needs goes, unless it is the one at the
-floor (times are looked up by it) or has an idempotency key young enough to be asked for.
+The rule, for each key, over its changes at or below the floor, newest first: if the newest one is a
+delete, none is needed; otherwise, they are needed down to the first one that needs no earlier state
+(``ChangeRecord.begins_at``). No read at or above the floor needs older ones. A commit is kept under
+the keys that need it. A commit that no key needs is removed, unless it is the one at the floor
+(times are looked up by it) or its idempotency key is recent enough to be asked for.
 
-History is swept in windows: the commits above what was swept before, up to some revision that
-isn't above the floor. A key's changes in the window settle what becomes of its older ones: where
-one of them begins anew or deletes, the key needs nothing from before the window; otherwise it
-needs whatever the sweeps before have left. So the older commits are looked at of *superseded*
-keys alone, and no more than the window is ever held at once.
+History is swept in windows: the commits above what was swept before, up to a revision that isn't
+above the floor. A key's changes in the window decide what its older ones are for. If one of them
+begins anew or deletes, the key needs nothing from before the window; otherwise, it needs whatever
+earlier sweeps have kept. So older commits are read only for *superseded* keys, and never more than
+a window is held at once.
 
-Why it may be broken off anywhere. Worked example, floor 6; a was put at 1, patched at 3, put at 5
-and patched at 6; b was put at 2 and deleted at 4::
+Why a sweep may be broken off anywhere. Worked example, floor 6; a was put at 1, patched at 3, put
+at 5 and patched at 6; b was put at 2 and deleted at 4::
 
     revision    1      2      3        4         5      6
     change      put a  put b  patch a  delete b  put a  patch a
 
-Left are 5 and 6. They are swept in ascending order: 1, 2, 3, 4. A reader at 6 or later looks for
-a newest first: 6, then 5, which says everything; whatever of 1 and 3 is still there is never
-reached. For b he finds 4, the delete, as long as any older change of b is there, and nothing when
-all of them are gone. The other way round, with 4 gone before 2, he would find b alive.
+5 and 6 are kept. The others are swept in ascending order: 1, 2, 3, 4. A reader at 6 or later reads
+a's changes newest first: 6, then 5, which contains the whole state. It never gets to 1 and 3, even
+if they are still there. For b, it finds 4, the delete, as long as any older change of b is there,
+and nothing once they are all gone. If 4 were removed before 2, the reader would find b alive.
 
-The same argument lets two compactions work on one window at a time: a change is dropped only
-where a newer one at or below the floor was seen that makes it needless, which stays true
-whatever else is dropped; and a commit that is gone is never written again.
+For the same reason, two compactions may work on one window at a time: a change is removed only
+because of a newer one at or below the floor that makes it needless, which stays true whatever else
+is removed; and a commit that is gone is never written again.
 
-``Sweeper`` goes over what a raised floor leaves to be swept by these rules, a window at a time.
-Memory doesn't grow with the history: a window is at most ``_WINDOW_COMMITS`` commits or
-``_WINDOW_BYTES`` of changes, and the older commits are looked up for a few keys at a time.
+``Sweeper`` does this for everything that a raised floor leaves to be swept, window by window.
+Memory doesn't grow with the history: a window has at most ``_WINDOW_COMMITS`` commits or
+``_WINDOW_BYTES`` of changes, and older commits are looked up for a few keys at a time.
 
-Every step may be broken off and repeated, by this process or another. What a window superseded is
-taken from the older commits first, and only then from the window itself: while any of it is left,
-the window still says why.
+Every step may be broken off and repeated, by this process or another. The changes that a window
+superseded are removed from the older commits first, and only then from the window itself: as long
+as any of them are left, the window still shows why they can go.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from gateway.store.contract import Store, Swept
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """What stays although no key needs it: the commit at ``floor``, and replies since then."""
+    """What is kept although no key needs it: the commit at ``floor``, and commits with an
+    idempotency key since ``replies_since_us``."""
 
     floor: int
     replies_since_us: int
@@ -58,14 +59,15 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class SweepWindow:
-    """What becomes of a window: its own commits (``swept``), and which keys it ``superseded``."""
+    """The result for a window: what remains of its commits (``swept``), and the keys whose older
+    changes it ``superseded``."""
 
     superseded: frozenset[str]
     swept: Sequence[Swept]
 
 
 def sweep_window(commits: Sequence[CommitRecord], keeping: Keeping) -> SweepWindow:
-    """``commits`` are all of a window, ascending; part of them may have been swept already."""
+    """The result for the window of these ``commits``, ascending. Some may be swept already."""
     superseded: set[str] = set()
     needed: dict[int, set[str]] = {commit.revision: set() for commit in commits}
     for commit in reversed(commits):
@@ -87,7 +89,7 @@ def sweep_window(commits: Sequence[CommitRecord], keeping: Keeping) -> SweepWind
 def sweep_older(
     commits: Sequence[CommitRecord], superseded: Collection[str], keeping: Keeping
 ) -> list[Swept]:
-    """``commits``, of before the window, without the keys that it superseded."""
+    """What remains of ``commits`` from before the window, without the keys that it superseded."""
     swept = []
     for commit in commits:
         found = found_under(commit)
@@ -112,7 +114,7 @@ def left_of(commit: CommitRecord, keys: Collection[str], keeping: Keeping) -> Sw
 
 
 def found_under(commit: CommitRecord) -> set[str]:
-    """The keys that a commit which was swept is still found under: no delete is needed by any."""
+    """The keys under which a swept commit is still found. No key needs a delete."""
     return {
         change.key
         for change in commit.changes
@@ -123,8 +125,8 @@ def found_under(commit: CommitRecord) -> set[str]:
 def chain(key: str, commits: Sequence[CommitRecord]) -> list[int]:
     """The revisions that the newest state of ``key`` is rebuilt from, newest first.
 
-    ``commits`` (ascending) are found under ``key``. [] where it was deleted last, or where the
-    changes that its state began with aren't there.
+    ``commits`` (ascending) are those found under ``key``. [] if the last change is a delete, or the
+    change that the state begins with is missing.
     """
     revisions = []
     for commit in reversed(commits):
@@ -149,12 +151,13 @@ def _nothing(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sweeper:
-    """``step`` is called with the name of what has just been done; what it raises ends the sweep.
+    """Sweeps the history of catalogs whose floor was raised.
 
-    History is swept ``grace_s`` after its floor was raised by the database's clock, and after this
-    process has found it raised by its own: ``monotonic``, in seconds. A new primary whose clock is
-    ahead can't shorten that; another process that sweeps begins anew.
+    History is swept ``grace_s`` after its floor was raised, by the database's clock, and also
+    ``grace_s`` after this process found it raised, by ``monotonic``, in seconds. So a new primary
+    whose clock is ahead can't shorten the wait; if another process takes over, it waits anew.
 
+    ``step`` is called with the name of each step that is done; an exception in it ends the sweep.
     Tests choose smaller windows, and break off at a step.
     """
 
@@ -165,14 +168,14 @@ class Sweeper:
     keys_at_once: int = _KEYS_AT_ONCE
     swept_at_once: int = _SWEPT_AT_ONCE
     grace_s: float = 0.0
-    # By catalog, the raised floors that aren't swept yet, and when each was found.
+    # By catalog, when each raised floor was found, of those that aren't swept yet.
     _found: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def finish(self, catalog: str, replies_since_us: int, rest: Callable[[], None]) -> int:
-        """Sweep all that the floor has passed ``grace_s`` ago or longer; how many commits were
-        changed or deleted.
+        """Sweep everything that the floor passed at least ``grace_s`` ago; return how many commits
+        were changed or deleted.
 
-        Replies made since ``replies_since_us`` are kept. ``rest`` is called between two windows.
+        Replies made since ``replies_since_us`` are kept. ``rest`` is called after each window.
         Raises StoreUnreachable, and what ``rest`` and ``step`` raise.
         """
         bounds = self.store.retention(catalog)
@@ -197,7 +200,8 @@ class Sweeper:
         return min(bounds.sweepable(self.grace_s), max(aged, default=bounds.swept))
 
     def _sweep(self, catalog: str, swept: int, keeping: Keeping) -> tuple[int, int]:
-        """Sweep the next window; the revision that it reaches to, and what was changed."""
+        """Sweep the next window; return its last revision, and how many commits were changed or
+        deleted."""
         commits = self.store.list_commits(
             catalog, swept, keeping.floor, self.window_commits, None, _WINDOW_BYTES
         )
@@ -209,7 +213,7 @@ class Sweeper:
 
     def _sweep_older(self, catalog: str, swept: int, window: SweepWindow, keeping: Keeping) -> int:
         count = 0
-        # The commit at the last floor was kept for its time, whatever its keys.
+        # The commit at the last floor was kept for its time, even if no key needs it.
         marker = self.store.list_commits(catalog, swept - 1, swept, 1, None, 1) if swept else ()
         count += self.apply(
             catalog, sweep_older(marker, window.superseded, keeping), "sweep_marker"

@@ -1,9 +1,9 @@
-"""Tails that were left: the janitor ends the ones that are written out, and writes out the others.
+"""Tails that were left behind: the janitor writes them out if necessary, and empties them.
 
-A head keeps its tail until it is moved again. Of a catalog that nobody writes any more it is ended
-a little later; where the worker that moved the head died, it is written out first. One process of
-all does this at a time, by a lease; two at once do no harm. A round goes through all that there
-are; those that can't be ended now are passed over.
+A head keeps its tail until its next move. If nobody writes the catalog any more, the janitor
+empties the tail some seconds later. If the worker that moved the head died, the janitor writes the
+tail out first. Only one process of all does this at a time, by a lease; two at once do no harm. A
+round goes through all such tails, and skips those that can't be emptied now.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.store.contract import Store, StoreUnreachable, WriteRejected
 
 _log = logging.getLogger(__name__)
 
-_UNCOMMITTED_AT_ONCE = 100  # each with a look for its verdicts
+_UNCOMMITTED_AT_ONCE = 100  # for each, its verdicts are looked up
 _LEASE = "janitor"
 _LEASE_S = 30.0
 _EVERY_S = 5.0
@@ -29,7 +29,8 @@ _UNREACHABLE_MAX = 3
 
 
 class Janitor:
-    """``start`` is called once, in the process that is to do the work: after a fork."""
+    """Empties the tails of heads that no longer move. ``start`` is called once, in the process that
+    is to do the work, so after a fork."""
 
     def __init__(self, store: Store, settler: Settler, runtime: Runtime, kept_s: int) -> None:
         """``kept_s``: how long verdicts are kept."""
@@ -52,10 +53,10 @@ class Janitor:
                 _log.info("the janitor can't reach the database: %s", error)
 
     def run_round(self) -> None:
-        """End the tails of all heads that haven't moved for a while. Raises StoreUnreachable."""
+        """Empty the tails of all heads that haven't moved for a while. Raises StoreUnreachable."""
         self._holder = self._holder or self._runtime.new_id()
         before_us = self._runtime.now_us() - _LEFT_US
-        kept = 0  # of those looked at
+        kept = 0  # tails seen so far that couldn't be emptied
         for _ in range(_PAGES_MAX):
             if not self._store.take_lease(_LEASE, self._holder, _LEASE_S):
                 return
@@ -65,17 +66,17 @@ class Janitor:
                 return
 
     def _end(self, left: Sequence[Head]) -> int:
-        """End those of these tails that can be; returns how many. Raises StoreUnreachable."""
+        """Empty those of these tails that can be; return their number. Raises StoreUnreachable."""
         asked = {
             head.catalog: [head.revision] for head in left if head.judged_written == head.judged
         }
         there: Mapping[str, int] = {}
         try:
             there = self._store.last_written(asked) if asked else {}
-        except StoreUnreachable as error:  # it may be the trouble of one of them: each is asked for
+        except StoreUnreachable as error:  # perhaps because of one catalog: each is tried alone
             _log.info("tails are looked at one by one: %s", error)
         ended: dict[str, tuple[int, int]] = {}
-        in_a_row = 0  # that the database wasn't reached for
+        in_a_row = 0  # catalogs for which the database couldn't be reached
         for head in left:
             try:
                 if head.catalog in there or self._finish(head):
@@ -83,19 +84,20 @@ class Janitor:
                 in_a_row = 0
             except StoreUnreachable as error:
                 in_a_row += 1
-                if in_a_row == _UNREACHABLE_MAX:  # it is no trouble of single catalogs
+                if in_a_row == _UNREACHABLE_MAX:  # the whole database is away
                     raise
                 about = {"catalog": head.catalog}
                 _log.warning("the tail of %r is left: %s", head.catalog, error, extra=about)
         try:
             self._store.end_tails(ended)
-        except WriteRejected as error:  # the others are ended
+        except WriteRejected as error:  # the other tails are emptied
             _log.warning("not all tails can be ended: %s", error)
             return 0
         return len(ended)
 
     def _finish(self, head: Head) -> bool:
-        """Whether all that the head has is written out. Raises StoreUnreachable."""
+        """Whether the head's whole tail is written out, if necessary by this call. Raises
+        StoreUnreachable."""
         try:
             return self._settler.finish(head.catalog, head.revision, head.judged)
         except StoreUnreachable:
@@ -106,7 +108,7 @@ class Janitor:
             return False
 
     def end_uncommitted(self) -> None:
-        """Delete heads without a commit whose verdicts are over. Raises StoreUnreachable.
+        """Delete heads without a commit whose verdicts have expired. Raises StoreUnreachable.
 
         A refusal under an idempotency key makes a head even for a catalog that nobody ever writes.
         The head is deleted only if it is as it was found: a first commit meanwhile wins, and a

@@ -1,15 +1,16 @@
-"""How a recorded change moves a document: the one definition that all replaying shares.
+"""Replay: how a recorded change alters a document. There is no other definition of it.
 
-Writing out a batch, catching up a cache, time travel and verification all come through here, so
-that what was decided once and what is rebuilt later can't drift apart.
+Writing out, catching up, reads of the past and verification all use this module, so that what was
+decided and what is rebuilt later can't differ.
 
-**A change is only ever laid on the state that it was made from.** It names that state, by revision
-and commit, unless it says everything by itself; ``advance`` refuses any other one. So whoever reads
-too early, keeps a state for too long, or finds one that somebody put back, is told so, and the
-state is rebuilt from the log (``laid_over``), which is what was acknowledged.
+**A change is only ever applied to the state that it was made from.** It names that state, by
+revision and commit, unless it contains the whole new state itself; ``advance`` refuses any other
+state. So a worker that read too early, remembered a state for too long, or found one that somebody
+put back, notices it. It rebuilds the state from the log (``laid_over``), which is what was
+acknowledged.
 
-A document as it was: back to the nearest change that says everything, and forward from there. And
-as it is, where its content was left out at first.
+An earlier state of a document is rebuilt from the nearest change before it that contains the whole
+state, and the changes since. Large contents that a first read left out are read here, too.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ _log = logging.getLogger(__name__)
 
 _LAST = 2**63 - 1
 _Name = TypeVar("_Name")
-# How many documents of a range are read at once that has one that can't be read.
+# How many documents are read at once in a range with a document that can't be read.
 _KEYS_AT_ONCE = 1_000
-# What is read at once of documents that are large.
+# How much is read at once of large documents.
 _PIECE_BYTES = 4 * MIB
-# Replayed changes were within the limits when they were decided; settings may have shrunk since.
+# Changes were within the limits when they were decided; the limits may have been lowered since.
 _UNLIMITED = patching.Limits(
     operations_max=2**62,
     copy_growth_bytes_max=2**62,
@@ -58,7 +59,7 @@ _UNLIMITED = patching.Limits(
 
 
 class HistoryIncomplete(Contradiction):
-    """The changes that the state was made by aren't all there: it was compacted away."""
+    """Some of the changes that made the state are missing, because they were compacted."""
 
 
 class WrongBase(Contradiction):
@@ -72,11 +73,11 @@ class WrongBase(Contradiction):
 def advance(
     document: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
 ) -> DocumentRecord:
-    """The state that ``change`` of ``commit`` leaves, given the state right before it.
+    """The state that ``change`` of ``commit`` makes of ``document``, the state right before it.
 
-    A document that is at the commit's revision or later is returned as it is: replaying is
-    idempotent. Raises WrongBase where ``document`` isn't the state right before, and
-    HistoryIncomplete where there is none, or a sweep has left too little of the change.
+    A document at the commit's revision or later is returned as it is: replay is idempotent. Raises
+    WrongBase if ``document`` isn't the state right before, and HistoryIncomplete if it is None but
+    needed, or a sweep has reduced the change.
     """
     if document is not None and document.revision >= commit.revision:
         if document.revision == commit.revision and document.commit_id != commit.id:
@@ -109,7 +110,7 @@ def advance(
 def _require_base(document: DocumentRecord, commit: CommitRecord, change: ChangeRecord) -> None:
     """Raise WrongBase unless ``change`` was made from ``document``.
 
-    Of one that was recorded before bases were named, only the document's beginning tells.
+    Changes recorded before bases were named are checked only by the document's create revision.
     """
     if change.base_revision:
         named = (change.base_revision, change.base_id)
@@ -127,8 +128,8 @@ def stored_documents(
 ) -> Mapping[tuple[str, str], DocumentRecord]:
     """``Store.documents``; documents that can't be read are rebuilt from the log, and reported.
 
-    So a record that somebody edited by hand troubles nobody else. Raises StoreUnreachable, and
-    ForeignRecord if the log doesn't fit together either.
+    So a record that somebody edited by hand doesn't affect others. Raises StoreUnreachable, and
+    ForeignRecord if the log is inconsistent, too.
     """
     try:
         return store.documents(keys, content_bytes_max)
@@ -149,7 +150,8 @@ def stored_documents(
 def stored_bare_documents(
     store: Store, names: Collection[tuple[str, str]]
 ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
-    """``Store.bare_documents``, likewise."""
+    """``Store.bare_documents``; documents that can't be read are rebuilt as in
+    ``stored_documents``."""
     try:
         return store.bare_documents(names)
     except ForeignRecord as error:
@@ -168,7 +170,8 @@ def stored_bare_documents(
 def stored_digests(
     store: Store, catalog: str, keys: Collection[str], *, parts: bool = False
 ) -> Scanned[Digested]:
-    """``Store.digests_of``, likewise; of those that the log gives, without a digest."""
+    """``Store.digests_of``; documents that can't be read are rebuilt as in ``stored_documents``,
+    and have no digest."""
     try:
         return store.digests_of(catalog, keys, parts=parts)
     except ForeignRecord as error:
@@ -192,7 +195,8 @@ def scanned_digests(
     above: int = 0,
     parts: bool = False,
 ) -> Scanned[Digested]:
-    """``Store.scan_digests``, likewise; fewer, one at least, where one can't be read."""
+    """``Store.scan_digests``; documents that can't be read are rebuilt as in ``stored_documents``.
+    Then there may be fewer than ``limit``, but at least one if any is left."""
     try:
         return store.scan_digests(catalog, after, prefix, limit, above=above, parts=parts)
     except ForeignRecord:
@@ -206,7 +210,7 @@ def scanned_digests(
 def listed_range(
     store: Store, catalog: str, prefix: str, newer_than: int, limit: int
 ) -> Scanned[BareDocument]:
-    """``Store.list_range``, likewise."""
+    """``Store.list_range``; documents that can't be read are rebuilt as in ``stored_documents``."""
     try:
         return store.list_range(catalog, prefix, newer_than, limit)
     except ForeignRecord:
@@ -221,7 +225,7 @@ def listed_range(
 def _pages_by_key(
     store: Store, catalog: str, after: str, prefix: str, limit: int, parts: bool
 ) -> Iterator[Scanned[Digested]]:
-    """What there is of the documents under the keys that are there, up to the last of them."""
+    """Page by page, the documents under the stored keys; the last page is whole."""
     while True:
         keys = store.scan_keys(catalog, after, prefix, limit)
         page = stored_digests(store, catalog, keys, parts=parts)
@@ -234,8 +238,8 @@ def _pages_by_key(
 
 
 def instead_of(store: Store, why: ForeignRecord) -> DocumentRecord:
-    """The document that can't be read, rebuilt from the log, which is reported; a tombstone if the
-    log has none. Raises ``why`` if the log doesn't fit together, and StoreUnreachable."""
+    """The document that can't be read, rebuilt from the log, and reported; a tombstone if the log
+    has none. Raises ``why`` if the log is inconsistent, and StoreUnreachable."""
     if why.key is None:
         raise why
     document = _by_log(store, why.catalog, why.key, why)
@@ -276,8 +280,8 @@ def laid_over(
     stored: Mapping[str, DocumentRecord | None],
     tail: Sequence[CommitRecord],
 ) -> dict[str, DocumentRecord | None]:
-    """By key, the states that ``tail`` leaves. The ``stored`` ones may already have part of it, or
-    more.
+    """By key, the states that ``tail`` makes of the ``stored`` documents, which may already have
+    some of it, or later changes.
 
     If a stored document is missing, or isn't the one that ``tail`` was made from, it is rebuilt
     from the log, and reported. Everything below ``tail`` is written out. Raises HistoryIncomplete,
@@ -294,7 +298,7 @@ def laid_over(
 def _advance_each(
     states: dict[str, DocumentRecord | None], commits: Iterable[CommitRecord]
 ) -> dict[str, WrongBase]:
-    """Bring all ``states`` after ``commits`` in one pass; by key, why it can't be done."""
+    """Apply ``commits`` to all ``states``, in place, in one pass; return by key why that failed."""
     wrong: dict[str, WrongBase] = {}
     for commit in commits:
         for change in commit.changes:
@@ -320,7 +324,7 @@ def tell_wrong_base(meters: Meters, catalog: str, error: WrongBase) -> None:
 def advance_all(
     document: DocumentRecord | None, key: str, commits: Iterable[CommitRecord]
 ) -> DocumentRecord | None:
-    """The state of ``key`` after ``commits`` (ascending, with none left out that touches it).
+    """The state of ``key`` after ``commits``: ascending, and all that change it.
 
     Raises as ``advance`` does.
     """
@@ -335,7 +339,7 @@ def advance_all(
 def _advance_past(
     key: str, commits: Iterable[CommitRecord], low: int
 ) -> tuple[DocumentRecord | None, DocumentRecord | None]:
-    """``advance_all``, after the commits up to ``low``, and after all."""
+    """The states of ``key`` after the commits up to ``low``, and after all of them."""
     before = after = None
     for commit in commits:
         after = advance_all(after, key, (commit,))
@@ -388,7 +392,7 @@ def _content_after(
 def bare_after(
     document: BareDocument | None, key: str, commits: Iterable[CommitRecord]
 ) -> BareDocument | None:
-    """``advance_all`` of a document without its content; of its base the revision is looked at.
+    """``advance_all`` of a document without its content. Of the base, only the revision is checked.
 
     Raises HistoryIncomplete and WrongBase as ``advance`` does.
     """
@@ -424,7 +428,7 @@ def bare_laid_over(
     stored: BareDocument | None,
     tail: Sequence[CommitRecord],
 ) -> BareDocument | None:
-    """``laid_over`` of a document without its content."""
+    """``laid_over`` of one document without its content."""
     try:
         return bare_after(stored, key, tail)
     except WrongBase as error:
@@ -439,7 +443,8 @@ def bare_rebuilt(
     tail: Sequence[CommitRecord],
     why: WrongBase,
 ) -> BareDocument | None:
-    """What the log gives where ``tail`` wasn't made from what is stored."""
+    """The document rebuilt from the log, because ``tail`` wasn't made from the stored one; ``why``
+    is reported."""
     tell_wrong_base(meters, catalog, why)
     document = rebuild(store, catalog, key, tail[-1].revision, tail)
     return None if document is None else bare(document)
@@ -448,11 +453,11 @@ def bare_rebuilt(
 def rebuild(
     store: Store, catalog: str, key: str, revision: int, tail: Sequence[CommitRecord] = ()
 ) -> DocumentRecord | None:
-    """The state of ``key`` at ``revision``, tombstones included; None where it never existed.
+    """The state of ``key`` at ``revision``, tombstones included; None if it never existed.
 
-    Costs at most K changes, however old it is. The caller sees to it that ``revision`` is written
-    out but for ``tail``, and afterwards that it wasn't compacted meanwhile. Raises
-    HistoryIncomplete, StoreUnreachable, and WrongBase where the log doesn't fit together.
+    Costs at most K changes, however old the state is. The caller makes sure that everything up to
+    ``revision`` is written out or in ``tail``, and afterwards that it wasn't compacted meanwhile.
+    Raises HistoryIncomplete, StoreUnreachable, and WrongBase if the log is inconsistent.
     """
     if tail and tail[0].revision <= revision:
         state = rebuild(store, catalog, key, tail[0].revision - 1)
@@ -468,7 +473,7 @@ def rebuild(
 def rebuild_both(
     store: Store, catalog: str, key: str, low: int, high: int
 ) -> tuple[DocumentRecord | None, DocumentRecord | None]:
-    """``rebuild`` at two revisions, the lower one first; they are written out."""
+    """``rebuild`` at two revisions, the lower one first; both are written out."""
     held = memory.account().held
     ascending = reversed(_chain(store, catalog, key, high))
     oldest = next(ascending, None)
@@ -484,8 +489,8 @@ def rebuild_both(
 
 
 def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
-    """The changes that make the state, which the request's account holds with what they become;
-    decoded one after the other."""
+    """The changes that the state is rebuilt from, newest first, decoded one by one. The request's
+    account is charged for them, and for the state that they make."""
     newest_first = store.changes_of(catalog, key, through)
     if isinstance(newest_first, Undecoded):
         memory.account().take_chain(newest_first.texts())
@@ -493,7 +498,7 @@ def _chain(store: Store, catalog: str, key: str, through: int) -> Sequence[Commi
 
 
 def _settle(held: int, *states: DocumentRecord | None) -> None:
-    """Charge only these states for what was taken since ``held``."""
+    """Replace the charges of the request's account since ``held`` by the charge for ``states``."""
     account = memory.account()
     if account.held != held:
         parts = (each.parts for each in states if each is not None)
@@ -503,9 +508,9 @@ def _settle(held: int, *states: DocumentRecord | None) -> None:
 def read_large(
     store: Store, withheld: Sequence[tuple[str, DocumentRecord]]
 ) -> dict[tuple[str, str], DocumentRecord]:
-    """The documents whose contents were left out, each with its catalog, now read whole.
+    """The ``withheld`` documents, each given with its catalog, read again with their contents.
 
-    Some megabytes at a time: decoding them holds up all other requests of the process.
+    Some megabytes at a time, because decoding them delays all other requests of the process.
     """
     found: dict[tuple[str, str], DocumentRecord] = {}
     piece: dict[str, list[str]] = {}

@@ -1,28 +1,28 @@
-"""Looks at the store that come at the same time share one call.
+"""Reads of the store that are requested at the same time share one call.
 
-A read must start from what the store holds after it came. Of many readers, those who come while a
-look is under way gather for the next one: no timer, no delay when idle, and a busy process asks the
+A read must return what the store holds after the read was requested. Readers that come while a call
+is under way gather for the next one: no timer, no delay when idle, and a busy process asks the
 database once for dozens of readers.
 
-One catalog's trouble is no other's: where a look at many fails, each is looked at alone, and what
-was in trouble stays alone for a while. Nor is one record's: who shared a look that failed, though
-the database was there, looks once more for itself. Nor does anybody wait for a look that is under
-way for long already because of a catalog that it asks for, too.
+One catalog's trouble doesn't affect others: if a call for many catalogs fails, each is read alone,
+and those that fail again stay alone for a while. The same goes for records: if a shared call fails
+although the database is there, each reader reads once more for itself. And a reader that asks for a
+name which an earlier call has been reading for long doesn't wait for that call.
 
-*Suspects* are catalogs whose calls of the store failed, or took long. They are called for alone.
+*Suspects* are catalogs whose calls of the store failed, or took long. They share no call.
 
-A call for many catalogs fails, or takes long, as a whole: one shard of several is away, or somebody
-edited one head by hand. Who shares such a call can't tell whose trouble it was, so all of them are
-suspected. A suspect shares no call with others, and no thread that they wait for, until a call for
-it alone has worked. So one catalog's trouble costs its neighbours one call, once; and the catalog
-itself, whose calls alone fail, too, while others work, stays a suspect.
+A call for many catalogs fails, or takes long, as a whole: perhaps one of several shards is away, or
+somebody edited one head by hand. Nobody can tell which catalog is at fault, so all that shared the
+call become suspects. A suspect shares no call with others, and no thread that they wait for, until
+a call for it alone has worked. So one catalog's trouble costs the others one call, once. The
+catalog itself stays a suspect while calls for it alone fail, and calls for others work.
 
 A worked example. The heads of a, b and c are read in one call, which fails: the shard of c is away.
-Each is read alone then: a and b at once, and they share calls again; c fails, and shares none for
-the next seconds, nor as long as it goes on failing.
+Then each is read alone. This works at once for a and b, and they share calls again. It fails for c,
+which shares no calls for the next seconds, nor as long as it continues to fail.
 
-Where the whole database is away, that is everybody's trouble. It shows by several calls alone that
-fail in a row: those suspected share calls again. So it costs a few calls more, not one a catalog.
+If several calls for single catalogs fail in a row, the whole database is away, and the suspects
+share calls again. So that costs a few more calls, not one for each catalog.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from gateway.store.contract import StoreUnreachable, Unsent
 
 _log = logging.getLogger(__name__)
 
-# A call that takes so long is as bad for who shares it as one that fails.
+# A call that takes this long counts as failed: it is as bad for the catalogs that share it.
 _SLOW_S: Final = 1.0
-# A suspect that failed alone, while others worked, stays one for so long at least.
+# How long a suspect that failed alone, while others worked, stays one at least.
 _HELD_S: Final = 5.0
-# For so long a call that worked shows that the database is there.
+# How long a call that worked shows that the database is there.
 _PROOF_S: Final = 2.0
-# Calls alone that fail in a row: the trouble is everybody's.
+# After this many calls for single catalogs that failed in a row, the whole database is away.
 _IN_A_ROW: Final = 8
 _CATALOGS_MAX: Final = 10_000
 
 
 class Suspects(dict[str, float]):
-    """By suspect, the time from which on a successful call for it alone clears it.
+    """By suspect, the time in monotonic seconds from which a call that works clears it.
 
     Thread-safe; no method waits, and all are quick while there are none.
     """
 
     def __init__(self, runtime: Runtime, what: str) -> None:
-        """``what`` is called for, for the log."""
+        """``what`` says in log lines what the calls do: "reading", for example."""
         super().__init__()
         self._runtime = runtime
         self._what = what
@@ -65,7 +65,7 @@ class Suspects(dict[str, float]):
         self._worked_at: float | None = None
 
     def failed(self, catalogs: Collection[str]) -> None:
-        """One call for these failed."""
+        """Note that one call for these catalogs failed."""
         with self._lock:
             now = self._runtime.monotonic()
             if len(catalogs) > 1:
@@ -74,7 +74,8 @@ class Suspects(dict[str, float]):
                 self._failed_alone(catalogs, now)
 
     def worked(self, catalogs: Collection[str], began: float) -> None:
-        """One call for these, begun at that monotonic time, worked."""
+        """Note that one call for these catalogs worked, which was begun at that monotonic time. A
+        slow call counts as failed."""
         now = self._runtime.monotonic()
         if now - began >= _SLOW_S:
             self.failed(catalogs)
@@ -118,7 +119,7 @@ _LONG_S: Final = 0.25
 
 
 class _Group(Generic[_Name, _Found]):
-    """Names that are looked at together."""
+    """Names that are read in one call."""
 
     def __init__(self, names: Collection[_Name]) -> None:
         self.names = set(names)
@@ -127,7 +128,8 @@ class _Group(Generic[_Name, _Found]):
         self.error: Exception | None = None
 
     def may_be_anothers(self, names: Collection[_Name]) -> bool:
-        """Whether it failed where the database was there, and more than these was asked of it."""
+        """Whether the call failed although the database was there, and was for more than these
+        names."""
         failed = self.error is not None and not isinstance(self.error, StoreUnreachable)
         return failed and not self.names.issubset(names)
 
@@ -138,7 +140,7 @@ class _Group(Generic[_Name, _Found]):
 
 
 class _Joinable(_Group[_Name, _Found]):
-    """A group that others may join until it is its ``turn``; they wait until it is ``done``."""
+    """A group that others may join until its ``turn`` comes; they wait until it is ``done``."""
 
     def __init__(self, names: Collection[_Name], runtime: Runtime) -> None:
         super().__init__(names)
@@ -147,7 +149,7 @@ class _Joinable(_Group[_Name, _Found]):
 
 
 class _Gathering(Generic[_Name, _Found]):
-    """``look_at`` is called for the names of whole groups, at most ``parallel`` at a time."""
+    """Calls ``look_at`` with the names of whole groups, in at most ``parallel`` calls at a time."""
 
     def __init__(
         self,
@@ -156,7 +158,7 @@ class _Gathering(Generic[_Name, _Found]):
         parallel: int,
         looked: Callable[[_Group[_Name, _Found]], None],
     ) -> None:
-        """``looked`` is called with each group that was looked at."""
+        """``looked`` is called with each group that was read."""
         self._look_at = look_at
         self._runtime = runtime
         self._looked = looked
@@ -166,7 +168,7 @@ class _Gathering(Generic[_Name, _Found]):
         self._under_way: list[_Group[_Name, _Found]] = []
 
     def joined(self, names: Collection[_Name]) -> _Group[_Name, _Found]:
-        """A group with these names that was looked at within this call."""
+        """A group with these names that was read within this call."""
         with self._lock:
             others = self._gathering
             if others is not None:
@@ -193,7 +195,7 @@ class _Gathering(Generic[_Name, _Found]):
         return own
 
     def is_long_at(self, names: Collection[_Name]) -> bool:
-        """Whether one of these is being looked at, and has been for long."""
+        """Whether a call for one of these names has been under way for long."""
         if not self._under_way:
             return False
         with self._lock:
@@ -209,10 +211,10 @@ class _Gathering(Generic[_Name, _Found]):
         return group
 
     def _look(self, group: _Group[_Name, _Found]) -> None:
-        own, held = cpu.work_for(None), memory.work_for(None)  # it is for all of them
+        own, held = cpu.work_for(None), memory.work_for(None)  # not charged to one request
         try:
             group.found = self._look_at(group.names)
-        except Exception as error:  # noqa: BLE001 - handed to everybody of the group
+        except Exception as error:  # noqa: BLE001 - raised to all callers of the group
             group.error = untraced(error)
         finally:
             cpu.work_for(own)
@@ -228,8 +230,8 @@ class _Gathering(Generic[_Name, _Found]):
 
 
 class SharedLooks(Generic[_Name, _Found]):
-    """``look_at`` is called for the names of several callers, at most ``parallel`` such calls at a
-    time, and for those of suspects catalog by catalog."""
+    """Calls ``look_at`` with the names of several callers, in at most ``parallel`` such calls at a
+    time; suspects are read catalog by catalog."""
 
     def __init__(
         self,
@@ -246,7 +248,8 @@ class SharedLooks(Generic[_Name, _Found]):
         self._apart: dict[str, _Gathering[_Name, _Found]] = {}
 
     def look(self, names: Collection[_Name]) -> dict[_Name, _Found]:
-        """What there is under ``names`` at a moment within this call. Raises what looking does."""
+        """What is stored under ``names`` at a moment within this call. Raises what ``look_at``
+        raises."""
         if not self._is_apart(names):
             group = self._together.joined(names)
             if not self._is_worth_another_look(group, names):
@@ -273,7 +276,7 @@ class SharedLooks(Generic[_Name, _Found]):
     def _is_worth_another_look(
         self, group: _Group[_Name, _Found], names: Collection[_Name]
     ) -> bool:
-        """Whether it failed, and may not fail without what others asked of it."""
+        """Whether the call failed, and may work without the names of others."""
         if group.error is None or isinstance(group.error, Unsent):
             return False
         return len(self._catalogs(group)) > 1 or group.may_be_anothers(names)

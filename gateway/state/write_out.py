@@ -1,33 +1,34 @@
-"""Writing out behind the answers: what heads have in their tails is copied to where it is read.
+"""Writing out behind the answers: the tails of heads are copied to ``documents`` and ``commits``.
 
 Worked example. The catalog is at 7, all written out. This worker moves the head to 8 and answers;
-while it writes 8 out it moves the head to 9 and to 10, and answers. Of 9 and 10 it writes out each
-document once, as 10 left it, then both commits. Another worker that moved the head to 9 meanwhile
-would have carried 8 along in its tail. It leaves 8 to its maker for a while, and writes it out
-before its own 9 if it still isn't there.
+while it writes 8 out, it moves the head to 9 and to 10, and answers. Then it writes each document
+that 9 and 10 changed once, as 10 left it, and both commits. If another worker had moved the head to
+9 meanwhile, it would have carried 8 along in its tail. It leaves writing 8 out to the worker that
+committed it, for a while. If 8 still isn't written out then, it writes 8 out before its own 9.
 
-*A tail* is written out documents first, then commits in their order. So a commit's presence proves
-that everything up to it is written out. It may be done twice, or by several workers at once: each
-document is written only over an older one, each commit is inserted once.
+*A tail* is written out documents first, then commits in their order. So the presence of a commit
+proves that everything up to it is written out. A tail may be written out twice, or by several
+workers at once: each document is written only over an older one, and each commit is inserted once.
 
 *The schedule.* A write-out waits a moment for more moves, unless somebody waits for it. So moves
-share one also where a single client waits for each of its answers. Many catalogs share one
-write-out, as many as a call of the store can well be for. One that fails is tried again catalog by
-catalog (``gateway.state.sharing``), by writers of their own; and one that fails for a catalog
-alone, with half of its commits.
+share a write-out even if a single client waits for each of its answers. Many catalogs share one
+write-out, as many as one call of the store can handle. If it fails, it is tried again catalog by
+catalog, by separate writers (``gateway.state.sharing``); if it fails for a single catalog, with
+half of the commits.
 
-*A write-out that slept* must bring nothing back that compaction took away. History is taken away
-only ``RetentionLimits.sweep_grace_s`` after the floor has passed it, and the floor passes only what
-is written out. So what was in a tail at some moment is harmless to write for that long, whatever
-others do; a worker that has taken half of the time looks at the head again before it sends more,
-and leaves out what is written out by then. Both clocks are asked: the monotonic one may stand still
-while a machine sleeps, the wall clock may be set back.
+*A write-out that slept* must not bring back what compaction removed. History is removed only
+``RetentionLimits.sweep_grace_s`` after the floor has passed it, and the floor passes only what is
+written out. So whatever was in a tail at some moment may be written for that long, whatever others
+do. A worker that has taken half of that time reads the head again before it sends more, and leaves
+out what is written out by then. Both clocks are used: the monotonic one may stand still while a
+machine sleeps, and the wall clock may be set back.
 
-What a look leaves out, the documents that were read before it may lack: so they are read anew.
+The documents that were read before the head may lack the commits that are left out, so they are
+read again.
 
-*A database that was put back* to an earlier state knows nothing of the tail. Before that, it was
-away; so a write-out that failed looks at the head before it goes on, and what isn't in the head's
-tail is given up.
+*A database that was put back* to an earlier state knows nothing of the tail. It was away before
+that. So after a failed write-out, the worker reads the head before it goes on, and gives up what
+isn't in the head's tail.
 """
 
 from __future__ import annotations
@@ -52,32 +53,34 @@ _log = logging.getLogger(__name__)
 
 NOTHING: Final[Mapping[str, DocumentRecord]] = {}
 
-# Doubled with each failure in a row.
+# The pause after a failed write-out; doubled with each failure in a row.
 _PAUSE_S = 0.05
 _PAUSE_MAX_S = 5.0
 _WRITERS = 2
 _WRITERS_APART = 2
-# A write-out is for so many catalogs, and bytes of commits and documents, unless it is for one.
+# The most catalogs, and bytes of commits and documents, of one write-out. The last catalog of a
+# write-out may exceed the bytes.
 _CATALOGS_MAX = 256
 _BYTES_MAX = 4 * MIB
-# So long, and for no more than so many.
+# How long a write-out waits for more moves, and how many moves end the wait.
 _LINGER_S = 0.01
 _LINGER_MOVES = 4
-# The next move waits for so many to be written out; for fewer, where it is a large batch's.
+# With this many moves of a catalog to write out, its next move waits: in general, and if the next
+# batch is large.
 _MOVES_MAX = 8
 _LARGE_MOVES_MAX = 4
-# Other workers get some time to write their own commits out; this often, we check whether they did.
+# How often a worker checks whether others have written their own commits out.
 _LOOK_AGAIN_S = 0.003
-# What a worker may take for each commit of its tail, on a busy machine.
+# How long a worker may need for each commit of its tail, on a busy machine.
 _GRACE_PER_COMMIT_S = 0.002
-# Sightings are only hints of how long a tail has been unfinished; forgetting them costs a wait.
+# The most catalogs in ``Patience``. If it forgets when it first saw their tails, they wait longer.
 _SIGHTINGS_MAX = 10_000
-# Of what may not be in the head any more, for all that is known.
+# The ``since`` of a tail that may no longer be in the head: the head is read before it is written.
 _LONG_AGO = Moment(float("-inf"), -(2**62))
 
 
 class WentBack(Exception):
-    """The head hasn't got the commits that were in it: the database was put back."""
+    """The head lacks commits or verdicts that were in it: the database was put back."""
 
     def __init__(self, catalog: str, reply_id: str, head: Head) -> None:
         super().__init__(f"{reply_id}, to be written out, isn't in the head at {head.place}")
@@ -86,13 +89,14 @@ class WentBack(Exception):
 
 @dataclass(slots=True)
 class Tail:
-    """Commits and verdicts of one catalog that were in its head after ``since``; each ascending
-    without a gap.
+    """The commits and verdicts of one catalog that are to be written out; each ascending without a
+    gap. They were still in the catalog's head at some moment after ``since``.
 
-    Everything up to ``written`` is written out, the commits follow. ``documents`` are states that
-    these commits left, where this worker has them; ``foreign`` are the stretches, (first revision,
-    last revision), that other workers made and write out themselves, unless they died. ``later``
-    says of the commits above a revision after what moment they were in the head, ascending.
+    Everything up to ``written`` is written out; the commits follow. ``documents`` are states that
+    these commits left, as far as this worker has them. ``foreign`` contains the stretches, (first
+    revision, last revision), that other workers committed and write out themselves, unless they
+    died. ``later`` contains pairs of a revision and a moment, ascending: the commits above that
+    revision were in the head after that moment.
     """
 
     since: Moment
@@ -111,8 +115,9 @@ class Tail:
         judged: Sequence[Verdict],
         documents: Mapping[str, DocumentRecord],
     ) -> None:
-        """The head has moved on, over a tail that it ``carried`` along, and verdicts, ``judged``:
-        they were in it after ``since``. What isn't known of it was made by others."""
+        """Add a won move, with the commits ``carried`` along and the verdicts ``judged``. All of
+        these were in the head after ``since``. Carried commits that this tail lacks were made by
+        others."""
         self.drop(move.written)
         self.drop_verdicts(move.judged_written)
         known, known_verdict = self.reached
@@ -131,12 +136,12 @@ class Tail:
         self._find_since()
 
     def looked(self, at: Moment) -> None:
-        """All that is left was in the head after ``at``."""
+        """Note that all commits and verdicts were in the head after ``at``."""
         self.since = at
         self.later.clear()
 
     def drop(self, revision: int) -> None:
-        """Leave out what is written out, up to ``revision``."""
+        """Leave out the commits up to ``revision``, which are written out."""
         if revision <= self.written:
             return
         self.written = revision
@@ -150,17 +155,17 @@ class Tail:
             _, self.since = self.later.pop(0)
 
     def drop_verdicts(self, number: int) -> None:
-        """Leave out the verdicts that are written out, up to ``number``."""
+        """Leave out the verdicts up to ``number``, which are written out."""
         self.verdicts = [verdict for verdict in self.verdicts if verdict.number > number]
 
     @property
     def reached(self) -> tuple[int, int]:
-        """The last revision, and the last verdict, 0 without one."""
+        """The last revision, and the number of the last verdict; 0 without one."""
         revision = self.commits[-1].revision if self.commits else self.written
         return revision, self.verdicts[-1].number if self.verdicts else 0
 
     def has_of(self, reached: tuple[int, int]) -> bool:
-        """Whether it has a commit or a verdict that a head at ``reached`` has."""
+        """Whether it has a commit or a verdict up to ``reached``."""
         revision, judged = reached
         return any(each.revision <= revision for each in self.commits[:1]) or any(
             each.number <= judged for each in self.verdicts[:1]
@@ -175,7 +180,7 @@ class Tail:
         return sum(each.size_bytes for each in self.documents.values())
 
     def share(self, failures: int) -> Tail:
-        """The part to write out in one go: half as many commits after each failure in a row."""
+        """The part to write out at once: half as many commits after each failure in a row."""
         tail = Tail(
             self.since,
             self.written,
@@ -203,15 +208,15 @@ def write_out(
     kept_s: int,
     meters: Meters = NO_METERS,
 ) -> None:
-    """Write these tails out.
+    """Write these tails out, leaving out of them what others have written out.
 
-    Raises StoreUnreachable, WentBack, and what ``laid_over`` raises where one doesn't fit.
+    Raises StoreUnreachable, WentBack, and what ``laid_over`` raises for a tail that doesn't fit.
     """
     has_commits = any(tail.commits for tail in tails.values())
     refresh(store, runtime, tails, late_s)
     verdicts = [each for tail in tails.values() for each in tail.verdicts]
     if verdicts:
-        # One that is over would be told beside what its key has decided since.
+        # The key of an expired verdict may have decided something else since.
         kept_since_us = runtime.now_us() - kept_s * 1_000_000
         verdicts = [each for each in verdicts if each.time_us > kept_since_us]
     if verdicts:
@@ -230,7 +235,8 @@ def write_out(
 def read_stored(
     store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float
 ) -> Mapping[tuple[str, str], DocumentRecord]:
-    """The stored documents that replay begins with. Each has at least what isn't in its tail."""
+    """The stored documents that replay starts from. They contain at least all commits below their
+    tails."""
     while True:
         unknown = {catalog: keys for catalog, tail in tails.items() if (keys := unknown_keys(tail))}
         if not unknown:
@@ -241,10 +247,11 @@ def read_stored(
 
 
 def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: float) -> bool:
-    """Leave out what others have written out, where it is late for some of the tails; whether there
-    was any.
+    """Read the heads of tails that are late, and leave out what others have written out; return
+    whether commits were left out.
 
-    Looks again after a look that took so long itself. Raises WentBack.
+    If reading took so long that tails are late again, it is repeated. Raises WentBack and
+    StoreUnreachable.
     """
     dropped = False
     while True:
@@ -263,7 +270,8 @@ def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: f
 
 
 def _look(catalog: str, tail: Tail, head: Head) -> bool:
-    """Leave out what ``head`` says is written out; it must have the rest. Whether there was any."""
+    """Leave out what is written out according to ``head``, which must have the rest; return whether
+    commits were left out. Raises WentBack."""
     had = len(tail.commits)
     tail.drop(max(head.written, head.floor))
     tail.drop_verdicts(head.judged_written)
@@ -275,7 +283,7 @@ def _look(catalog: str, tail: Tail, head: Head) -> bool:
 
 
 def _leave_out_foreign(store: Store, tails: Mapping[str, Tail]) -> None:
-    """Leave out what the workers that made it have written out themselves."""
+    """Leave out the foreign commits that their makers have written out themselves."""
     foreign = {c: [last for _, last in tail.foreign] for c, tail in tails.items() if tail.foreign}
     if foreign:
         for catalog, revision in store.last_written(foreign).items():
@@ -288,7 +296,7 @@ def _last_changes(tail: Tail) -> dict[str, int]:
 
 
 def unknown_keys(tail: Tail) -> list[str]:
-    """The keys whose states must be made by replay: another worker changed them."""
+    """The keys whose states must be made by replay, because another worker changed them."""
     return [
         key
         for key, revision in _last_changes(tail).items()
@@ -303,9 +311,9 @@ def states(
     tail: Tail,
     stored: Mapping[tuple[str, str], DocumentRecord],
 ) -> list[DocumentRecord]:
-    """The states that the tail leaves: the ones at hand, and the others by replay.
+    """The states that the tail leaves: those that the tail has, and the others by replay.
 
-    A stored document is as it was before some of the commits, or later. Raises as ``laid_over``.
+    A stored document may already have some of the commits, or all. Raises as ``laid_over``.
     """
     left: dict[str, DocumentRecord] = {}
     before: dict[str, DocumentRecord | None] = {}
@@ -323,7 +331,7 @@ def states(
 
 
 class Patience:
-    """For how long tails have been left to the workers that made them. Not thread-safe."""
+    """How long tails have been left to the workers that made them. Not thread-safe."""
 
     def __init__(self, runtime: Runtime, limits: ServiceLimits) -> None:
         self._runtime = runtime
@@ -331,13 +339,14 @@ class Patience:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def is_over(self, catalog: str, revision: int, commits: int) -> bool:
-        """Whether its makers had time for what they made up to ``revision``: so many commits."""
+        """Whether the makers of a tail of ``commits`` commits, up to ``revision``, have had their
+        time to write it out."""
         grace_s = self._grace_s
         if grace_s:
             grace_s += _GRACE_PER_COMMIT_S * commits
         now = self._runtime.monotonic()
         seen, since = self._seen.get(catalog, (revision, now))
-        if seen < revision:  # who asks for less shares the time of who asked for more
+        if seen < revision:  # for a lower revision, the time of the higher one counts
             seen, since = revision, now
         if now - since >= grace_s:
             self._seen.pop(catalog, None)
@@ -350,22 +359,22 @@ class Patience:
 
 @dataclass(slots=True)
 class _Outstanding:
-    """A catalog's tail, as far as this process has it to write out, in moves."""
+    """What this process still has to write out of a catalog."""
 
     tail: Tail
-    # To which revision and verdict, and when.
+    # For each move, the revision and verdict that it reached, and its time in monotonic seconds.
     moved: list[tuple[tuple[int, int], float]] = field(default_factory=list)
     size_bytes: int = 0
     writer: object = None  # the write-out that is under way
-    lost: bool = False  # what is being written out was never made
+    lost: bool = False  # the catalog went back during the write-out
     failures: int = 0  # in a row
     not_before: float = 0.0
-    look_at: float | None = None  # when it is looked at next
+    look_at: float | None = None  # when a writer checks it next
     awaited: bool = False  # somebody waits for it to be written out
 
 
 class _Line:
-    """The catalogs that one kind of writers looks at, by time."""
+    """The catalogs that one kind of writers has to check, by time."""
 
     def __init__(self) -> None:
         self.later: list[tuple[float, str]] = []  # a heap
@@ -382,9 +391,9 @@ class _Line:
 
 
 class WriteOut:
-    """Writes out in the background what this process has moved heads by.
+    """Writes out in the background the tails of the heads that this process has moved.
 
-    One write-out of a catalog is under way at a time, many catalogs share one. Thread-safe.
+    A catalog has at most one write-out under way; many catalogs share one. Thread-safe.
     """
 
     def __init__(
@@ -401,7 +410,7 @@ class WriteOut:
         self._limits = limits
         self._late_s = limits.retention.late_s
         self._kept_s = limits.replies_kept_s
-        # A tail that is half full is in the way of the next moves.
+        # A tail that is half full is written out at once: it would soon delay the next moves.
         self._full_commits = limits.tail_commits_max // 2
         self._full_bytes = limits.tail_bytes_max // 2
         self._written: Callable[[str], None] = lambda _: None
@@ -415,7 +424,7 @@ class WriteOut:
         cache.when_back(self.forget)
 
     def when_written(self, written: Callable[[str], None]) -> None:
-        """``written`` is called with each catalog of which something was written out."""
+        """Have ``written`` called with each catalog of which something was written out."""
         self._written = written
 
     def start(self) -> None:
@@ -434,9 +443,10 @@ class WriteOut:
         return 0 if outstanding is None else len(outstanding.moved)
 
     def may_move(self, catalog: str, next_is_large: bool) -> bool:
-        """Whether the catalog's head may move on, though not all is written out.
+        """Whether the catalog's head may move on, although not everything is written out.
 
-        A batch that waits grows; one that is large already needn't.
+        While the move waits, the next batch grows. A batch that is large already needn't grow, so
+        it waits for fewer moves, but not for a few commits.
         """
         held, limits = self._outstanding.get(catalog), self._limits
         if held is None:
@@ -462,10 +472,10 @@ class WriteOut:
         judged: Sequence[Verdict] = (),
         documents: Mapping[str, DocumentRecord] = NOTHING,
     ) -> None:
-        """Take over a move of a head, the tail that it ``carried`` along, and the ``judged``
-        verdicts.
+        """Write out a won move, with the commits ``carried`` along and the verdicts ``judged``.
 
-        These were in the head after ``since``. The move may have no commits of its own.
+        All of these were in the head after ``since``. The move may have no commits of its own.
+        ``documents`` are the states that its commits left.
         """
         with self._lock:
             held = self._outstanding.get(move.catalog)
@@ -477,7 +487,7 @@ class WriteOut:
             self._look_at(move.catalog, held)
 
     def forget(self, catalog: str) -> None:
-        """The catalog went back: what is to be written out of it was never made."""
+        """Drop what is to be written out of the catalog, because it went back."""
         with self._lock:
             held = self._outstanding.get(catalog)
             if held is None:
@@ -489,7 +499,7 @@ class WriteOut:
                 del self._outstanding[catalog]
 
     def hurry(self, catalog: str) -> None:
-        """Somebody waits for what this process has to write out of the catalog."""
+        """Write the catalog out without lingering, because somebody waits for it."""
         with self._lock:
             held = self._outstanding.get(catalog)
             if held is not None and not held.awaited:
@@ -508,7 +518,7 @@ class WriteOut:
         return max(held.not_before, held.moved[0][1] + _LINGER_S)
 
     def _look_at(self, catalog: str, held: _Outstanding) -> None:
-        """Have a writer look at it when it is due."""
+        """Have a writer check the catalog when it is due."""
         due_at = self._due_at(held)
         if held.writer is None and (held.look_at is None or due_at < held.look_at):
             held.look_at = due_at
@@ -529,8 +539,8 @@ class WriteOut:
             self._let_go(tails, writer)
 
     def _take(self, line: _Line, mine: Event) -> tuple[dict[str, Tail], object]:
-        """Wait until tails are due; return them by catalog, and an object that names this
-        write-out. ``mine`` is set if something is due earlier."""
+        """Wait until tails are due; return them by catalog, and an object that identifies this
+        write-out. ``mine`` is set if something becomes due earlier."""
         while True:
             with self._lock:
                 now = self._runtime.monotonic()
@@ -578,17 +588,18 @@ class WriteOut:
             left = self._leave_to_others(tails)
             through = {catalog: tail.reached for catalog, tail in tails.items()}
             write_out(self._store, self._runtime, tails, self._late_s, self._kept_s, self._meters)
-        except Unsent as error:  # that is everybody's trouble
+        except Unsent as error:  # no catalog is at fault
             _log.warning("writing out was broken off: %s", error)
             self._put_off(tails)
-        except Exception as error:  # noqa: BLE001 - a defect, or what somebody edited by hand
+        except Exception as error:  # noqa: BLE001 - a defect, or a record edited by hand
             self._failed(tails, error)
         else:
             self._suspects.worked(tails, began)
             self._end(through, left)
 
     def _failed(self, tails: Mapping[str, Tail], error: Exception) -> None:
-        """Several are tried again one by one, at once: it may be the trouble of one of them."""
+        """Handle a failed write-out. Several catalogs are tried again at once, one by one, because
+        only one of them may be at fault."""
         self._suspects.failed(tails)
         if len(tails) > 1:
             _log.warning("a write-out was broken off: %s", error)
@@ -606,10 +617,11 @@ class WriteOut:
         self._put_off(tails)
 
     def _leave_to_others(self, tails: Mapping[str, Tail]) -> set[str]:
-        """Leave what others made, and what comes after it, unless they had their time for it, or
-        moves of this worker wait behind one another: two workers would wait for each other.
+        """Leave out the commits that others made, and all after them, while their makers still have
+        time to write them out. But not if several moves of this worker are outstanding: otherwise,
+        two workers would wait for each other.
 
-        Returns the catalogs of which some was left to them.
+        Returns the catalogs of which something was left out.
         """
         left = set()
         foreign = {catalog: tail for catalog, tail in tails.items() if tail.foreign}
@@ -631,14 +643,14 @@ class WriteOut:
             for catalog in catalogs:
                 held = self._outstanding.get(catalog)
                 if held is not None:
-                    # Whatever the database was away for: it may have been put back.
+                    # The database may have been away, and put back meanwhile.
                     held.tail.since, held.lost = _LONG_AGO, False
                     if pauses:
                         held.not_before = now + min(_PAUSE_S * 2**held.failures, _PAUSE_MAX_S)
                         held.failures = min(held.failures + 1, 10)
 
     def _let_go(self, catalogs: Iterable[str], writer: object) -> None:
-        """The write-out has ended, in whatever way."""
+        """Let the next write-out of these catalogs begin: ``writer`` has ended, in whatever way."""
         with self._lock:
             for catalog in catalogs:
                 held = self._outstanding.get(catalog)
@@ -647,7 +659,8 @@ class WriteOut:
                     self._look_at(catalog, held)
 
     def _end(self, through: Mapping[str, tuple[int, int]], left: Collection[str]) -> None:
-        """All is written out up to there; of the catalogs ``left``, look at the rest soon."""
+        """Note that the catalogs are written out up to ``through``, by catalog a revision and a
+        verdict. The rest of the catalogs in ``left`` is checked again soon."""
         lost = {catalog for catalog in through if self._outstanding[catalog].lost}
         self._put_off(lost)
         through = {catalog: reached for catalog, reached in through.items() if catalog not in lost}
@@ -658,7 +671,7 @@ class WriteOut:
             now = self._runtime.monotonic()
             for catalog, (revision, judged) in through.items():
                 held = self._outstanding[catalog]
-                if held.tail.reached == (revision, judged):  # as a rule: nothing has come meanwhile
+                if held.tail.reached == (revision, judged):  # the usual case: no move meanwhile
                     took += [now - moved for _, moved in held.moved]
                     del self._outstanding[catalog]
                     continue
