@@ -1,19 +1,20 @@
-"""The line of the workers that write one catalog and can't see each other.
+"""The line in which workers of several machines wait for a catalog's head.
 
-A worker that has lost two races in a row for a head claims the next move of it, and decides on the
-head that it reads then: one update for all the catalogs of a round, one look. While somebody's
-claim comes first, the moves of others are lost; so the first in line wins its race, however far
-from the database it is. Its move takes the claim away. A worker that finds its catalog unmoved by
-others claims nothing any more.
+A worker that has lost two races in a row for a head claims its next move, and decides on the head
+that it reads then: one update and one read for all such catalogs of a round. While a claim is the
+first in line, the moves of other workers are lost. So the first in line wins its race, however far
+from the database it is. Its move removes the claim. A worker stops claiming a catalog if nobody
+else has moved it since its own last move.
 
-A worked example. Worker near moves the head every 2 ms; far needs 40 ms to the database and back.
-Far decides on revision 7, and its move arrives when the head is at 27: lost. It decides on 47, and
-arrives at 67: lost. Its claim arrives at 87. Near's next move is lost, and the one after it; then
-near stands behind far, and looks at the head every few milliseconds. Far reads the head, still at
-87; its move arrives, still on 87, and wins; near goes on.
+A worked example. Worker near moves the head every 2 ms; worker far needs 40 ms to the database and
+back. Far decides on revision 7, and its move arrives when the head is at 27: lost. It decides on
+47, and its move arrives at 67: lost. Its claim arrives at 87. Near loses its next two moves, gets
+in line behind far, and reads the head every few milliseconds. Far reads the head, still at 87,
+decides, and its move wins. Then near goes on.
 
-Claims are hints. Whoever has waited for the first in line for as long as that claim asks moves past
-it: a worker that died delays the others once. The conditional write decides in any case.
+Claims are hints. A worker that has waited for the first claim as long as that claim asks for moves
+past it. So a worker that died delays the others only once. The conditional update decides in any
+case.
 """
 
 from __future__ import annotations
@@ -28,25 +29,29 @@ from gateway.model import Claim, Head
 from gateway.runtime import Runtime
 from gateway.store.contract import Store, StoreUnreachable
 
-# A claim holds for as long as it takes to look, decide and move, some calls of the database each.
+# How long a claim asks others to wait: the time of this many calls of the database, which is enough
+# to read the head, decide and move it; within bounds.
 _HOLD_CALLS: Final = 6
 _HOLD_MS: Final = (50, 1_000)
 _HOLD_FIRST_MS: Final = 250
-# All claims before a worker's delay it by no more than this, and this share of a request's time.
+# All earlier claims together delay a worker by no more than this, and this share of a request's
+# time.
 _WAIT_LONGEST_S: Final = 1.0
 _WAIT_SHARE: Final = 0.25
-# The head is looked at so many times while a claim holds, in bounds.
+# How often a waiting worker reads the head during the time of the first claim, and the bounds of
+# the pause between two reads.
 _LOOKS: Final = 10
 _LOOK_S: Final = (0.002, 0.02)
 _CATALOGS_MAX: Final = 10_000
-# A claim is one more call of the database, and most races are lost but once.
+# Lost races in a row before a worker claims: a claim is one more call, and most are lost only once.
 _RACES: Final = 2
 _UNKNOWN: Final = -1
 
 
 @dataclass(slots=True)
 class _Wait:
-    """Since when this worker waits, and since when for the one who is first now."""
+    """A wait in line: ``since`` when, and ``first_since`` when for the claim of ``first``. The next
+    move may pass the claims of ``past``."""
 
     since: float
     first: str
@@ -55,7 +60,7 @@ class _Wait:
 
 
 class ClaimKeeper:
-    """This worker's places in line. Each catalog is asked about by one thread at a time."""
+    """This worker's claims. For each catalog, only one thread at a time calls this."""
 
     def __init__(self, store: Store, runtime: Runtime, limits: ServiceLimits) -> None:
         self._store = store
@@ -63,19 +68,19 @@ class ClaimKeeper:
         self._by = runtime.new_id()
         self._hold_ms = _HOLD_FIRST_MS
         self._wait_longest_s = min(_WAIT_LONGEST_S, _WAIT_SHARE * limits.deadline_ms / 1_000)
-        # The catalogs that others write, too, with the revision that this worker moved them to:
-        # their next moves are to be claimed. Nothing here is called for any other catalog.
+        # The catalogs that others write, too, each with the revision to which this worker moved it
+        # last: their next moves are to be claimed. For other catalogs, only ``lost`` is called.
         self.shared: dict[str, int] = {}
         self._held: set[str] = set()
-        self.given_up: set[str] = set()  # of which others need not know yet: see ``leave``
+        self.given_up: set[str] = set()  # claims that ``leave`` is to remove from the heads
         self._waits: dict[str, _Wait] = {}
 
     def heads(self, catalogs: Collection[str]) -> Mapping[str, Head]:
-        """The heads with their tails, read once their next moves are claimed. Raises
+        """The heads with their tails, read after claiming their next moves. Raises
         StoreUnreachable."""
         unclaimed = [catalog for catalog in catalogs if catalog not in self._held]
         if unclaimed:
-            with suppress(StoreUnreachable):  # whoever can't claim moves without
+            with suppress(StoreUnreachable):  # then it moves without a claim
                 self._claim(unclaimed)
         return self._store.tails(catalogs)
 
@@ -88,10 +93,10 @@ class ClaimKeeper:
         self._held.update(catalogs)
 
     def pause_s(self, catalog: str, line: Sequence[Claim]) -> float:
-        """How long to wait before the next look at the head; 0.0: nobody is to be waited for."""
+        """How long to wait before the next read of the head; 0.0: no claim is to be waited for."""
         names = [claim.by for claim in line]
         if self._by not in names:
-            self._held.discard(catalog)  # another worker has passed it
+            self._held.discard(catalog)  # a worker that passed the claim removed it
         before = names[: names.index(self._by)] if self._by in names else names
         if not before:
             self._waits.pop(catalog, None)
@@ -115,7 +120,8 @@ class ClaimKeeper:
         return (self._by,) if wait is None else (self._by, *wait.past)
 
     def won(self, catalog: str, base: int, reached: int) -> None:
-        """This worker has moved the head from ``base``, and its claim is gone with that."""
+        """Note that this worker has moved the head from ``base`` to ``reached``, which removed its
+        claim."""
         self._held.discard(catalog)
         self._waits.pop(catalog, None)
         if self.shared.get(catalog, base) == base:
@@ -124,7 +130,8 @@ class ClaimKeeper:
             self.shared[catalog] = reached
 
     def lost(self, catalog: str, races: int) -> None:
-        """Another worker was first, or seemed to be, in so many ``races`` in a row."""
+        """Note that another worker was first, or seemed to be, in this number of ``races`` in a
+        row."""
         if races < _RACES and catalog not in self.shared:
             return
         if len(self.shared) >= _CATALOGS_MAX:
@@ -133,8 +140,7 @@ class ClaimKeeper:
         self.shared[catalog] = _UNKNOWN
 
     def give_up(self, catalog: str) -> None:
-        """There is nothing left to move the head by: this worker leaves the line with the next
-        ``leave``."""
+        """Leave the line at the next ``leave``, because this worker has nothing left to commit."""
         self._waits.pop(catalog, None)
         if catalog in self._held:
             self._held.discard(catalog)
@@ -143,7 +149,7 @@ class ClaimKeeper:
     def leave(self) -> None:
         """Leave the lines of all catalogs that were given up."""
         left, self.given_up = self.given_up, set()
-        if not left:  # another leader did
+        if not left:  # another leader did it
             return
-        with suppress(StoreUnreachable):  # then the claims are passed when their time is over
+        with suppress(StoreUnreachable):  # then others pass the claims when their time is over
             self._store.drop_claims(left, self._by)

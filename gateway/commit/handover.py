@@ -1,21 +1,22 @@
-"""Handing writes over: of the workers of one machine, one writes what several are asked to write.
+"""Handing writes over: if several workers of a machine get writes for a catalog, one decides them.
 
-Where two workers write one catalog, each move waits for the other worker's, has a tail to read
-first, and carries half of the requests. So a worker whose turn didn't come at once (``Queue``)
-hands its next requests to the catalog's owner, which decides them in its own batches and writes
-alone. The owner follows from the names of the catalog and of the workers that answer: all of them
-find the same one, and the catalogs are spread over the workers.
+If two workers write one catalog, each move waits for the other worker's, has to read a tail first,
+and carries only half of the requests. So a worker whose turn doesn't come at once (``Queue``) hands
+its next requests over to the catalog's home worker, which decides them in its own batches, and
+writes alone. The home worker follows from the names of the catalog and of the workers that answer:
+all workers find the same one, and the catalogs are spread over the workers.
 
-A worked example. Workers 100 and 200 get requests for catalog c, whose owner is 300. 200 finds that
-it is the turn of another, and sends 300 what comes next; 100, which waits for 300 now, does, too.
-Requests go to the owner alone, and never further. With each answer 300 says whether others than
-the one it answers ask for c. As soon as nobody else does, or 300 is silent, 200 writes c itself.
+A worked example. Workers 100 and 200 get requests for catalog c, whose home worker is 300. 200
+finds that it is another worker's turn, and sends its next requests to 300. 100, which now has to
+wait for 300, does the same. The home worker never hands them on. With each answer, 300 says whether
+anybody except the worker that it answers has requests for c. As soon as nobody else has, or 300
+doesn't answer, 200 writes c itself.
 
-All of it is a hint: workers that don't agree on an owner take turns, and the conditional write
-decides in any case.
+All of this is a hint: workers that don't agree on a home worker take turns, and the conditional
+update decides in any case.
 
-The worker that hands a request over is a client of the other: whoever asked it is told what the
-other found out, or, where that dies with the request, that the outcome is unknown.
+To the home worker, the worker that hands a request over is a client. It answers its own client with
+the home worker's outcome; if the home worker dies with the request, the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from gateway.commit.messages import Handed
 from gateway.decide.request import Applied, Outcome, Request, Unchanged, Unknown
 from gateway.runtime import Runtime
 
-# What one request says, or leaves, beyond this size takes longer to hand over than a turn takes.
+# Larger requests aren't handed over, nor catalogs with larger documents: that takes longer than a
+# turn.
 _HANDED_BYTES_MAX: Final = 64 * 1024
-# For so long a worker that hands over, or is handed to, is taken to go on.
+# How long a worker hands over after the last sign that it should, and how long a worker with
+# requests for a catalog is remembered.
 _LASTS_S: Final = 0.5
 _CATALOGS_MAX: Final = 10_000
-# An answer that comes later than this after the deadline won't come.
+# How long after the deadline an answer is waited for.
 _GRACE_S: Final = 2.0
 OWN: Final = 0
 
@@ -49,17 +52,17 @@ class Peers(Protocol):
         """The other workers that answer, as far as this one knows."""
 
     def ask(self, worker: int, request: Request, until: float) -> Handed | None:
-        """Hand a request over and wait; None where it wasn't taken, and nothing was tried.
+        """Hand a request over and wait; None if it wasn't taken, and nothing was tried.
 
-        Raises OSError where it was sent and no answer came ``until`` then, in monotonic seconds.
+        Raises OSError if it was sent and no answer came ``until`` then, in monotonic seconds.
         """
 
 
 def owner_of(catalog: str, workers: Collection[int]) -> int:
-    """The one of ``workers`` that writes the catalog, where several are asked to.
+    """The catalog's home worker among ``workers``.
 
-    By rendezvous hashing: each worker has as many catalogs as another, and where one comes or goes,
-    only catalogs that it gets, or had, have another owner.
+    By rendezvous hashing: all workers get about the same number of catalogs. If a worker comes or
+    goes, only the catalogs that it gets, or had, change their home worker.
     """
 
     def weight(worker: int) -> bytes:
@@ -78,32 +81,32 @@ class HandOver:
         self.is_used = False
         # By catalog, the worker to hand its writes to, and until when.
         self._to: dict[str, tuple[int, float]] = {}
-        # By catalog that was handed over to this worker, when each worker last asked for it.
+        # By catalog that is handed over to this worker, when each worker last had a request for it.
         self._asked: dict[str, dict[int, float]] = {}
 
     def behind(self, catalog: str) -> None:
-        """This worker waits for its turn behind another one."""
+        """Hand the next writes of the catalog over to its home worker, unless that is this worker,
+        which waits for its turn behind another one."""
         if self._neighbours is None:
             return
         own = self._neighbours.own
-        owner = owner_of(catalog, (own, *self._neighbours.others()))
-        if owner != own:
+        home = owner_of(catalog, (own, *self._neighbours.others()))
+        if home != own:
             if len(self._to) >= _CATALOGS_MAX:
                 self._to.clear()
             self.is_used = True
-            self._to[catalog] = owner, self._runtime.monotonic() + _LASTS_S
+            self._to[catalog] = home, self._runtime.monotonic() + _LASTS_S
 
     def handed(self, request: Request) -> tuple[Outcome, int] | None:
-        """What another worker made of the request, in how many attempts; None: it is for this one.
-
-        Raises QueueFull.
+        """Hand the request over, and return its outcome and attempts; None if this worker has to
+        decide it. Raises QueueFull.
         """
         to = self._to.get(request.catalog)
         if to is None or self._neighbours is None or request.size_bytes > _HANDED_BYTES_MAX:
             return None
         if request.dry_run:  # it changes nothing, so its outcome must not be unknown
             return None
-        if request.refusal is not None:  # this worker found it out, and reports it itself
+        if request.refusal is not None:  # this worker found the reason, and reports it itself
             return None
         worker, until = to
         if self._runtime.monotonic() >= until:
@@ -125,7 +128,8 @@ class HandOver:
         return handed.outcome, handed.attempts
 
     def asked(self, catalog: str, by: int = OWN) -> None:
-        """A request for the catalog came to this worker, from a client or handed over."""
+        """Note that this worker got a request for the catalog: from a client (``OWN``), or from the
+        worker ``by``."""
         known = self._asked.get(catalog)
         if known is None:
             if by == OWN:
@@ -133,12 +137,12 @@ class HandOver:
             if len(self._asked) >= _CATALOGS_MAX:
                 self._asked.clear()
             self.is_used = True
-            # That it is handed over says that yet another worker is asked for it.
+            # A hand-over shows that somebody else writes the catalog, too: here it counts as OWN.
             known = self._asked[catalog] = {OWN: self._runtime.monotonic()}
         known[by] = self._runtime.monotonic()
 
     def goes_on(self, catalog: str, worker: int, outcome: Outcome) -> bool:
-        """Whether ``worker`` does well to hand over its next request for the catalog, too."""
+        """Whether ``worker`` should hand over its next request for the catalog, too."""
         documents = outcome.documents.values() if isinstance(outcome, Applied | Unchanged) else ()
         if sum(each.size_bytes for each in documents if each) > _HANDED_BYTES_MAX:
             return False

@@ -1,12 +1,12 @@
 """The inputs of a decision: documents, ranges and earlier replies of a catalog, at one revision.
 
-An earlier reply is what a request's idempotency key has decided before.
+An earlier reply is what a request's idempotency key decided before.
 
-Like a single document, a range is read behind the head: what is stored, with the tail laid over it.
-A document that is newer than the view says that the head has moved, and so does a tombstone: the
-view is given up, and the revision to decide at found again. A range that was read partly before and
-partly after a commit can't pass for one state: what the commit changed is newer than the view, and
-where the commit came after it was read, the move of the head is lost.
+Like a single document, a range is read after the head: what is stored, with the tail applied to it.
+If a document, or a tombstone, is newer than the view, the head has moved: the view is discarded,
+and the revision to decide at is found again. So a range that was read partly before and partly
+after a commit never counts as one state: what the commit changed is newer than the view or, if that
+was read before it changed, the move of the head is lost.
 """
 
 from __future__ import annotations
@@ -66,29 +66,31 @@ from gateway.store.contract import (
     StoreUnreachable,
 )
 
-# Old states of documents, rebuilt for the rebases of one round.
+# The most old states of documents that are rebuilt for the rebases of one round.
 _BASES_MAX = 16
-# A few documents are read whole, whatever their size. The contents of many, some of which may not
-# be needed, share _SMALL_BYTES at first.
+# Up to this many documents are read whole, whatever their size. The contents of more, some of which
+# may not be needed, share _SMALL_BYTES at first.
 _FEW = 4
 _SMALL_BYTES = 16 * MIB
-# Commits, and documents in them, that are looked through for a request that declares lists.
+# The most commits, and documents in them, that are checked for a request that declares lists.
 _CHANGED_COMMITS_MAX = 1_000
 _CHANGED_MAX = 256
-# A call that may take so long and no longer ends that much earlier at most.
+# A call that is broken off at its time limit may end this much before it.
 _LATE_S = 0.1
-# What is remembered of looks ahead, for requests that come together.
+# The most results of reading ahead that are remembered, for requests that come together.
 _KNOWN_MAX = 1_000
-# Looks at ranges for one view; those of a single request are bounded where it is made.
+# The most ranges that are read for one view; those of a single request are bounded when it is made.
 _LOOKS_MAX = 128
-# Documents that are listed for one view.
+# The most documents that are listed for one view.
 _LISTED_MAX = 4 * DOCUMENTS_MAX
 
 
 class LooksAhead:
-    """What has changed of ranges since revisions of long ago, for requests that come together.
+    """Finds out whether ranges have changed since revisions of long ago, for requests that come
+    together.
 
-    By the thread that wants it, for it may take seconds, and leaders are everybody's.
+    The requests' own thread does this, because it may take seconds, and all requests share the
+    leaders.
     """
 
     def __init__(self, store: Store, cache: Cache, runtime: Runtime) -> None:
@@ -98,8 +100,9 @@ class LooksAhead:
         self._known: dict[tuple[str, RangeUnchanged], Looked] = {}
 
     def of(self, request: Request) -> Request:
-        """The request with what was found. What isn't by its deadline isn't looked for any more:
-        then it is late. Where the database can't tell, a leader meets that, and says so."""
+        """The request with what was found. If its time isn't enough for that, the deadline of the
+        result is in the past. If the database can't be read, the leader that decides the request
+        will find that out and report it."""
         catalog = request.catalog
         looks = [each for each in request.ranges if isinstance(each, RangeUnchanged)]
         seen = self._cache.view(catalog)
@@ -123,7 +126,7 @@ class LooksAhead:
     def _looked_in_time(
         self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float
     ) -> bool:
-        own = work_for(None)  # what MongoDB answers is short
+        own = work_for(None)  # MongoDB's answers are short
         try:
             return self._look(catalog, looks, deadline)
         except StoreUnreachable:
@@ -134,7 +137,8 @@ class LooksAhead:
             work_for(own)
 
     def _look(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> bool:
-        """Whether the time was enough. Raises StoreUnreachable and ForeignRecord."""
+        """Read the log for ``looks``, and return whether the time was enough. Raises
+        StoreUnreachable and ForeignRecord."""
         head = self._store.heads([catalog]).get(catalog) or Head(catalog)
         through, found = head.written, list[tuple[RangeUnchanged, int | None]]()
         far = [each for each in looks if each.since < through - NEAR_COMMITS]
@@ -146,7 +150,7 @@ class LooksAhead:
             found.append((look, changed))
         if not found:
             return not far
-        # Looked at last: what was read above it had no gap.
+        # The floor is read last: what was read above it has no gap.
         floor = (self._store.heads([catalog]).get(catalog) or head).floor
         if len(self._known) + len(found) > _KNOWN_MAX:
             self._known.clear()
@@ -161,16 +165,16 @@ def read_views(
 ) -> dict[str, View]:
     """By catalog, the view at the cache's revision, with every key and reply the batch needs.
 
-    A catalog is left out if the cache lost its entry or a stored document is newer than the cache:
-    the revision to decide at must then be found again. Where the documents are too large together,
-    or take too much memory, a view covers its first requests alone, or its catalog is left out.
-    ``account``: of this thread. Raises StoreUnreachable.
+    A catalog is left out if the cache lost its entry, or a stored document is newer than the cache:
+    then the revision to decide at must be found again. If the documents are too large together, or
+    take too much memory, a view is only for the first requests, or its catalog is left out.
+    ``account`` is this thread's. Raises StoreUnreachable.
     """
     held = account.held
     try:
         return _views(store, cache, batches)
     except (AboveLimit, MemoryFull) as error:
-        refused = untraced(error)  # its frames hold what was read
+        refused = untraced(error)  # the frames of its traceback hold what was read
     account.give_back(account.held - held)
     catalog, requests = next(iter(batches.items()))
     alone = {catalog: requests[:1]}
@@ -190,7 +194,7 @@ def _views(
     *,
     whole: bool = True,
 ) -> dict[str, View]:
-    """``whole``: the documents that aren't cached are read with their contents."""
+    """See ``read_views``. ``whole``: documents that aren't cached are read with their contents."""
     views: dict[str, View] = {}
     absent: dict[str, set[str]] = {}
     for catalog, requests in batches.items():
@@ -200,7 +204,7 @@ def _views(
         seen = cache.view(catalog, keys)
         if seen is None:
             continue
-        if seen.revision != through:  # the cache has moved on between the looks
+        if seen.revision != through:  # the cache has moved on between the two reads
             since = None
         views[catalog] = View(
             catalog,
@@ -237,8 +241,9 @@ def _views(
 def _keys_to_check(
     store: Store, cache: Cache, catalog: str, requests: Sequence[Request]
 ) -> tuple[int | None, frozenset[str], int]:
-    """The revision from which a request wants to know what was written, the keys of that, and the
-    revision up to which they are all; None where nobody wants to, or it is too much."""
+    """For requests that declare lists: the lowest revision from which they want to know what was
+    written since, the keys of that, and the revision up to which these are all. The first is None
+    if no request wants to know it, or too much was written."""
     nothing = None, frozenset[str](), 0
     asked = [each.lists_checked for each in requests if each.lists_checked is not None]
     seen = cache.view(catalog) if asked else None
@@ -269,8 +274,8 @@ def _read_documents(
 ) -> None:
     """Add the documents that the cache lacks to the views, or drop views.
 
-    With many documents, or some whose token alone may be needed, the first read leaves out large
-    contents. A second one reads those that are needed, for as many requests as have room.
+    With many documents, or some of which only the token may be needed, the first read leaves out
+    large contents. A second one reads those that are needed, for as many requests as there is room.
     """
     count = sum(map(len, absent.values()))
     tokens_alone = any(r.token_keys for catalog in absent for r in batches[catalog])
@@ -300,10 +305,11 @@ def _choose_large(
     requests: Sequence[Request],
     left_bytes: int,
 ) -> int:
-    """Add to ``large`` the withheld keys of as many ``requests`` as fit; returns their bytes.
+    """Add to ``large`` the keys of withheld contents, for as many ``requests`` as fit into
+    ``left_bytes``; return their bytes.
 
-    ``left_bytes`` is the room. The very first request has all of it: its documents are read, or it
-    is too heavy for good.
+    If they don't fit even for the first request, the view is dropped; or, if no room would be
+    enough for it, the request is too heavy.
     """
     chosen: set[str] = set()
     size_bytes = 0
@@ -356,10 +362,10 @@ def _add_documents(
 def earlier_replies(
     store: Store, batches: Mapping[str, Sequence[Request]]
 ) -> dict[str, dict[tuple[str, str], Reply]]:
-    """By catalog, what the requests' keys have decided, by principal and key.
+    """By catalog, what the requests' idempotency keys have decided, by principal and key.
 
-    The look-up follows the choice of the views' revisions: a key that is neither found nor in a
-    view's tail was unused then.
+    Called after the views' revisions were chosen. So a key that is neither found nor in a view's
+    tail was unused at that revision.
     """
     wanted: dict[str, set[tuple[str, str]]] = {}
     for catalog, requests in batches.items():
@@ -375,7 +381,7 @@ def earlier_replies(
 
 
 def replies_in(tail: Sequence[Reply]) -> dict[tuple[str, str], Reply]:
-    """By (principal, key), what idempotency keys have decided that may not be written out."""
+    """By (principal, key), what the idempotency keys in ``tail`` have decided."""
     return {
         (reply.idempotency.principal, reply.idempotency.key): reply
         for reply in tail
@@ -386,10 +392,10 @@ def replies_in(tail: Sequence[Reply]) -> dict[tuple[str, str], Reply]:
 def _add_bases(
     store: Store, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
 ) -> None:
-    """Add the documents that rebased patches were made against, as far as history has them.
+    """Add the documents that rebased patches were made for, as far as history has them.
 
     A view is cut, or dropped, at the request that exceeds the maximum of a round. Nothing is read
-    for a principal that may not see the document: the decision refuses it.
+    if the principal may not see the document, because the decision refuses the request.
     """
     left = _BASES_MAX
     for catalog, view in list(views.items()):
@@ -419,8 +425,8 @@ def _add_bases(
 def _stale_revisions(request: Request, view: View, *, moves: bool) -> set[int]:
     """The revisions of the tokens that ``request`` can be rebased from; none if it needn't be.
 
-    ``moves``: an earlier request of the batch may move the document on from a token that is current
-    now.
+    ``moves``: an earlier request of the batch may change the document, so that a token that is
+    current now no longer is.
     """
     if not request.rebase:
         return set()
@@ -450,8 +456,8 @@ def _rebuilt(store: Store, view: View, key: str, revision: int) -> DocumentRecor
 def _add_ranges(
     store: Store, cache: Cache, views: dict[str, View], batches: Mapping[str, Sequence[Request]]
 ) -> None:
-    """Add what the requests ask of ranges. A view is cut where that is too much for one batch, and
-    dropped where the head has moved on. Raises StoreUnreachable."""
+    """Add what the requests ask of ranges. A view is cut if that is too much for one batch, and
+    dropped if the head has moved on. Raises StoreUnreachable."""
     for catalog, view in list(views.items()):
         requests = batches[catalog][: view.requests]
         if not any(request.ranges for request in requests):
@@ -472,7 +478,8 @@ def _add_ranges(
 
 
 def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, DocumentRecord]:
-    """The documents of ranges that may be edited, to be deleted: without content, nor a token."""
+    """The documents of ranges that may be edited, without content and token: enough to delete
+    them."""
     listed = [ranges.listed[each.prefix] for each in asked if isinstance(each, RangeListed)]
     return {
         key: DocumentRecord(
@@ -484,8 +491,8 @@ def _bare_documents(ranges: Ranges, asked: Iterable[RangeLook]) -> dict[str, Doc
 
 
 def _ranges_asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
-    """What the first requests ask, in order, and how many these are. One that may change a whole
-    range is the last of its batch: how much it takes away from others isn't known."""
+    """What the first requests ask of ranges, in order, and the number of these requests. A request
+    that may change a whole range is the last one: how many documents it removes isn't known."""
     asked: list[RangeLook] = []
     for index, request in enumerate(requests):
         more = list(dict.fromkeys((*asked, *request.ranges)))
@@ -500,7 +507,7 @@ def _ranges_asked(requests: Sequence[Request]) -> tuple[list[RangeLook], int]:
 def _read_ranges(
     store: Store, cache: Cache, view: View, requests: Sequence[Request]
 ) -> tuple[Ranges, list[RangeLook], int] | None:
-    """The ranges, and what of the first requests, how many, they are for. None: the head has moved
+    """The ranges for the first requests, what these ask, and their number. None: the head has moved
     on. Raises HistoryIncomplete."""
     asked, count = _ranges_asked(requests)
     wanted: dict[str, int] = {}
@@ -515,11 +522,11 @@ def _read_ranges(
     keys = {key for request in requests[:count] for key in request.keys}
     keys.update(_keys_changed_in(view.tail))
     listed: dict[str, Listed] = {}
-    # A whole catalog may be larger.
+    # The deletion of a whole catalog may be of more documents.
     whole = [look.most for look in asked if isinstance(look, RangeListed) and look.most]
     room = max(_LISTED_MAX, *whole) + 1 if whole else _LISTED_MAX
     for prefix, needed in wanted.items():
-        # Each of these may take one away of what is listed.
+        # Each of these keys may turn out to be a listed document that is gone.
         limit = needed + sum(is_under(key, prefix) for key in keys)
         if limit > room and count > 1:
             return _read_ranges(store, cache, view, requests[:1])
@@ -534,7 +541,8 @@ def _read_ranges(
 def _looked_in(
     store: Store, view: View, requests: Sequence[Request]
 ) -> dict[RangeUnchanged, Looked]:
-    """What was found out ahead in this very history: the database may have been put back since."""
+    """What was found out ahead, as far as it belongs to the history of ``view``: the database may
+    have been put back since."""
     looked = [each for request in requests for each in request.looked]
     ids: dict[int, str | None] = {commit.revision: commit.id for commit in view.tail}
     ids[view.revision] = view.last
@@ -546,8 +554,9 @@ def _looked_in(
 def changed_since(
     store: Store, cache: Cache, view: View, compare: RangeUnchanged, looked: Looked | None = None
 ) -> Changed:
-    """What is known of a range's changes up to the view; earlier requests of the batch may reach
-    the revision that is asked about. ``looked``: what was found out of it ahead."""
+    """What is known of a range's changes since the compare's revision, up to the view. That
+    revision may be above the view's, because earlier requests of the batch may reach it.
+    ``looked``: what was found out ahead."""
     prefix, since = compare.prefix, compare.since
     if since > view.revision:
         return Changed(None)
@@ -565,7 +574,7 @@ def changed_since(
     if since >= written:
         return Changed(None)
     at = store.range_changed(view.catalog, prefix, since, written)
-    # The floor is looked at last: what was read above it had no gap.
+    # The floor is read last: what was read above it has no gap.
     head = store.heads([view.catalog]).get(view.catalog)
     return Changed(at, head.floor if head is not None and head.floor > since else 0)
 
@@ -575,7 +584,8 @@ def _keys_changed_in(commits: Iterable[CommitRecord]) -> set[str]:
 
 
 def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: int) -> Listed | None:
-    """None: the head has moved on. Raises HistoryIncomplete."""
+    """The range's documents as of the view, at most ``limit`` of those stored. None: the head has
+    moved on. Raises HistoryIncomplete."""
     found: Scanned[BareDocument] = Scanned(is_whole=False)
     if limit:
         found = listed_range(store, view.catalog, prefix, view.revision, limit)
@@ -590,7 +600,7 @@ def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: in
             except HistoryIncomplete:
                 if is_whole:
                     raise
-                continue  # it is behind what was listed
+                continue  # its key is beyond those that were listed
             except WrongBase as error:
                 after = bare_rebuilt(store, meters, view.catalog, key, view.tail, error)
             if after is not None and after.exists:
@@ -601,8 +611,8 @@ def _list_range(store: Store, meters: Meters, view: View, prefix: str, limit: in
 def overlaid(
     stored: BareDocument | None, key: str, tail: Sequence[CommitRecord]
 ) -> BareDocument | None:
-    """The document as the tail leaves it. A tombstone isn't listed, so that what the tail did
-    before it ends or begins the document is left out."""
+    """The document as the tail leaves it. What the tail did before its last deletion or beginning
+    of the document is left out, because a stored tombstone isn't listed."""
     for index in range(len(tail) - 1, -1, -1):
         commit = tail[index]
         for change in commit.changes:

@@ -1,14 +1,14 @@
 """The commit loop: leaders run rounds, each of which catches up, decides, moves the heads, answers.
 
-A worked example. Catalog c is at 7; requests p and q wait for it. The leader reads c's head (7,
-where the cache is: nothing to catch up), decides p and q on the state at 7 (p becomes commit 8; q's
+A worked example. Catalog c is at 7; requests p and q wait for it. The leader reads c's head (7, as
+the cache: nothing to catch up), decides p and q on the state at 7 (p becomes commit 8; q's
 condition is false on the state that p left), and moves the head from 7 to 8, with commit 8 in it.
 
 * The move is won: c was at 7 until then and is at 8 now, so q's refusal was true right after p.
   p and q are answered, and then ``WriteOut`` writes commit 8 out.
-* The move is lost: somebody else made 8, or stands in line before this worker (``claims``). Nothing
-  that this round decided counts any more; p and q go back, are joined by what has arrived since,
-  and are decided on the new state.
+* The move is lost: another worker made 8, or is before this worker in line (``claims``). The
+  decisions of this round are void. p and q go back to their lane, and are decided on the new state,
+  together with the requests that have arrived since.
 * The connection breaks, or the database can't answer for c: the move may have happened, or may
   still happen later on the server. The same move is sent again, with the same commit ids, until
   the answer is definite: it requires the same head as before, so it can win only once. If the head
@@ -80,7 +80,7 @@ from gateway.store.unreachable import write_refused
 
 _log = logging.getLogger(__name__)
 
-# Each waits for the store because of one catalog at a time.
+# The leaders for suspects and moves in doubt. Each waits for one catalog at a time.
 _LEADERS_APART = 8
 # Between the tries of a move in doubt.
 _FIRST_PAUSE_S = 0.02
@@ -89,8 +89,10 @@ _PAUSE_UNREACHABLE_S = 0.05
 # How long to wait for a primary. Then the requests go back to the queue, so that those whose time
 # is over get their answers.
 _PATIENCE_S = 1.0
-# Batches of a catalog in a row that a defect has ended: more than it takes to find one request.
+# After this many batches of a catalog in a row that a defect has ended, the whole batch is refused.
+# Fewer are enough to find one request by halving.
 _DEFECTS_MAX = 16
+# The pause of a catalog whose tail leaves no room for the batch.
 _PAUSE_FULL_S = 0.003
 
 
@@ -100,12 +102,12 @@ def _longer_pause(pause_s: float) -> float:
 
 
 def moved_once_more(store: Store, move: HeadMove) -> Moved | None:
-    """What became of a move in doubt, which is sent again; None where it still isn't known.
+    """Send a move in doubt again, and return its result; None if it still isn't known.
 
-    A refusal says nothing of the copy that was sent before. Raises StoreUnreachable.
+    If the store refuses this copy, that says nothing about the first copy. Raises StoreUnreachable.
     """
-    # What was sent may yet win when another worker leaves the line: a move that is sent again
-    # passes all claims, so that it is lost only where the head is elsewhere.
+    # The first copy may still win once another worker leaves the line. So a move that is sent again
+    # passes all claims: it is lost only if the head is elsewhere.
     result = store.move_heads([replace(move, passes_all=True)]).get(move.catalog)
     if result is Moved.LOST:
         return _was_made(store, move)
@@ -113,9 +115,9 @@ def moved_once_more(store: Store, move: HeadMove) -> Moved | None:
 
 
 def _was_made(store: Store, move: HeadMove) -> Moved | None:
-    """Whether the move was made: its first commit, or verdict, is looked up by its id.
+    """Whether the move was won: its first commit, or verdict, is looked up by its id.
 
-    None where that can't be told any more: history was compacted beyond it meanwhile.
+    None if that can't be found out any more, because its revision was compacted meanwhile.
     """
     if not move.commits:
         return _was_made_by_verdict(store, move)
@@ -147,7 +149,7 @@ def _was_made_by_verdict(store: Store, move: HeadMove) -> Moved | None:
 
 
 def answered_unknown(batch: Sequence[Pending], decision: Decision) -> list[Pending]:
-    """Answer the requests whose commits may have been made, or may yet be; return the others.
+    """Answer the requests whose commits may have been made, or may yet be made; return the others.
 
     A replay of such a commit is in doubt, too: to its client, both are one request.
     """
@@ -165,7 +167,7 @@ def answered_unknown(batch: Sequence[Pending], decision: Decision) -> list[Pendi
 
 @dataclass(frozen=True, slots=True)
 class RoundParts:
-    """What a round works with; put together in ``gateway.service``."""
+    """The parts that a round works with; assembled in ``gateway.service``."""
 
     store: Store
     runtime: Runtime
@@ -176,16 +178,17 @@ class RoundParts:
     claims: ClaimKeeper
     rules: Rules
     meters: Meters = NO_METERS
-    memory: Memory | None = None  # of the process; None: nobody counts it
+    memory: Memory | None = None  # of the process; None: it isn't counted
 
 
 def _needs_move(decision: Decision) -> bool:
-    """Whether it has something for the head."""
+    """Whether the decision has commits or verdicts for the head."""
     return bool(decision.commits or decision.verdicts)
 
 
 class Round:
-    """Owns the batches it was given until each has been answered or has gone back."""
+    """One pass over the given batches. It keeps each of them until it is answered or goes back,
+    also while its move is in doubt."""
 
     def __init__(
         self,
@@ -194,7 +197,7 @@ class Round:
         batches: Mapping[str, Sequence[Pending]],
         account: memory.Account,
     ) -> None:
-        """``account``: of what it reads; it is the leader's."""
+        """``account`` is the leader's; what the round reads is charged to it."""
         self._parts = parts
         self._guesses = guesses
         self._account = account
@@ -242,10 +245,10 @@ class Round:
             self._commit(decisions)
 
     def _fail(self, error: Exception) -> None:
-        """Handle a defect, before any head was moved. It may concern only one catalog, or one
-        request: try each catalog again separately, then halves of its batch, and forget the cached
-        states. A request that fails alone is refused; a whole batch, if its catalog's head can't be
-        read, or where so many have failed in a row that it isn't one request's trouble.
+        """Handle a defect before any head was moved. It may concern only one catalog, or one
+        request: try each catalog again separately, then half of its batch, and forget the cached
+        states. A request that fails alone is refused. A whole batch is refused if its catalog's
+        head can't be read, or if too many in a row have failed for one request to be the cause.
         """
         alone = len(self._batches) == 1
         queue = self._parts.queue
@@ -260,7 +263,7 @@ class Round:
             self._end(catalog, batch, most=len(batch) // 2 if alone else None, defect=True)
 
     def _guarded(self, catalog: str, go_on: Callable[[], None]) -> None:
-        """A defect with one catalog is no other's, and leaves nobody waiting."""
+        """Call ``go_on``; a defect in it affects only this catalog, whose requests are answered."""
         try:
             go_on()
         except Exception as error:  # noqa: BLE001
@@ -289,7 +292,7 @@ class Round:
         while there is time; if one of them may be at fault, each is tried alone."""
         _log.warning("the database can't be reached: %s", error)
         pause_s = _PAUSE_UNREACHABLE_S
-        if not isinstance(error, Unsent):  # that is everybody's trouble
+        if not isinstance(error, Unsent):  # then no catalog is at fault
             self._parts.queue.suspects.failed(self._batches)
             if len(self._batches) > 1:
                 pause_s = 0.0
@@ -300,7 +303,8 @@ class Round:
             self._end(catalog, batch, pause_s=pause_s)
 
     def _refuse_restored(self, restored: str) -> None:
-        """That catalog is nobody's until it is restored; the others are tried again at once."""
+        """Refuse the requests for a catalog that is being restored; the others are tried again at
+        once."""
         for catalog, batch in list(self._batches.items()):
             self._guesses.lost(catalog)
             if catalog == restored:
@@ -326,8 +330,8 @@ class Round:
             self._abandon(catalog, error)
 
     def _abandon(self, catalog: str, error: Exception) -> None:
-        """Once its head has moved, the outcomes stay; if it may have, they are unknown; before,
-        nothing was applied."""
+        """Answer and end the catalog's batch after a defect: with its outcomes if the head has
+        moved, as unknown if it may have moved, and with refusals otherwise."""
         about = {"catalog": catalog}
         said, traced = to_log(error)
         _log.error("the writing of %r failed%s", catalog, said, exc_info=traced, extra=about)
@@ -369,7 +373,7 @@ class Round:
         decisions: dict[str, Decision] = {}
         for catalog, requests in wanted.items():
             view = views.get(catalog)
-            # Behind a slow reader's back an entry can be dropped and begun at an older revision.
+            # While a slow reader reads, the entry may be dropped and begun at an older revision.
             if view is None or view.revision < seen.get(catalog, 0):
                 self._guesses.lost(catalog)
                 if catalog not in guessed:
@@ -387,7 +391,8 @@ class Round:
         return decisions
 
     def observed(self, catalogs: AbstractSet[str]) -> dict[str, int]:
-        """By catalog, the revision of a head read just now."""
+        """By catalog, the revision of its head, read within this call. Catalogs that have to wait
+        for another worker's claim are left out; their batches go back."""
         claims = self._parts.claims
         standings: dict[str, Standing] = {}
         claimed = catalogs & claims.shared.keys()
@@ -402,8 +407,8 @@ class Round:
         return {catalog: standing.revision for catalog, standing in standings.items()}
 
     def _look_again(self, catalog: str) -> None:
-        """The batch goes back: there is nothing that it could be decided on. Others may have moved
-        the head meanwhile; or the cache had no room."""
+        """Put the batch back, because there is no view to decide it on: others may have moved the
+        head meanwhile, or the cache had no room."""
         batch = self._batches[catalog]
         for pending in batch:
             pending.looks += 1
@@ -411,7 +416,8 @@ class Round:
         self._end(catalog, batch)
 
     def _commit(self, decisions: Mapping[str, Decision]) -> None:
-        """Move the heads, answer, have what won written out; what lost goes back."""
+        """Move the heads. Batches whose moves won are answered and written out; those that lost go
+        back."""
         carried = {catalog: self._carried(catalog) for catalog in decisions}
         for catalog, decision in decisions.items():
             if not self._has_room(decision, carried[catalog]):
@@ -488,7 +494,7 @@ class Round:
         self._end(catalog)
 
     def _doubt(self, catalog: str) -> None:
-        """Have the move sent again until its outcome is known, or its time is over."""
+        """Have the move sent again until its outcome is known, or the batch's time is over."""
         runtime = self._parts.runtime
         self._parts.queue.suspects.failed([catalog])
         self._guesses.lost(catalog)
@@ -534,12 +540,12 @@ class Round:
         )
 
     def _carried(self, catalog: str) -> Carried:
-        """The tail that a move carries along: of the view's, what isn't written out by now."""
+        """The tail that a move carries along: the part of the view's that isn't written out yet."""
         view = self._views[catalog]
         return self._parts.cache.unwritten(catalog, view.tail, view.verdicts)
 
     def _has_room(self, decision: Decision, carried: Carried) -> bool:
-        """Whether the decision fits into the head beside the tail that it joins."""
+        """Whether the decision fits into the head together with the tail."""
         if not any(carried):
             return True
         joined = chain[Reply](*carried, decision.commits, decision.verdicts)
@@ -547,7 +553,8 @@ class Round:
         return size_bytes <= self._parts.rules.limits.head_bytes_max
 
     def _write_out_first(self, catalog: str) -> None:
-        """The batch goes back until the tail, which leaves it no room, is written out."""
+        """Put the batch back until the tail is written out, because it doesn't fit into the head
+        with it."""
         carried = self._carried(catalog)
         if not self._parts.write_out.moves(catalog):
             self._parts.write_out.add(self._since, self._move(catalog, None, carried), *carried)
@@ -565,7 +572,7 @@ class Round:
             meters.races_lost(lost)
 
     def _answer(self, catalog: str, decision: Decision) -> None:
-        """Answer a batch whose decision is true; the requests it left undecided go back."""
+        """Answer a batch whose decision holds; the requests that it left undecided go back."""
         self._end(catalog, self._batches[catalog], decision.outcomes)
 
     def _end(
@@ -579,7 +586,8 @@ class Round:
         most: int | None = None,
         defect: bool = False,
     ) -> None:
-        """End a batch: its first requests have these ``outcomes``, those after them go back."""
+        """End a batch: its first requests get these ``outcomes``, the others go back. For the
+        keywords see ``Queue.end_batch``."""
         for pending, outcome in zip(batch, outcomes, strict=False):
             pending.answer(outcome)
         left = batch[len(outcomes) :]
@@ -592,7 +600,8 @@ class Round:
 
 
 class CommitLoop:
-    """``commit`` is called by many threads; ``leaders`` threads of this class's own run rounds."""
+    """Commits requests. ``commit`` is called by many threads; ``leaders`` threads of its own run
+    the rounds."""
 
     def __init__(self, parts: RoundParts, hand_over: HandOver, leaders: int) -> None:
         self._parts = parts
@@ -609,8 +618,8 @@ class CommitLoop:
     def commit(self, request: Request) -> tuple[Outcome, int]:
         """The request's outcome and the number of attempts it took. Raises QueueFull.
 
-        Returns at the request's deadline at the latest, unless its commit was sent by then: that
-        one has an outcome to wait for.
+        Returns at the request's deadline at the latest, unless its commit was sent by then: then it
+        waits for the outcome.
         """
         if self._hand_over.is_used:
             handed = self._hand_over.handed(request)
@@ -634,7 +643,7 @@ class CommitLoop:
         self._start()
         if request.ranges:
             request = self._looks_ahead().of(request)
-        # One that comes without an account, from another worker, gets its own.
+        # A request from another worker comes without an account and gets one.
         account = own_account() or CpuAccount(self._request_cpu_s)
         now = self._runtime.monotonic()
         pending = Pending(request, self._runtime.event(), now, account=account)
@@ -671,7 +680,7 @@ class CommitLoop:
         return LooksAhead(self._parts.store, self._parts.cache, self._runtime)
 
     def _start(self) -> None:
-        """Leaders start with the first request: after the server has forked, not before it."""
+        """Start the leaders at the first request, because by then the server has forked."""
         if self._started:
             return
         with self._start_lock:
@@ -688,7 +697,7 @@ class CommitLoop:
             self._run(self._queue.take(), account)
 
     def _account(self) -> memory.Account:
-        """What this leader holds, round by round."""
+        """The account for the memory that this leader holds; it is closed after each round."""
         if self._parts.memory is not None:
             memory.work_for(self._parts.memory.own_account())
         return memory.account()
@@ -713,7 +722,7 @@ class CommitLoop:
             current = Round(self._parts, self._guesses, taken, account)
             current.run()
         except Exception as error:  # noqa: BLE001 - a leader must outlive any defect
-            if current is None:  # there was no memory for it, say
+            if current is None:  # for lack of memory, for example
                 _log.exception("a round of the commit loop can't begin")
                 for catalog, batch in taken.items():
                     self._queue.end_batch(catalog, batch, pause_s=_PAUSE_UNREACHABLE_S)

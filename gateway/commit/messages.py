@@ -1,12 +1,12 @@
 """Messages between the workers of one machine, as bytes: a request, and its outcome.
 
-Workers that read each other's messages are of one version and have the same settings. Patches go
-as the JSON that clients send, and are parsed once more. Errors go by the names of their classes,
-which have to be in one of two trees, and by their fields.
+Workers that read each other's messages have the same version and settings. A patch is sent as the
+JSON that clients send, and is parsed again. An error is sent as the name of its class, which must
+be in one of two trees, and its fields.
 
-A value of a class becomes the list of its fields, and one of several classes a list that begins
-with the place of its class in the declared union. So what is read back can be nothing but what was
-declared: no message names a class or calls anything. JSON goes through as it is.
+A value of a class becomes the list of its fields. A value of a union becomes a list that begins
+with the index of its class in that union. So only declared types can be read back: a message can't
+name any other class, or call anything. JSON is sent as it is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from patching.values import Absent
 Pack = Callable[[Any], Any]
 _JSON: Final = frozenset((dict, list, str, int, float, bool, type(None)))
 JSON: Final = dict[str, Any] | list[Any] | str | int | float | bool | None
-# ``patching`` has them as text, which no type can be made a union with.
+# In ``patching``, these are text, which can't be part of a union of types.
 _ALIASES: Final = {
     "Any": Any,
     "Json": JSON,
@@ -61,9 +61,9 @@ class Unreadable(ValueError):
 
 
 class Packer(NamedTuple):
-    """``pack`` makes of a value what msgpack holds, and ``unpack`` a value of that.
+    """``pack`` turns a value into one that msgpack can encode, ``unpack`` turns it back.
 
-    ``pack`` is None where a value is packed as it is. ``unpack`` raises Unreadable, TypeError or
+    ``pack`` is None if values are packed as they are. ``unpack`` raises Unreadable, TypeError or
     ValueError.
     """
 
@@ -74,8 +74,8 @@ class Packer(NamedTuple):
 class PackerTable:
     """The packers of types, made when they are first needed.
 
-    ``given`` are those of types that aren't packed by their fields, and ``derived`` the fields, by
-    class, that follow from the others.
+    ``given`` has the packers of types that aren't packed by their fields, and ``derived``, by
+    class, the fields that follow from the others and aren't packed.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PackerTable:
         self._derived = derived or {}
 
     def of(self, hint: Any) -> Packer:
-        """Raises TypeError for a type that can't be packed."""
+        """The packer of a type. Raises TypeError if the type can't be packed."""
         known = self._known.get(hint)
         if known is None:
             known = self._known[hint] = self._made(hint)
@@ -122,7 +122,7 @@ class PackerTable:
         return _row([self.of(hints[name]) for name in names], _getter(names), _maker(kind))
 
     def _union(self, arguments: Sequence[Any]) -> Packer:
-        """The packer of plain JSON, or of classes; if both are possible, JSON has the number 0."""
+        """The packer of a union of JSON types, or of classes, or of both: JSON has the index 0."""
         plain = frozenset(get_origin(each) or each for each in arguments) & _JSON
         kinds = [each for each in arguments if (get_origin(each) or each) not in _JSON]
         if not kinds:
@@ -195,7 +195,7 @@ def _items(item: Packer, collection: Callable[[list[Any]], Any]) -> Packer:
 
     def pack_all(value: Any) -> Any:
         packed = list(value) if pack is None else [*map(pack, value)]
-        # A set that is equal may come in another order: the same message all the same.
+        # Equal sets may have different orders; their messages must be equal.
         return sorted(packed, key=repr) if collection is frozenset else packed
 
     return Packer(pack_all, unpack_all)
@@ -240,7 +240,7 @@ def _one_of(values: Sequence[Any]) -> Pack:
     return unpack
 
 
-# Whoever sends a patch has parsed it within its own limits.
+# The sender has parsed the patch within the limits that hold for it.
 _LIMITS: Final = Limits(operations_max=1 << 30, depth_max=300)
 _Error = CommitError | PatchError
 
@@ -248,7 +248,7 @@ _Error = CommitError | PatchError
 class Handed(msgspec.Struct, frozen=True):
     """The outcome of a request that was handed over, or the ``error`` instead.
 
-    ``attempts`` as ``Written`` has them. ``goes_on``: the next request for its catalog is to be
+    ``attempts`` is the number that it took. ``goes_on``: the next request for its catalog is to be
     handed over, too.
     """
 
@@ -259,8 +259,8 @@ class Handed(msgspec.Struct, frozen=True):
 
 
 class Messengers(Protocol):
-    """The workers of this machine, who are sent bytes: see ``gateway.commit.handover.Peers``
-    for the methods."""
+    """The workers of this machine, to which bytes can be sent: for the methods see
+    ``gateway.commit.handover.Peers``."""
 
     @property
     def own(self) -> int: ...
@@ -271,7 +271,7 @@ class Messengers(Protocol):
 
 
 class ByMessages:
-    """``gateway.commit.handover.Peers`` that are sent messages."""
+    """``gateway.commit.handover.Peers`` by messages."""
 
     def __init__(self, workers: Messengers) -> None:
         self._workers = workers
@@ -291,32 +291,34 @@ class ByMessages:
 
 
 def message_handler(commit_for: Callable[[Request, int], Handed]) -> Callable[[bytes, int], bytes]:
-    """What answers the messages of other workers: it raises Unreadable, or Unsendable."""
+    """A function that answers the messages of other workers; it raises Unreadable and
+    Unsendable."""
     return lambda message, worker: handed_bytes(commit_for(request_of(message), worker))
 
 
 class Unsendable(Exception):
-    """No message can hold the value: it has text, or a number, that UTF-8 or 64 bits can't."""
+    """The value fits into no message, because of a text that isn't valid in UTF-8, a number of more
+    than 64 bits, or its depth."""
 
 
 def request_bytes(request: Request) -> bytes:
-    """Raises Unsendable."""
+    """The message for a request. Raises Unsendable."""
     return _encoded(_REQUEST, request)
 
 
 def request_of(message: bytes) -> Request:
-    """Raises Unreadable."""
+    """The request in a message. Raises Unreadable."""
     request: Request = _decoded(_REQUEST, message)
     return request
 
 
 def handed_bytes(handed: Handed) -> bytes:
-    """Raises Unsendable."""
+    """The message for an outcome. Raises Unsendable."""
     return _encoded(_HANDED, handed)
 
 
 def handed_of(message: bytes) -> Handed:
-    """Raises Unreadable."""
+    """The outcome in a message. Raises Unreadable."""
     handed: Handed = _decoded(_HANDED, message)
     return handed
 
@@ -344,7 +346,8 @@ def _decoded(packer: Packer, message: bytes) -> Any:
 
 
 def _conditions() -> Packer:
-    """Most requests have none, which are compared by ``is``."""
+    """The packer of Preconditions. Most requests have NO_CONDITIONS, which is compared by ``is``,
+    so it must be read back as the same object."""
     by_fields = PackerTable().of(Preconditions)
     assert by_fields.pack is not None
     pack = by_fields.pack
@@ -400,7 +403,8 @@ def _tree(root: type[_Error]) -> Iterator[type[_Error]]:
 
 
 def _pack_any(value: Any) -> Any:
-    """Pack a field of an error: JSON, one of ``_FIELDS``, an error, or several of these."""
+    """Pack a field of an error: JSON, a value of a class in ``_FIELDS``, an error, or a list or
+    tuple of these."""
     if isinstance(value, list | tuple):
         return [type(value).__name__, [_pack_any(each) for each in value]]
     name = "error" if isinstance(value, _Error) else type(value).__name__

@@ -1,17 +1,17 @@
 """The queue of writes: one lane per catalog, and at most one batch of each lane under way.
 
 A leader takes the lanes that are ready (group commit by combining: no timer, no delay when idle),
-as many as one call of the store can well be for. Requests that arrive while their catalog's batch
-is under way form its next batch.
+as many as one call of the store can handle. Requests that arrive while their catalog's batch is
+under way form its next batch.
 
-Suspects (``gateway.state.sharing``) are taken one by one, by leaders of their own, and so is a
-lane whose move is in doubt: whatever the store does to them, the other lanes' leaders are free.
+Suspects (``gateway.state.sharing``) and lanes whose move is in doubt are taken one by one, by
+separate leaders. So however long the store takes for them, the leaders of other lanes are free.
 
-Workers that write one catalog make room for each other, to save lost races. Nothing relies on it:
-the conditional write decides in any case. Workers of one machine take turns, for they can tell each
-other cheaply who is writing (``Turns``); a worker that waits too long goes ahead without one. What
-comes to a worker that waits is handed over, as a rule (``gateway.commit.handover``).
-Workers of different machines stand in line at the head itself (``gateway.commit.claims``).
+Workers that write one catalog coordinate, to avoid lost races. Nothing relies on this: the
+conditional update decides in any case. Workers of one machine take turns, because they can cheaply
+tell each other who is writing (``Turns``); a worker that waits too long goes ahead without its
+turn. Most requests that come to a worker that waits are handed over (``gateway.commit.handover``).
+Workers of different machines wait in line at the head itself (``gateway.commit.claims``).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from gateway.meters import RoundTimes, WriteEnded, outcome_code
 from gateway.runtime import Event, Runtime
 from gateway.state.sharing import Suspects
 
-# The queue looks again for another's turn when it has probably ended, and then often. After its own
-# turn it yields, longer after a long one.
+# A lane that waits for another worker's turn to end checks it when it has probably ended, and then
+# often; the shares are of the average wait. After its own turn, it yields: longer after a long one.
 _TURN_FIRST_LOOK = 0.6
 _TURN_NEXT_LOOK = 0.15
 _TURN_LOOK_S = 0.0006
@@ -41,26 +41,27 @@ _TURN_YIELD = 0.3
 _TURN_YIELD_S = 0.0015
 _TURN_YIELD_LONGEST_S = 0.02
 _TURN_MEMORY = 0.8
-# After its patience a lane goes ahead without a turn. Patience is several times the recent waits,
-# for a batch of large documents takes long on a busy machine, and going ahead early costs both
-# workers their work. Each loss doubles it. Until the catalog's turn has been free once more, nobody
-# waits for it: a worker that is stopped during its turn delays the others only once.
+# After its patience, a lane goes ahead without a turn. Patience is several times the recent waits,
+# because a batch of large documents takes long on a busy machine, and going ahead early costs both
+# workers their work. Each wait in vain doubles it. After that, the catalog's turn isn't waited for
+# until it has been free once. So a worker that is stopped during its turn delays the others only
+# once.
 _TURN_PATIENCE = 4
 _TURN_PATIENCE_SHORTEST_S = 0.3
 _TURN_PATIENCE_LONGEST_S = 2.0
 
 
 class Turns(Protocol):
-    """A catalog's turn goes round the workers that see each other. No method waits."""
+    """The turns of workers that see each other, for each catalog. No method waits."""
 
     def take(self, catalog: str) -> bool:
-        """Whether it is this worker's turn now; where it isn't, it is remembered as waiting."""
+        """Whether it is this worker's turn now; if not, the worker counts as waiting."""
 
     def give_up(self, catalog: str) -> None:
         """No longer wait for the turn."""
 
     def end(self, catalog: str) -> bool:
-        """End a turn that was taken; whether another worker is waiting for it."""
+        """End a turn that was taken; return whether another worker is waiting for it."""
 
 
 def _yield_s(turn_s: float) -> float:
@@ -75,23 +76,23 @@ class _TurnWaits:
         self._average_s = 0.0
 
     def add(self, waited_s: float) -> None:
-        """A suspended worker counts its sleep as wait."""
+        """Count a wait. It is bounded, because that of a suspended worker includes its sleep."""
         waited_s = min(waited_s, _TURN_PATIENCE_LONGEST_S)
         self._average_s += (1 - _TURN_MEMORY) * (waited_s - self._average_s)
 
     def add_loss(self) -> None:
-        """Somebody has waited for all of ``patience_s`` in vain."""
+        """Count a wait of ``patience_s`` that was in vain."""
         self._average_s = 2 * self.patience_s / _TURN_PATIENCE
 
     @property
     def patience_s(self) -> float:
-        """For how long a turn is waited for."""
+        """How long a lane waits for its turn."""
         patience_s = _TURN_PATIENCE * self._average_s
         return min(max(patience_s, _TURN_PATIENCE_SHORTEST_S), _TURN_PATIENCE_LONGEST_S)
 
     @property
     def first_look_s(self) -> float:
-        """Until the first look at whether a turn has ended."""
+        """The time until a lane first checks whether another worker's turn has ended."""
         return self._look_s(_TURN_FIRST_LOOK)
 
     @property
@@ -102,22 +103,24 @@ class _TurnWaits:
         return min(max(_TURN_LOOK_S, share * self._average_s), _TURN_LOOK_LONGEST_S)
 
 
-# The lanes that are taken together, in catalogs, requests and bytes of these. A call of the store
-# has to end within its seconds over a slow line, and nobody is answered before all are decided.
+# The most catalogs, requests and bytes of requests that a leader takes together. A call of the
+# store has to end within seconds even over a slow line, and no request is answered before all are
+# decided.
 _CATALOGS_MAX: Final = 256
 _REQUESTS_MAX: Final = 1_024
 _BYTES_MAX: Final = 4 * MIB
-# Who refuses that a head moves on says when it may (``look_again``). A lane is looked at so often
-# anyway: whether its next batch is large changes with time, too.
+# How often a lane whose head may not move yet is checked, even without ``look_again``: whether its
+# next batch is large changes with time, too.
 _LOOK_ANYWAY_S: Final = 0.5
 
+# The most catalogs in each set of hints.
 _HINTS_MAX = 10_000
-# How long a batch may go on after its requests' deadlines before their outcomes are "unknown".
+# How long after a request's deadline its batch may continue before its outcome is "unknown".
 _GRACE_AFTER_DEADLINE_S: Final = 15.0
 _LOOK_AGAIN_S: Final = 0.5
-# Decisions are quick: a batch that has been at it for longer is waiting for the database.
+# Decisions are quick: a batch that takes longer than this is waiting for the database.
 _DECIDED_WITHIN_S = 1.0
-# For how long after another worker was seen on a catalog it is taken to be still there.
+# How long a catalog counts as contended after another worker was seen to write it.
 _CONTENDED_S = 0.5
 
 
@@ -131,7 +134,7 @@ class Stage(Enum):
     ANSWERED = "answered"
     LEFT = "left"  # its commit must not be sent
 
-    __hash__ = object.__hash__  # Enum's is written in Python, and asked for eight times a request
+    __hash__ = object.__hash__  # Enum's is Python code, and is called eight times for a request
 
 
 # docs/commit-loop.md draws them.
@@ -163,16 +166,15 @@ TRANSITIONS: Final[Mapping[Stage, Mapping[Stage, str]]] = {
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request from the queue to its answer. Its ``stage`` changes under the queue's lock, except
-    at the answer. ``attempts`` counts the races that it lost, ``looks`` the heads that were read
-    for it in vain.
+    """A request on its way through the queue. Its ``stage`` changes under the queue's lock, except
+    when it is answered. ``attempts`` counts the races that it lost, ``looks`` the heads that were
+    read for it in vain.
 
-    Several requests may share ``done``; it is set at each answer to one of them. ``after`` is the
-    request before it on the same document, among those that came together.
-    ``queued`` and ``taken``, in monotonic seconds: its arrival, and the first round that took it.
-    ``deadline`` is the request's, plus the time that it waited for room in the queue. ``times`` are
-    those of its last round. ``account`` bounds the processor time of all its decisions together;
-    None: there is no bound.
+    Several requests may share ``done``, which is set at the answer of each. ``after`` is the
+    request before it on the same document, among those that came together. ``queued`` is when it
+    arrived, and ``taken`` when a round first took it, in monotonic seconds. ``deadline`` is the
+    request's, plus the time that it waited for room in the queue. ``times`` are those of its last
+    round. ``account`` bounds the processor time of all its decisions together; None: no bound.
     """
 
     request: Request
@@ -205,12 +207,12 @@ class Pending:
         self.stage = stage
 
     def answer(self, outcome: Outcome) -> None:
-        """The first answer stays: no other outcome follows an "unknown"."""
+        """Answer the request, unless it has an answer: after an "unknown", no other may follow."""
         if self.outcome is None:
             self.outcome = outcome
             if self.stage is not Stage.LEFT:
                 self.enter(Stage.ANSWERED)
-            # A thread that finds it set clears it, and then checks everything that it waits for.
+            # A thread that finds the event set clears it, then checks all that it waits for.
             if not self.done.is_set():
                 self.done.set()
 
@@ -221,7 +223,7 @@ class Pending:
         return WriteEnded(code, self.attempts + 1, self.queued, self.taken, self.times)
 
     def hold_back(self, which: str) -> None:
-        """``which`` came before it and may come again: it must not be applied."""
+        """Refuse the request, because ``which``, an earlier one, may be sent again before it."""
         detail = (
             f"{which}, which came together with this one, was refused for now or may not have"
             " been applied: send both again, in order"
@@ -230,9 +232,9 @@ class Pending:
         self.answer(Refused(HeldBack(detail)))
 
     def is_held_back(self) -> bool:
-        """Whether it must not be applied, because the one before it may come again.
+        """Whether it must not be applied, because the request before it may be sent again.
 
-        Where it is, it is answered, and so is what comes after it in its turn.
+        If so, it is answered. The same then goes for the request after it.
         """
         after = self.after
         if after is None:
@@ -241,12 +243,12 @@ class Pending:
             self.hold_back(f"an earlier write of document {self.request.key!r}")
             return True
         if after.outcome is not None:
-            self.after = None  # it was decided, and needs no memory any more
+            self.after = None  # it was decided: free its memory
         return False
 
 
 def _too_late(pending: Pending) -> Outcome:
-    """The outcome of a request whose deadline passed before anything was sent for it."""
+    """The outcome of a request whose deadline passed before its commit was sent."""
     waited = "waiting for its turn" if pending.deciding is None else "waiting for the database"
     tries = f"{pending.attempts} lost races" if pending.attempts else waited
     if pending.unreachable:
@@ -255,7 +257,7 @@ def _too_late(pending: Pending) -> Outcome:
 
 
 def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
-    """The requests that may try again; those past their deadline are answered."""
+    """The requests to try again; those whose deadline has passed are answered."""
     left = [p for p in left if p.stage not in (Stage.LEFT, Stage.ANSWERED)]
     for pending in left:
         pending.deciding = None
@@ -269,12 +271,12 @@ def still_in_time(left: Sequence[Pending], now: float) -> list[Pending]:
 class LaneStage(Enum):
     """Where the batches of a catalog are."""
 
-    OPEN = "open"  # the next one gathers
-    AWAITING = "awaiting"  # another worker's turn is to end
-    BUSY = "busy"  # one is under way
+    OPEN = "open"  # the next batch gathers
+    AWAITING = "awaiting"  # the lane waits for another worker's turn to end
+    BUSY = "busy"  # a batch is under way
     DOUBTING = "doubting"  # its move is in doubt
 
-    __hash__ = object.__hash__  # as that of ``Stage``
+    __hash__ = object.__hash__  # as in ``Stage``
 
 
 # docs/commit-loop.md draws them.
@@ -301,19 +303,19 @@ LANE_TRANSITIONS: Final[Mapping[LaneStage, Mapping[LaneStage, str]]] = {
 class Lane:
     """The requests for one catalog that wait for their batch, and the batch that is under way.
 
-    ``since`` is when it began to wait for another worker's turn to end or, busy, when its own turn
-    began; None: it has none.
+    ``since`` is when it began to wait for another worker's turn to end or, if it is busy, when its
+    own turn began; None: neither.
     """
 
     waiting: deque[Pending] = field(default_factory=deque)
     stage: LaneStage = LaneStage.OPEN
     since: float | None = None
     not_before: float = 0.0
-    look_at: float | None = None  # when it is looked at next, where that isn't now
+    look_at: float | None = None  # when a leader checks it next; None: now, or not by time
     unreachable: bool = False  # its last batch came back because the database was out of reach
-    most: int | None = None  # requests of its next batch, where a larger one was refused
+    most: int | None = None  # the most requests of its next batch, after a larger one failed
     defects: int = 0  # batches in a row that a defect has ended
-    doubt: Callable[[], None] | None = None  # goes on with its move
+    doubt: Callable[[], None] | None = None  # sends its move in doubt again
 
     @property
     def busy(self) -> bool:
@@ -326,10 +328,10 @@ class Lane:
 
 
 class Line:
-    """The lanes that one kind of leaders looks at, now, in order, or later."""
+    """The lanes that one kind of leaders has to check: ``now``, in order, or ``later``, by time."""
 
     def __init__(self, started: Callable[[], None] = lambda: None) -> None:
-        """``started`` is called when it gets its first lane."""
+        """``started`` is called when the line gets its first lane."""
         self.now: dict[str, None] = {}
         self.later: list[tuple[float, str]] = []  # a heap
         self.idle: list[Event] = []
@@ -362,7 +364,8 @@ _Taken = TypeVar("_Taken")
 
 
 class Queue:
-    """Thread-safe; no method but ``until_answered``, ``take`` and ``take_apart`` waits."""
+    """The writes that wait or are under way, by catalog. Thread-safe; only ``until_answered``,
+    ``take`` and ``take_apart`` wait."""
 
     def __init__(
         self,
@@ -372,10 +375,10 @@ class Queue:
         may_move: Callable[[str, bool], bool] = lambda *_: True,
         behind: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``may_move`` gets a catalog, and whether its next batch is large, and says whether its
-        head may move; ``look_again`` is called once a head that it refused may move.
+        """``may_move`` gets a catalog, and whether its next batch is large, and returns whether its
+        head may move. If not, ``look_again`` is to be called when it may.
 
-        ``behind`` is called with each catalog whose turn another worker has.
+        ``behind`` is called with each catalog that has to wait for another worker's turn.
         """
         self._runtime = runtime
         self._may_move = may_move
@@ -393,7 +396,7 @@ class Queue:
         self._contended_until: dict[str, float] = {}
 
     def when_apart(self, started: Callable[[], None]) -> None:
-        """``started`` is called once: when ``take_apart`` has something to give."""
+        """Have ``started`` called once, when ``take_apart`` has its first lane."""
         self._apart = Line(started)
 
     def put(self, pending: Pending) -> None:
@@ -406,10 +409,10 @@ class Queue:
             self._add(pending)
 
     def put_first_of(self, pendings: Sequence[Pending], now: float) -> int:
-        """Add as many of them, from the first one on, as there is room for; returns how many.
+        """Add as many of them, from the first one on, as there is room for; return their number.
 
-        Their caller waits for room. Such requests fill only half of the queue; the rest is for
-        requests that a full queue refuses. ``now``: their time in the queue begins.
+        They may fill only half of the queue, because their caller can wait; a full queue refuses
+        other requests. Their deadlines are put off by the time from their arrival to ``now``.
         """
         with self._lock:
             for count, pending in enumerate(pendings):
@@ -431,14 +434,14 @@ class Queue:
         lane = self._lanes.setdefault(pending.request.catalog, Lane())
         lane.waiting.append(pending)
         if not lane.busy and len(lane.waiting) == 1:
-            # A lane that has waiting requests already will be looked at.
+            # A lane in which others wait already will be checked.
             self._look_now(pending.request.catalog)
         elif not lane.busy and len(lane.waiting) == self._limits.batch_requests_max // 2:
-            self._look_now(pending.request.catalog)  # it is large now: see ``_is_large``
+            self._look_now(pending.request.catalog)  # its batch is large now: see ``_is_large``
 
     def until_answered(self, pending: Pending, unless: Callable[[], bool] | None = None) -> bool:
-        """Wait for its answer; False if ``unless``, which is asked at each ``pending.done``, is
-        true.
+        """Wait for its answer. Return False as soon as ``unless`` is true; it is called at first,
+        and whenever ``pending.done`` is set.
 
         Waits until the request's deadline or, if its commit was sent by then, as long as that
         takes.
@@ -451,14 +454,14 @@ class Queue:
         return True
 
     def _is_stirred(self, pending: Pending, until: float) -> bool:
-        """Whether its event is set by then, which is one for all that its caller waits for."""
+        """Whether its event is set by then; several requests of one caller may share the event."""
         is_set = pending.done.wait(max(until - self._runtime.monotonic(), 0.0))
         if is_set and pending.outcome is None:
-            pending.done.clear()  # it was another's answer, or this one comes right now
+            pending.done.clear()  # another request's answer, or this one comes at this moment
         return is_set
 
     def _take_out(self, pending: Pending) -> None:
-        """Its time is over."""
+        """End a request whose time is over: take it out, or wait for its batch."""
         give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
         while not self.leave(pending):
             until = self._runtime.monotonic() + _LOOK_AGAIN_S
@@ -472,10 +475,11 @@ class Queue:
         pending.answer(_too_late(pending))
 
     def leave(self, pending: Pending) -> bool:
-        """Take a request out, unless something was sent for it; returns whether it is out.
+        """Take a request out, unless its commit is being sent or it has ended; return whether that
+        was done.
 
-        A batch continues without a request that left. While a batch is being decided, its requests
-        stay for the first second: a decision is quick, and a departure discards it.
+        A batch continues without it. While the batch is being decided, it stays for the first
+        second: a decision is quick, and would be discarded.
         """
         with self._lock:
             if pending.stage in (Stage.HELD, Stage.ANSWERED, Stage.LEFT):
@@ -503,12 +507,12 @@ class Queue:
         self._drop_if_empty(catalog, lane)
 
     def give_up(self, pending: Pending) -> None:
-        """Its leader is stuck or gone, and its commit may yet be made."""
+        """Answer "unknown", because its leader is stuck or gone, and its commit may yet be made."""
         with self._lock:
             pending.answer(Unknown(pending.request.commit_id))
 
     def to_decide(self, batch: Sequence[Pending]) -> list[Pending]:
-        """The requests of a batch to decide now: those that neither left nor are held back."""
+        """The requests of a batch to decide now: those that haven't left and aren't held back."""
         with self._lock:
             now = self._runtime.monotonic()
             left = [p for p in batch if p.stage is not Stage.LEFT and not p.is_held_back()]
@@ -518,9 +522,9 @@ class Queue:
         return left
 
     def hold(self, batches: Mapping[str, Sequence[Pending]]) -> set[str]:
-        """Hold the batches that no request has left; returns their catalogs.
+        """Hold the batches that no request has left; return their catalogs.
 
-        A held request can't leave until this try ends.
+        A held request can't leave until this attempt ends.
         """
         with self._lock:
             whole = {
@@ -535,15 +539,15 @@ class Queue:
         return whole
 
     def departed(self, *pendings: Pending) -> None:
-        """Free the room of requests that have their answers."""
+        """Free the room of requests that have their answers, or whose caller waits no more."""
         with self._lock:
             self._requests -= len(pendings)
             self._bytes -= sum(pending.request.size_bytes for pending in pendings)
 
     def take(self) -> dict[str, list[Pending]]:
-        """The next batches of lanes that are ready, by catalog; waits until there is one.
+        """Wait for batches of lanes that are ready, and return them by catalog.
 
-        These lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
+        Their lanes are busy until ``end_batch``. Suspects are left to ``take_apart``.
         """
         return self._take_or_wait(self._line, self._collect)
 
@@ -568,7 +572,8 @@ class Queue:
                     line.idle.remove(mine)
 
     def in_doubt(self, catalog: str, go_on: Callable[[], None], pause_s: float) -> None:
-        """The move of a batch under way is in doubt: ``go_on`` is to be called in a while."""
+        """Have ``go_on`` called after ``pause_s``, because the move of the catalog's batch is in
+        doubt."""
         with self._lock:
             lane = self._lanes[catalog]
             lane.enter(LaneStage.DOUBTING)
@@ -585,14 +590,14 @@ class Queue:
         most: int | None = None,
         defect: bool = False,
     ) -> None:
-        """End a batch: the requests ``left`` go to the front of the lane for another try.
+        """End a batch: the requests ``left`` go back to the front of the lane.
 
-        A request past its deadline is answered instead, for its caller has left it to the batch
-        and doesn't look at the lane again.
+        A request past its deadline is answered instead, because its caller relies on the batch and
+        doesn't check the lane again.
 
-        The catalog's next batch starts after ``pause_s`` seconds. ``lost``: the race for the head
-        was, to another worker. ``most``: the next one has at most so many requests; each one that
-        ends without this may be twice as large. ``defect``: one has ended it.
+        The catalog's next batch starts after ``pause_s`` seconds. ``lost``: another worker won the
+        race for the head. ``most`` bounds the requests of the next batch; with each batch that ends
+        without it, the bound doubles. ``defect``: a defect ended the batch.
         """
         with self._lock:
             now = self._runtime.monotonic()
@@ -617,7 +622,7 @@ class Queue:
             self._drop_if_empty(catalog, lane)
 
     def defects(self, catalog: str) -> int:
-        """The number of its batches in a row that a defect has ended."""
+        """The number of the catalog's batches in a row that a defect has ended."""
         lane = self._lanes.get(catalog)
         return 0 if lane is None else lane.defects
 
@@ -626,7 +631,7 @@ class Queue:
         return self._requests, self._bytes
 
     def look_again(self, catalog: str) -> None:
-        """The catalog's head may move on."""
+        """Check the catalog's lane, because its head may move now."""
         with self._lock:
             lane = self._lanes.get(catalog)
             if lane is not None and lane.waiting and not lane.busy:
@@ -638,7 +643,7 @@ class Queue:
             return self._contended_until.get(catalog, 0.0) > self._runtime.monotonic()
 
     def _met(self, catalog: str, now: float) -> None:
-        """Another worker was seen to write the catalog, or to wait for its turn to."""
+        """Note that another worker writes the catalog, or waits for its turn to write it."""
         if len(self._contended_until) >= _HINTS_MAX:
             self._contended_until.clear()
         self._contended_until[catalog] = now + _CONTENDED_S
@@ -654,7 +659,7 @@ class Queue:
             (self._apart if is_apart else self._line).add(catalog, when)
 
     def _recall(self, line: Line, now: float) -> float | None:
-        """Look now at the lanes whose time has come; returns the seconds until the next one's."""
+        """Have the lanes whose time has come checked now; return the seconds until the next one."""
         while line.later and line.later[0][0] <= now:
             when, catalog = heappop(line.later)
             lane = self._lanes.get(catalog)
@@ -664,7 +669,7 @@ class Queue:
         return line.later[0][0] - now if line.later else None
 
     def _collect(self) -> tuple[dict[str, list[Pending]], float | None]:
-        """Batches that are ready, and the seconds until a lane is to be looked at."""
+        """Batches that are ready, and the seconds until the next lane is to be checked."""
         now = self._runtime.monotonic()
         self._recall(self._line, now)
         batches: dict[str, list[Pending]] = {}
@@ -700,7 +705,7 @@ class Queue:
         return {}, self._recall(self._apart, now)
 
     def _started(self, catalog: str, now: float) -> list[Pending] | None:
-        """The lane's next batch, if it may start; if not, it is looked at again when it may."""
+        """The lane's next batch, if it may start; if not, the lane is checked again when it may."""
         lane = self._lanes.get(catalog)
         if lane is None:
             return None
@@ -719,13 +724,13 @@ class Queue:
         return None
 
     def _is_large(self, catalog: str, lane: Lane, now: float) -> bool:
-        """Whether the next batch is half full already, and no other worker's would be carried
-        along beside the ones before it."""
+        """Whether the next batch is at least half full, and no other worker writes the catalog,
+        whose commits it would also have to carry along."""
         half = self._limits.batch_requests_max // 2
         return len(lane.waiting) >= half and self._contended_until.get(catalog, 0.0) <= now
 
     def _takes_turn(self, catalog: str, lane: Lane, now: float) -> bool:
-        """Whether the lane's batch may start; if not, ``not_before`` says when to look again."""
+        """Whether the lane's batch may start; if not, ``not_before`` says when to check again."""
         if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
             if lane.since is not None:

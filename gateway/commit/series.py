@@ -1,8 +1,9 @@
 """Many requests of one caller that come together, window by window.
 
-A window may be put into the queue while the one before it is under way: it is decided as soon as
-that has its answers. A caller that waits for its turn, or for room in the queue, has no window
-under way, or lets go of it meanwhile: so nobody waits for room that is held by who waits.
+A window may be put into the queue while the one before it is under way; it is decided as soon as
+that one is answered. A caller that waits for its turn, or for room in the queue, has no window
+under way, or frees the room of its answered requests meanwhile. So callers can't wait for each
+other's room.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _Document = tuple[str, str]
 
 
 class Series:
-    """For one thread at a time. ``stirred`` is set at each answer, and to make the thread ask
-    ``unless`` again (``is_answered``)."""
+    """The windows of one caller, used by one thread at a time. ``stirred`` is set at each answer,
+    and also to have ``is_answered`` call ``unless`` again."""
 
     def __init__(
         self,
@@ -58,19 +59,19 @@ class Series:
         self._looks_ahead = looks_ahead
         self._windows: deque[list[Pending]] = deque()  # under way
         self._last: dict[_Document, Pending] = {}  # by document, the last one under way
-        self._queued: deque[Pending] = deque()  # that hold room, in their order
-        # Of windows that were taken: documents of which a request was refused for now or, True,
-        # may have been applied, and catalogs (``hold_back``).
+        self._queued: deque[Pending] = deque()  # requests that hold room, in their order
+        # From windows that were taken: the documents with a request that was refused for now
+        # (False) or may have been applied (True), and the catalogs of ``hold_back`` (False).
         self._held_back: dict[_Document | str, bool] = {}
 
     def put(self, requests: Sequence[Request]) -> bool:
-        """Bring the next window into the queue, those of a catalog in this order.
+        """Put the next window into the queue; requests for one catalog keep their order.
 
-        The call waits while the queue is full, in turn with others, and looks ahead: that is no
-        part of the time that the requests have. False, and nothing was done, where it is another's
-        turn and a window is under way: that has to be taken first.
+        Waits while the queue is full, in turn with others, and looks ahead; this doesn't count
+        against the requests' deadlines. Returns False, having done nothing, if it is another
+        caller's turn and a window is under way: that one has to be taken first.
 
-        What comes after a request on the same document that was refused for now is refused too
+        If a request is refused for now, later requests on its document are refused, too
         (``HeldBack``), so that they can be sent again in order.
         """
         if not requests:
@@ -106,8 +107,8 @@ class Series:
     def take(self) -> list[WriteOutcome]:
         """Wait for the outcomes of the first window under way, end it, and return them.
 
-        If an earlier write of its document is in doubt, a done write counts as in doubt, too: the
-        client then sends both again, in order. Otherwise it would send only the first one again.
+        If an earlier write of a document is in doubt, a later successful one counts as in doubt,
+        too: then the client sends both again, in order. Otherwise it would send only the first one.
         """
         self.is_answered()
         self._let_go()
@@ -118,7 +119,7 @@ class Series:
         self._held_back[catalog] = False
 
     def close(self) -> None:
-        """Nobody waits for what is under way."""
+        """Free the room of what is under way, which nobody waits for any more."""
         self._queue.departed(*self._queued)
         self._queued.clear()
 
@@ -152,7 +153,8 @@ class Series:
         return self._held_back.get(document, False)
 
     def _make_room(self) -> None:
-        """Let go of the first ones that are answered or late; wait a little where there is none."""
+        """Free room: that of the first requests, if the first one is answered or late; otherwise,
+        wait a little."""
         for first in tuple(self._queued)[:1]:
             if first.outcome is not None or first.deadline <= self._runtime.monotonic():
                 self._queue.until_answered(first)
@@ -161,7 +163,7 @@ class Series:
         self._runtime.sleep(_PAUSE_QUEUE_FULL_S)
 
     def _let_go(self) -> None:
-        """Give back the room of the first requests that have their answers."""
+        """Free the room of the first requests, up to one that has no answer."""
         done = list(takewhile(lambda pending: pending.outcome is not None, self._queued))
         for _ in done:
             self._queued.popleft()
@@ -171,11 +173,11 @@ class Series:
 
 
 class Callers:
-    """The order in which calls bring many requests: principals alternate, and each one's calls keep
-    their order.
+    """The order in which calls put their windows into the queue, one call at a time: principals
+    alternate, and each one's calls keep their order.
 
-    So a principal with a thousand calls delays the next call of another by only one of them. Only
-    one call has its turn at a time. Thread-safe.
+    So a principal with a thousand calls delays the next call of another by only one of them.
+    Thread-safe.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -186,8 +188,8 @@ class Callers:
 
     @contextmanager
     def turn(self, principal: str, *, waits: bool = True) -> Iterator[bool]:
-        """Wait for one's turn, which ends with the block; or be told that there was none at once,
-        where one ``waits`` for nothing."""
+        """Wait for one's turn, which ends with the block, and yield True. Without ``waits``, yield
+        False if the turn doesn't come at once."""
         mine: Event | None = None
         with self._lock:
             is_refused = self._has_turn and not waits
@@ -207,7 +209,7 @@ class Callers:
                 self._pass_on()
 
     def _left(self, principal: str, mine: Event | None) -> bool:
-        """Whether the call was broken off while it waited; then it waits no more."""
+        """Whether the call was broken off while it waited; then it is no longer waiting."""
         with self._lock:
             calls = self._waiting.get(principal, deque())
             if mine is None or mine not in calls:
