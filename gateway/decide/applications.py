@@ -2,35 +2,36 @@
 
 An *application* is a name under which some principals write a catalog, one *version* after the
 other. Its record says who they are, which version was begun last, and which one is finished. A
-request with a *fence* is of a version: its idempotency key counts in the scope of the application
-instead of the principal's, and it is decided only while that version is the one that was begun.
+request with a *fence* belongs to a version. Its idempotency key has the scope of the application,
+not of the principal, and it is decided only while that version is the last that was begun, and
+isn't finished.
 
     begin 7                        the fence "7.5f0c.etl"
     lines under it                 applied once each, whichever of the principals sends them
-    finish 7                       nothing is decided under it any more, by a task that slept either
+    finish 7                       nothing more is decided under it, not even for a task that slept
     begin 7                        nothing to do: it is finished
     begin 8                        another fence
 
 The records of a catalog are one document (``APPLICATIONS_KEY``), on which every request with a
-fence depends: so a version ends at one revision, and nothing is applied under its fence above that.
+fence depends. So a version ends at one revision, and nothing is applied under its fence above that.
 
-A version has to be finished while its keys are remembered for sure. After that, nothing is decided
-under it either, since what was applied already could be applied again.
+A version has to be finished while its keys are certainly remembered. After that, nothing more is
+decided under it, because what was applied already could be applied again.
 
-A version that failed is started again with the same rows. Each start is a *run*, which its fence
-tells. What was applied under a key stands for every run; a refusal stands for the run that it was
-told, and is decided again for another one: the document may be there by now::
+A version that failed is started again with the same rows. Each start is a *run*, which the fence
+names. What was applied under a key holds for every run. A refusal holds only for the run that got
+it, and is decided again for another one, because the document may be there by then::
 
     run a   row 1 applied, row 2 refused: 404
     run b   row 1 replayed, row 2 applied
 
-An *open* application is everybody's who may write the catalog, and its fences only guard: keys stay
-those of their principals. Who begins a version of it ends what came before: a job that will never
-be started again has one to itself, and the runs of a `sync` follow each other in one.
+An *open* application is shared by everybody who may write the catalog. Its fences only guard: keys
+belong to their principals. Whoever begins a version of it ends the one before. A job that will
+never be started again has an application to itself, and the runs of a `sync` follow each other in
+one.
 
-Where the table is full, a new name takes the place of the one that was begun longest ago, of those
-that nothing more can come of: open ones that are finished, and all whose version is too old to be
-finished.
+If the table is full, a new application replaces the one that was begun longest ago among those that
+are over: open ones that are finished, and all whose version is too old to be finished.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from gateway.model import DocumentRecord, living
 from patching import Json, join_pointer
 
 _APPLICATIONS_MAX: Final = 1_000
-# So that as many fit into one document, by whatever their principals are called.
+# So that this many fit into one document, however long the names of their principals are.
 _RECORD_BYTES_MAX: Final = 3 * 1024
 _SCOPE_CHARACTERS: Final = 16
 
@@ -64,11 +65,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Application(msgspec.Struct, frozen=True):
-    """The record of an application. ``scope`` is that of its keys, another one for each time that
-    the name is taken. ``version`` was begun last, at ``begun_us``; ``finished``: the last version
-    of which nothing more is to come. None: there was none yet. ``kept_s``: for how long keys were
-    remembered when the version was begun; None where an earlier gateway has begun it. ``keys``: how
-    those of the version are made, as its begin told; None where it didn't."""
+    """The record of an application.
+
+    ``scope`` is that of its keys, a new one each time that the name is taken. ``version`` was begun
+    last, at ``begun_us``, and ``finished`` is the last one that was finished; None: there was none.
+    ``kept_s`` is how long keys were remembered when the version was begun; None if a gateway that
+    didn't record it began it. ``keys`` says how those of the version are made; None if its begin
+    didn't say."""
 
     scope: str
     principals: tuple[str, ...]
@@ -84,17 +87,17 @@ class Application(msgspec.Struct, frozen=True):
 
 
 class Term(NamedTuple):
-    """When something is decided, and for how long keys are remembered by now.
+    """The time of a decision, and how long keys are remembered by now.
 
-    Of a version that was begun when they were remembered for less, some may be forgotten, however
-    long they are remembered since: the lesser time counts.
+    If they were remembered for less when a version was begun, some of its keys may be forgotten
+    already. So the shorter time counts.
     """
 
     now_us: int
     kept_s: int
 
     def of(self, application: Application) -> int:
-        """For how many seconds after its begin the version is open."""
+        """For how many seconds after its begin requests of the version are decided."""
         kept_s = application.kept_s
         return self.kept_s if kept_s is None else min(kept_s, self.kept_s)
 
@@ -116,7 +119,7 @@ def application(document: DocumentRecord | None, name: str) -> Application | Non
 
 
 def fence_of(name: str, application: Application, run: str | None = None) -> str:
-    """The text of the fence of the version that was begun last."""
+    """The text of the fence of the last version that was begun."""
     version = application.version or 0
     return Fence(version, application.scope, name, run, application.open).text
 
@@ -152,7 +155,8 @@ def _require_unfenced(request: Request, document: DocumentRecord | None, term: T
 def records_after_step(
     step: ApplicationStep, scope: str, by: Principal, document: DocumentRecord | None, term: Term
 ) -> ContentEdit:
-    """What ``step`` does to the records; ``scope`` is for a new one. See ``ApplicationStep``.
+    """The edit of the records that ``step`` asks for (see ``ApplicationStep``). A new application
+    gets its scope from ``scope``.
 
     Raises ApplicationConflict, OfAnother and AboveLimit.
     """
@@ -223,9 +227,9 @@ def _require_shared(name: str, record: Application, by: Principal) -> None:
 
 
 def _require_named(step: ApplicationStep, record: Application, by: Principal) -> None:
-    """Raise unless the step names all principals that share the application: each of them may begin
-    and finish versions, so the caller must trust them all. Otherwise, a stranger that took the name
-    first could finish the caller's versions."""
+    """Raise ApplicationConflict unless the step names all principals that share the application.
+    Each of them may begin and finish versions, so the caller must trust them all. Otherwise, a
+    stranger that took the name first could finish the caller's versions."""
     strangers = sorted({*record.principals} - {by.name, *(step.principals or ())})
     if strangers:
         raise ApplicationConflict(
@@ -244,7 +248,8 @@ def _require_in_time(what: str, record: Application, term: Term) -> None:
 
 
 def _leaver(document: DocumentRecord | None, term: Term) -> str | None:
-    """The application that a new one replaces; None: there is room. Raises AboveLimit."""
+    """The name of the application that a new one replaces; None if there is room. Raises
+    AboveLimit."""
     records = applications(document)
     count = len(records)
     if count < _APPLICATIONS_MAX:
@@ -262,8 +267,8 @@ def _leaver(document: DocumentRecord | None, term: Term) -> str | None:
 
 
 def _is_ended(record: Application, term: Term) -> bool:
-    """Whether nothing more can come of it. One that is shared and finished may be started again,
-    and has to know that it is finished."""
+    """Whether the record is no longer needed. That of a finished version still is, unless the
+    application is open: the version may be started again, and must then be found finished."""
     if record.version is None:
         return False
     if record.is_finished(record.version):
@@ -274,8 +279,8 @@ def _is_ended(record: Application, term: Term) -> bool:
 def _edit(
     document: DocumentRecord | None, name: str, record: Application | None, leaves: str | None
 ) -> ContentEdit:
-    """The edit of the records that leaves ``record`` under ``name``, and none where it is None;
-    and none under ``leaves``."""
+    """The edit of the records that sets ``record`` under ``name``, or removes it if it is None, and
+    removes the one under ``leaves``."""
     value: Json = msgspec.to_builtins(record)
     size_bytes = len(_encode(value))
     if size_bytes > _RECORD_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Compares: what a transaction says of the state that it is made for, and which of it is false.
+"""Compares: what a transaction requires of the state, and which of it is false.
 
 A compare is about a document, a range of documents, or the catalog as a whole.
 """
@@ -27,9 +27,9 @@ from gateway.model import DocumentRecord, living
 from patching import ABSENT, ExtendedPatch, Json, LimitExceeded, PatchError
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations
 
-# Bytes of documents that the tests of one request may read. Each compare counts its document.
+# The most bytes of documents that the tests of one request read; each counts its whole document.
 _TESTED_BYTES_MAX = 128 * MIB
-# One array item takes as long to examine as so many bytes of a document take to read.
+# To examine one array item takes as long as to read this many bytes of a document.
 ITEM_BYTES = 20
 
 
@@ -48,7 +48,7 @@ class IsAbsent:
 
 @dataclass(frozen=True, slots=True)
 class IsUnchanged:
-    """There is a document, and no change of it above revision ``since``."""
+    """The document exists, and wasn't changed above revision ``since``."""
 
     key: str
     since: int
@@ -99,10 +99,10 @@ class State(Protocol):
     def revision(self) -> int: ...
 
     def document(self, key: str) -> DocumentRecord | None:
-        """The document or tombstone, None where there never was one."""
+        """The document or tombstone, None if the key never existed."""
 
     def base(self, key: str, token: str) -> DocumentRecord | None:
-        """The live document of an older ``token``, None where that can't be told."""
+        """The live document that had ``token``, None if it isn't known."""
 
     def changed_under(self, prefix: str, since: int) -> int | None:
         """See ``RangeState.changed``."""
@@ -118,8 +118,8 @@ class State(Protocol):
 
 
 class Comparing:
-    """The compares of one request, whose tests together may be only so much work. They name the
-    items of ``lists`` by key."""
+    """Evaluates the compares of one request, and bounds the work of all their tests together. The
+    tests name items of ``lists`` by key."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class Comparing:
     def failed(self, compares: Sequence[Compare], state: State) -> list[FailedCompare]:
         """The false ones, in order.
 
-        Raises AboveLimit where the tests are too much work, or a range holds more than can be
-        counted, and RevisionCompacted where it can't be told what changed.
+        Raises AboveLimit if the tests are too much work, or a range holds more documents than can
+        be counted, and RevisionCompacted if it isn't known what changed.
         """
         failed = (self._failed(*each, state) for each in enumerate(compares))
         return [each for each in failed if each is not None]
@@ -174,7 +174,7 @@ class Comparing:
             error = self._items.as_of_request(exceeded)
             assert isinstance(error, LimitExceeded)
             self._examined(exceeded.examined, state)
-            # A test that was broken off is neither true nor false.
+            # A test that wasn't completed is neither true nor false.
             raise AboveLimit(
                 error.detail, limit=error.limit, maximum=error.maximum, actual=error.actual
             ) from exceeded
@@ -201,7 +201,8 @@ class Comparing:
 
 
 def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedCompare | None:
-    """Raises RevisionCompacted, and AboveLimit for a range with more documents than are counted."""
+    """The failure of a compare about a range, None if it is true. Raises RevisionCompacted, and
+    AboveLimit for a range with more documents than are counted."""
     prefix = compare.prefix
     if isinstance(compare, RangeUnchanged):
         reason, changed_at = why_changed(compare, state)
@@ -223,8 +224,8 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
 
 
 def why_changed(compare: RangeUnchanged, state: State) -> tuple[str, int | None]:
-    """The reason, as text, why the range isn't unchanged, and a revision that changed it; empty and
-    None where it is. Raises RevisionCompacted."""
+    """Why the range isn't unchanged, as text, and a revision that changed it; empty and None if it
+    is unchanged. Raises RevisionCompacted."""
     since, revision = compare.since, state.revision
     if since > revision:
         return _yet_to_reach(since, revision), None
@@ -235,15 +236,15 @@ def why_changed(compare: RangeUnchanged, state: State) -> tuple[str, int | None]
 
 
 def _yet_to_reach(since: int, revision: int) -> str:
-    """Why nothing is unchanged since a revision of another catalog, or of before a backup was
-    restored."""
+    """Why the compare is false for a revision above the catalog's: one of another catalog, or from
+    before a backup was restored."""
     return f"the catalog is at revision {revision}, and hasn't reached {since} yet"
 
 
 def _why_false(
     compare: TokenIs | IsAbsent | IsUnchanged | Equals, live: DocumentRecord | None
 ) -> str:
-    """The reason, as text; empty where the compare is true."""
+    """Why the compare is false, as text; empty if it is true."""
     match compare:
         case IsAbsent():
             return "there is such a document" if live else ""

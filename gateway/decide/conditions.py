@@ -1,7 +1,8 @@
 """Conditions: a request's requirements of the current state, the same on every route.
 
-Order and meaning follow RFC 9110, section 13: token conditions win over dates, comparison is
-strong. Dates have whole seconds, so they can miss a second change within one; tokens can't.
+Order and meaning follow RFC 9110, section 13: conditions with tokens take precedence over dates,
+and comparison is strong. Dates have whole seconds, so they miss a second change within a second;
+tokens don't.
 
 An entity tag is one of three: a document's version token; a *composite*, the tokens of several
 documents, all of which must be unchanged, also those that aren't written; or a catalog's tag, the
@@ -22,13 +23,13 @@ from gateway.model import DocumentRecord, living, token_revision
 
 ANY: Final = "*"
 ANY_TAG: Final = frozenset({ANY})
-# Everything printable but what separates (";", "="), quotes or escapes.
+# All printable characters except those that separate (";", "="), quote or escape.
 _UNQUOTED: Final = "!#$&'()*+,/:<>?@[\\]^`{|}~"
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """Each key's document has the token beside it; None: there is no such document."""
+    """Each key's document has the token given with it; None: there is no such document."""
 
     tokens: tuple[tuple[str, str | None], ...]
 
@@ -49,9 +50,10 @@ Look = Callable[[str], DocumentRecord | None]
 class Preconditions:
     """The preconditions of one request on one document.
 
-    ``if_match`` and ``if_none_match`` hold the tags the client named; ``{ANY}`` stands for ``*``.
-    Dates are whole seconds since the epoch. None means: no such condition. ``unchanged_under``
-    are ranges, which ``check`` doesn't look at. ``keys`` are those named by composites.
+    ``if_match`` and ``if_none_match`` contain the tags that the client named; ``{ANY}`` stands for
+    ``*``. Dates are whole seconds since the epoch. None means: no such condition.
+    ``unchanged_under`` are ranges, which ``check`` doesn't check. ``keys`` are those that
+    composites name.
     """
 
     if_match: Tags | None = None
@@ -68,7 +70,7 @@ class Preconditions:
 
     @property
     def are_about_ranges(self) -> bool:
-        """Whether they say nothing of the document itself."""
+        """Whether they require nothing of the document itself."""
         return replace(self, unchanged_under=()) == NO_CONDITIONS
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -77,9 +79,9 @@ class Preconditions:
         return Preconditions, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     def check(self, key: str, look: Look, revision: int) -> None:
-        """Raise ConditionFailed where a *write* under these conditions must be refused.
+        """Raise ConditionFailed if a *write* under these conditions must be refused.
 
-        ``look`` gives documents and tombstones of the catalog, which is at ``revision``.
+        ``look`` returns documents and tombstones of the catalog, which is at ``revision``.
         """
         self.check_unchanged(key, look, revision)
         self.check_none_match(key, look, revision)
@@ -91,7 +93,7 @@ class Preconditions:
             if not _matches(self.if_match, living(document), look, revision):
                 raise ConditionFailed(_conflict(Required.IF_MATCH, self.if_match, key, look))
         elif document is not None and self._modified_since(document):
-            # A tombstone's time counts: deletion is a modification the client hasn't seen.
+            # A tombstone's time counts: its deletion is a change that the client hasn't seen.
             live = living(document)
             raise ConditionFailed(
                 StateConflict(
@@ -109,9 +111,10 @@ class Preconditions:
             raise ConditionFailed(_conflict(Required.IF_NONE_MATCH, tags, key, look))
 
     def pinned(self, key: str, document: DocumentRecord | None) -> Preconditions:
-        """Conditions that hold only while these do and ``document`` is the live one of ``key``.
+        """Conditions that are true only while these are and ``document`` is the live one of
+        ``key``.
 
-        They hold now. Without conditions the result has none, either.
+        These conditions are true now. If there are none, the result has none, either.
         """
         if self is NO_CONDITIONS:
             return self
@@ -194,12 +197,12 @@ def _matches(tags: Tags, live: DocumentRecord | None, look: Look, revision: int)
 
 
 def _pinned_tags(tags: Tags, key: str, token: str | None) -> Iterator[Tag]:
-    """The tags that can be true of ``key`` while it has ``token``; None: no document."""
+    """The tags that can be true while ``key`` has ``token``; None: no document."""
     for tag in tags:
         if isinstance(tag, Composite):
             yield Composite((*tag.tokens, (key, token)))
         elif isinstance(tag, CatalogTag) or tag == token:
-            # A catalog that is at its revision still has not changed a document.
+            # While a catalog is still at that revision, no document has changed.
             yield tag
 
 
@@ -215,13 +218,13 @@ def _changed(composite: Composite, look: Look) -> Iterator[Stale]:
 
 
 def _stale_of(tags: Tags, look: Look) -> list[Stale]:
-    """The documents that differ from the only tag, if it is a composite; none for several tags."""
+    """The documents that differ from the tag, if it is the only one and a composite; else none."""
     (tag, *more) = tags
     return list(_changed(tag, look)) if isinstance(tag, Composite) and not more else []
 
 
 def _since(stale: Stale) -> int | None:
-    """The revision from which on the client doesn't know the document."""
+    """A revision at which the document was as the client knows it, None if there is none."""
     if stale.token is not None:
         return token_revision(stale.token)
     return stale.document.create_revision - 1 if stale.document else None

@@ -1,9 +1,9 @@
 """The decision on a batch of requests, given the state of their catalog: a pure function.
 
 ``decide`` is handed everything and does no I/O: no clock, no store, no ids. Each request sees the
-state that the earlier ones of its batch left; one request's refusal changes nothing for its
-neighbours. Nothing here is final: the decision holds only if the head is still at
-``view.revision`` when it is moved, and is made again on fresh state otherwise.
+state that the earlier ones of its batch left; the refusal of one request doesn't affect the others.
+The decision isn't final: it holds only if the head is still at ``view.revision`` when it is moved.
+Otherwise, it is made again on fresh state.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from gateway.model import (
 )
 from patching import ABSENT
 
-# A batch ends when it has worked through documents of this size in all: it holds up everybody else.
+# Once a batch has worked through this many bytes of documents, it ends: it holds up everybody else.
 _BATCH_WORK_BYTES_MAX = 32 * MIB
 
 
@@ -68,8 +68,8 @@ class BatchState:
     """A view with the ``commits`` that were decided on it so far: see ``compares.State``.
 
     ``revision``, ``time_us``, the ``last`` commit's id, and whether the catalog is ``deleted`` are
-    as they leave it; ``documents`` are the states that they leave, by key. ``work_bytes`` counts
-    what the batch has worked through.
+    those after these commits; ``documents`` are the states that they leave, by key. ``work_bytes``
+    counts the bytes of documents that the batch has worked through.
     """
 
     def __init__(self, view: View) -> None:
@@ -85,8 +85,8 @@ class BatchState:
         self.documents: dict[str, DocumentRecord] = {}
         self._range_state: RangeState | None = None
 
-    # No cached_property: that of Python 3.11 has one lock for all instances, and a request that is
-    # broken off while it holds the lock never releases it.
+    # No cached_property: in Python 3.11, it has one lock for all instances, which a request that is
+    # broken off while it holds the lock never releases.
     @property
     def _ranges(self) -> RangeState:
         if self._range_state is None:
@@ -95,7 +95,7 @@ class BatchState:
         return self._range_state
 
     def record(self, commit: CommitRecord, after: Mapping[str, DocumentRecord]) -> None:
-        """The next commit, and the documents that it leaves."""
+        """Add the next commit, and the documents that it leaves."""
         self.commits.append(commit)
         self.documents.update(after)
         self._all.update(after)
@@ -111,7 +111,8 @@ class BatchState:
         return self._view.bases.get((key, token))
 
     def written_since(self, revision: int) -> list[DocumentRecord | None] | None:
-        """The documents written after ``revision``, those of this batch among them."""
+        """The documents written after ``revision``, including those of this batch; None if they
+        aren't known."""
         view = self._view
         if view.changed_since is None or view.changed_since > revision:
             return None
@@ -150,12 +151,14 @@ def decide(
     rules: Rules,
     accounts: Iterable[CpuAccount | None] = repeat(None),
 ) -> Decision:
-    """Decide ``requests`` in order on ``view``; ``attempts`` counts this one for each of them.
+    """Decide ``requests`` in order on ``view``. ``attempts`` has the number of attempts of each,
+    including this one.
 
-    Each is computed on its own account. One whose account is used up is refused, not under its key.
+    Each is computed on its own account. If that is used up, the request is refused, but its
+    idempotency key doesn't remember it.
 
-    ``now_us`` is the wall clock in microseconds; a commit's time is later than that of the commit
-    before it, and a verdict's no earlier, even where the clock stands still or goes back.
+    ``now_us`` is the wall clock in microseconds. A commit's time is later than that of the commit
+    before it, and a verdict's isn't earlier, even if the clock stands still or goes back.
     """
     deciding = Deciding(view, now_us, rules)
     state = deciding.state
@@ -191,8 +194,8 @@ class Deciding:
         self.verdicts: list[Verdict] = []
 
     def within(self, account: CpuAccount | None, request: Request, attempt: int) -> Outcome | None:
-        """``one``, on the request's account. Where that, or the process's memory, is used up,
-        nothing of it is left."""
+        """``one``, on the request's account. If that, or the process's memory, is used up, the
+        request is refused and has no effect."""
         try:
             with section(account):
                 return self.one(request, attempt)
@@ -200,10 +203,10 @@ class Deciding:
             return Refused(untraced(error))
 
     def one(self, request: Request, attempt: int) -> Outcome | None:
-        """The request's outcome; None where what it leaves doesn't fit into this batch any more."""
+        """The request's outcome; None if its commit or verdict no longer fits into this batch."""
         if request.fence is not None:
             refused = refusal(request, self.state.document(APPLICATIONS_KEY), self.term)
-            if refused is not None:  # its key decides nothing by that
+            if refused is not None:  # which its key doesn't remember
                 return refused
         if request.idempotency is not None:
             reply = self._replies.get((request.idempotency.principal, request.idempotency.key))
@@ -211,7 +214,7 @@ class Deciding:
                 return earlier_outcome(request, reply, self.state.document)
         self.state.work_bytes += request.size_bytes
         outcome = self._decided(request, attempt)
-        if isinstance(outcome, Applied):  # as a rule
+        if isinstance(outcome, Applied):  # the usual case
             return outcome
         if isinstance(outcome, Unchanged | Refused) and is_remembered(request, outcome):
             verdict = self._verdict(request, outcome, attempt)
@@ -228,7 +231,7 @@ class Deciding:
         )
 
     def _judge(self, verdict: Verdict) -> None:
-        """Have the request's key stand for an outcome without a commit."""
+        """Record an outcome without a commit under the request's key."""
         self.verdicts.append(verdict)
         self._bytes += verdict.size_bytes
         self._replies[verdict.idempotency.principal, verdict.idempotency.key] = verdict
@@ -245,7 +248,7 @@ class Deciding:
     def record(
         self, request: Request, commit: CommitRecord, after: Mapping[str, DocumentRecord]
     ) -> None:
-        """The request's commit, and the documents that it leaves."""
+        """Add the request's commit, and the documents that it leaves."""
         self.state.record(commit, after)
         self._bytes += commit.size_bytes
         if request.idempotency is not None:
@@ -269,16 +272,17 @@ class Deciding:
             refuse_forbidden(request, self.state.document)
         except CommitError as error:
             outcome = Refused(error)
-        # The first of its batch: it fits. Whether it has a fence that holds wasn't looked at.
+        # The first verdict of a batch fits. If the request has a fence, nothing is remembered,
+        # because the fence wasn't checked.
         if is_remembered(request, outcome) and request.fence is None:
             self._judge(self._verdict(request, outcome, attempt))
         return outcome
 
 
 class RequestDecision:
-    """The decision on one ``request``, with the catalog's settings that it meets.
+    """The decision on one ``request``, by the catalog's settings at that moment.
 
-    Its patches and tests together may only be so much work.
+    The work of all its patches and tests together is bounded.
     """
 
     def __init__(self, batch: Deciding, request: Request, attempt: int) -> None:
@@ -300,7 +304,7 @@ class RequestDecision:
         return self._compares
 
     def outcome(self) -> Outcome | None:
-        """Find out which of its edits are to be committed, and commit them."""
+        """The outcome of the request: its edits, those of ``otherwise``, or none are committed."""
         state, request = self.state, self.request
         if request.step is not None:
             records, term = state.document(APPLICATIONS_KEY), self._batch.term
@@ -318,14 +322,15 @@ class RequestDecision:
         return self._edit(request.otherwise, succeeded=False)
 
     def holds_already(self, failed: Sequence[int]) -> RequestDrafts | None:
-        """The drafts of a request that was made before: what it asks for is so, by its own doing or
-        another. None: it isn't.
+        """The drafts of a request whose effect is there already, through an earlier try of it or
+        another write; None if it isn't.
 
-        Only if the false compares are about contents of documents that it writes: then they are
-        false because it has written them. A compare of a token, a revision, or another document's
-        content must be true. A range that had to be absent must contain only documents that it
-        writes. This comes before ``otherwise``, which is for states that others made. The state
-        can't show that a move was done, because it doesn't say what was moved.
+        This requires that the false compares are about contents of documents that the request
+        writes: then they may be false because it has written them. A compare of a token, a
+        revision, or another document's content must be true. A range that had to be absent may
+        contain only documents that the request writes. This comes before ``otherwise``, which is
+        for states that others made. The state can't show that a move was done, because it doesn't
+        say what was moved.
         """
         edits = self.request.edits
         if not self._are_explained(failed, edits):
@@ -335,7 +340,7 @@ class RequestDecision:
             changed = drafts.changed()
         except CommitError:
             return None
-        if drafts.left_out:  # of these nobody knows whether they were done
+        if drafts.left_out:  # whether these edits were done isn't known
             done = [each for n, each in enumerate(edits) if n not in drafts.left_out]
             if not self._are_explained(failed, done):
                 return None
@@ -376,7 +381,7 @@ class RequestDecision:
                 error.action = 0 if request.compare else None
             error.otherwise = otherwise
             raise
-        finally:  # a refusal may have taken as long
+        finally:  # a refusal may have been as much work
             self.state.work_bytes += drafts.work_bytes
         return drafts
 
@@ -422,8 +427,8 @@ class RequestDecision:
         return Applied(commit, {key: state.document(key) for key in keys})
 
     def _require_fit(self, key: str, draft: Draft) -> None:
-        """Raise AboveLimit, SettingsInvalid, SchemaViolation or ItemsCollide for what the key can't
-        hold, and what ``require_held`` raises."""
+        """Raise AboveLimit, SettingsInvalid, SchemaViolation or ItemsCollide if ``key`` can't hold
+        the draft, and what ``require_held`` raises."""
         if draft.content is ABSENT:
             return
         if draft.size_bytes > CERTAINLY_STORABLE_BYTES:

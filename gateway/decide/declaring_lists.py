@@ -1,10 +1,10 @@
-"""Lists whose items have keys, as a catalog's settings declare them: what a decision asks of them.
+"""Lists whose items have keys, as a catalog's settings declare them: what a decision checks.
 
-*Declaring lists.* A decision sees a few documents, and a declaration speaks of all. So whoever
-declares one has looked at them before: at revision r each had its lists right (``lists_checked``).
-What was written since is among the view's documents, and a decision looks at that; where it is too
-much, or wasn't read, the request goes back to be looked at from a later revision on. From then on
-each write is checked, on the very state that it makes.
+*Declaring lists.* A decision sees a few documents, but a declaration concerns all of them. So all
+are checked before the request is decided: at revision r, none broke the declaration
+(``lists_checked``). The documents written since are in the view, and the decision checks them. If
+they are too many, or weren't read, the request goes back to be checked at a later revision. Once
+the list is declared, each write is checked, on the very state that it makes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from patching import ABSENT
 from patching.errors import ListViolation
 from patching.list_declarations import ListDeclarations
 
-# The answer lists this many documents that break a declaration; then the search ends.
+# An answer lists at most this many documents that break a declaration; then the search ends.
 BROKEN_MAX: Final = 100
 
 
 def is_pinned(request: Request, key: str, when: Sequence[Compare] = (), *, otherwise: bool) -> bool:
-    """Whether the request names the very state of the document that it edits, so that an index
-    means there what it meant to its sender. A rebased one does: what it rests on is compared.
+    """Whether the request names the exact state of the document that it edits, so that an index
+    means what it meant to the client. A rebased request does: its footprint is compared.
 
-    ``when`` are the conditions of the edit itself; ``otherwise``: it is one of the ``else``."""
+    ``when`` are the conditions of the edit itself; ``otherwise``: it is an edit of ``else``."""
     if request.resource_version is not None:
         return True
-    compares = when if otherwise else (*request.compare, *when)  # there, a compare was false
+    compares = when if otherwise else (*request.compare, *when)  # for ``else``, one was false
     for each in compares:
         if isinstance(each, RevisionIs):
             return True
@@ -60,7 +60,8 @@ def _is_named(conditions: Preconditions, key: str, own: str) -> bool:
 
 
 def broken(declarations: ListDeclarations, document: DocumentRecord) -> dict[str, str] | None:
-    """The first place where the live document breaks them, as an answer shows it, or None."""
+    """The first place where the live document breaks ``declarations``, as an answer shows it, or
+    None."""
     assert document.content is not ABSENT
     try:
         declarations.lists_of(document.key).require(document.content)
@@ -81,10 +82,10 @@ def require_held(
     revision: int,
     written: Callable[[int], list[DocumentRecord | None] | None],
 ) -> None:
-    """Let new settings declare lists only where every document has them right.
+    """Let the settings ``after`` declare lists only if no document breaks them.
 
-    ``written`` gives the documents written after a revision, None where they aren't known. Raises
-    ListsUnchecked where the documents have to be looked at first, and DocumentsBreakSettings.
+    ``written`` returns the documents written after a revision, None if they aren't known. Raises
+    ListsUnchecked if the documents have to be checked first, and DocumentsBreakSettings.
     """
     declared = after.lists
     if not request.checks_lists or not declared.adds_to(before.lists) or revision == 0:

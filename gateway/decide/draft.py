@@ -1,5 +1,5 @@
-"""A draft: one document on which a request's edits are done before any commit; and the work that
-its patches take, counted in bytes of documents before any of it is done."""
+"""A draft: one document on which a request's edits are done before any commit. And the work of
+patches, counted in bytes of documents before it is done."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _encode = msgspec.json.Encoder().encode
 class Draft(msgspec.Struct, frozen=True):
     """A document as a request's edits so far leave it. ``action`` is what they did, None: nothing.
 
-    ``patch`` is what they did to the content since the request began, where that is an RFC 6902
-    patch (action ``patch``). ``owners`` are those of the leaves of ``owned``, an earlier content
-    where edits that know no managers followed. ``managers`` are those whose edits it has.
+    ``patch`` is what they did to the content since the request began, if that is an RFC 6902 patch
+    (action ``patch``). ``owners`` are those of the leaves of ``owned``: the content, or an earlier
+    one if plain edits followed. ``managers`` are those whose edits were done.
     """
 
     content: Json | Absent
@@ -51,19 +51,19 @@ DELETED: Final = Draft(ABSENT, None, 0, "delete")
 
 
 def size_bound(size_bytes: int, content: Json | Absent, limits: Limits) -> int:
-    """``size_bytes``, a bound of the content's size, or its size where that is over the limit."""
+    """``size_bytes``, a bound on the content's size; the real size if that exceeds the limit."""
     return size_bytes if size_bytes <= limits.result_bytes_max else len(_encode(content))
 
 
 def patched(
     draft: Draft, content: Json | Absent, size_bytes: int, patch: Iterable[dict[str, Json]]
 ) -> Draft:
-    """The draft after ``patch``, which made ``content``, of at most ``size_bytes``, of it."""
+    """The draft after ``patch``, with the ``content`` that resulted, of at most ``size_bytes``."""
     if content is ABSENT:
         return DELETED
     if draft.action in ("put", "delete"):
-        # The whole value is recorded, so that the change can be told without a patch to a state
-        # that no revision had.
+        # The commit records the whole value: a patch would be made for a state that no revision
+        # has.
         owned = draft.owners, draft.owned, draft.managers
         return Draft(content, draft.attributes, size_bytes, "put", (), *owned)
     return Draft(
@@ -82,21 +82,22 @@ def same_attributes(document: DocumentRecord, draft: Draft) -> bool:
     return patching.equal(document.attributes or {}, draft.attributes or {})
 
 
-# Bytes of documents that one request's patches may work through; each patch counts its document.
+# The most bytes of documents that one request's patches work through; each counts its document.
 _PATCHED_BYTES_MAX: Final = 128 * MIB
-# An RFC 6902 patch copies only the containers on its paths; a merge visits all, several times.
+# An RFC 6902 patch copies only the containers on its paths, so it counts a share of the document; a
+# merge visits everything several times.
 PATH_SHARE: Final = 8
 MERGE_TIMES: Final = 4
-# Inserting or removing an array item shifts the items behind it.
+# Inserting or removing an array item shifts the items after it: each counts a share of the bytes.
 _SHIFT_SHARE: Final = 80
 UNCOUNTED_BYTES_MAX: Final = 64 * 1024
 _IN_PLACE: Final = ("replace", "test")
 
 
 class Items(msgspec.Struct):
-    """The array items that one request's patches and tests may examine, together.
+    """Bounds the array items that one request's patches and tests examine together.
 
-    ``asked`` are the limits of the request, ``limits`` those of what comes next.
+    ``asked`` are the limits of the request, ``limits`` those of the next patch or test.
     """
 
     asked: Limits
@@ -109,7 +110,7 @@ class Items(msgspec.Struct):
             self.limits = replace(self.limits, items_examined_max=left)
 
     def as_of_request(self, error: PatchError) -> PatchError:
-        """``error`` of a patch or test under ``limits``, as that of the whole request."""
+        """``error`` of a patch or test under ``limits``, with the numbers of the whole request."""
         if not isinstance(error, LimitExceeded) or error.limit != "items_examined_max":
             return error
         maximum = self.asked.items_examined_max
@@ -124,7 +125,7 @@ class Items(msgspec.Struct):
 
 
 def require_room(patched_bytes: int) -> None:
-    """Raise AboveLimit if the patches so far are more than one request may make."""
+    """Raise AboveLimit if a request's patches so far are more work than one may cause."""
     if patched_bytes > _PATCHED_BYTES_MAX:
         raise AboveLimit(
             f"the patches would process {patched_bytes} bytes of documents, more than the"
@@ -136,7 +137,7 @@ def require_room(patched_bytes: int) -> None:
 
 
 def shifts(patch: Patch, size_bytes: int) -> int:
-    """The bytes of work that operations on items cost if one array has all ``size_bytes``."""
+    """The work of operations that shift items, in bytes, if one array has all ``size_bytes``."""
     operations = patch.to_json()
     places = [str(each["path"]) for each in operations if each["op"] not in _IN_PLACE]
     places += [str(each["from"]) for each in operations if each["op"] == "move"]
@@ -145,8 +146,7 @@ def shifts(patch: Patch, size_bytes: int) -> int:
 
 
 def checked_attributes(value: Json | Absent, key: str, bytes_max: int) -> Attributes:
-    """``value`` as attributes that are written. Raises AttributesInvalid unless they may be, and
-    AboveLimit."""
+    """``value``, if it may be written as attributes. Raises AttributesInvalid and AboveLimit."""
     if not isinstance(value, dict):
         raise AttributesInvalid(key)
     try:

@@ -40,7 +40,7 @@ class Merge(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Leave a tombstone; of an absent document: nothing to do."""
+    """Delete the document, leaving a tombstone. Nothing to do if it is absent."""
 
 
 ContentEdit = Put | ApplyPatch | Merge | ApplyWanted | LetGo | GiveBack | Delete
@@ -61,24 +61,23 @@ class MoveKey(msgspec.Struct, frozen=True):
 class Get(msgspec.Struct, frozen=True):
     """Change nothing; answer the document as the whole request leaves it.
 
-    ``to_write``: it isn't shown to anybody, but asked for by somebody who is to write it, and has
-    to be allowed to.
+    ``to_write``: don't show it, but require the right to write it.
     """
 
     to_write: bool = False
 
 
 class Touch(msgspec.Struct, frozen=True):
-    """Make a commit even where nothing changes. The key plays no part."""
+    """Make a commit even if nothing changes. The key is ignored."""
 
 
 Edit = ContentEdit | EditAttributes | MoveKey | Revert | Get | Touch | RangeEdit
 
 
 class KeyEdit(msgspec.Struct, frozen=True):
-    """An edit of the document ``key``; that of a range, and a touch, have the settings' key.
+    """An edit of the document ``key``. Edits of ranges, and touches, have the settings' key.
 
-    It is done only where ``when`` holds of what the edits before it have left.
+    It is done only if ``when`` is true of what the edits before it have left.
     """
 
     key: str
@@ -114,7 +113,7 @@ EDIT_KINDS: Final[Mapping[type, EditKind]] = {
     LetGo: EditKind(is_weighed=True),
     GiveBack: EditKind(is_weighed=True),
     Delete: EditKind(reads=False, sees=False),
-    EditAttributes: EditKind(),  # or as what it does to them
+    EditAttributes: EditKind(),  # see ``inner`` for what depends on its edit
     MoveKey: EditKind(is_of_one=False),
     Revert: EditKind(is_guarded=True, is_weighed=True),
     Get: EditKind(writes=False, is_guarded=True),
@@ -134,8 +133,8 @@ def inner(edit: Edit) -> Edit:
 
 
 def operations_in(edit: Edit) -> int:
-    """The operations that an edit counts for: those of a patch, the documents that replace those of
-    a range, one for any other edit."""
+    """How many operations an edit counts as: those of a patch, one more than the documents of a
+    replacement of a range, one for any other edit."""
     if isinstance(edit, RangeReplacement):
         return 1 + len(edit.documents)
     done = inner(edit)

@@ -1,14 +1,15 @@
-"""The guards of a request: all that must hold of the state it meets before its edits are done.
+"""The guards of a request: everything that must be true of the state before its edits are done.
 
 They are the acls of documents, the precondition that a catalog may require, and the request's own
-conditions and compares. As part of a decision they hold of the very state that is written: where an
-acl was changed a moment before, the move of the head is lost, and the request is decided again.
+conditions and compares. As part of a decision, they are checked on the very state that is written:
+if an acl was changed a moment before, the move of the head is lost, and the request is decided
+again.
 
-To replace a document or its attributes, or to delete them, takes the right to write it. What
-depends on what is there, a patch, a merge or a move, takes the right to read it as well: whether it
-fits, and what it comes to, would tell. So does everything that a request only looks at: compares,
-the other documents of a composite condition, and gets. Of a range it is told how many documents
-there are and when they changed, which is no secret, and takes no right.
+To replace or delete a document or its attributes takes the right to write it. Edits that depend on
+the content (a patch, a merge, a move) also take the right to read it, because whether they fit, and
+their result, reveal it. So does everything that a request only reads: compares, the other documents
+of a composite condition, and gets. For a range, an answer says how many documents there are and
+when they changed. This is no secret, and takes no right.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from patching import Json
 from patching.extended import is_conditional
 from patching.list_declarations import ListDeclarations
 
-# A value of two states takes as long to compare as so many bytes of a document take to read.
+# To compare one value of two states takes as long as to read this many bytes of a document.
 _COMPARED_BYTES = 50
 
 
 def require_guards(
     request: Request, state: State, settings: CatalogSettings, *, deleted: bool
 ) -> str | None:
-    """Raise the first guard that refuses the request on ``state``, in the order of their
-    precedence; compares aside. ``deleted``: the catalog is deleted.
+    """Raise the refusal of the first guard, in their order of precedence, that refuses the request
+    on ``state``; compares aren't checked here. ``deleted``: the catalog is deleted.
 
     Returns the token that the request is rebased from; None if it needs no rebase.
     """
@@ -63,10 +64,10 @@ def require_guards(
 
 
 def refuse_forbidden(request: Request, look: Look) -> None:
-    """Raise DocumentForbidden for what can be told before anything else is.
+    """Raise DocumentForbidden as far as the acls forbid the request before its edits are done.
 
-    That is all that the request looks at, and what it edits unless that depends on compares;
-    what edits leave to later ones is checked as they are performed.
+    This concerns all documents that it reads, and those that it edits unless that depends on
+    compares. Acls that edits change are checked when later edits are performed.
     """
     for key in _looked_at(request):
         document = look(key)
@@ -86,7 +87,7 @@ def refuse_forbidden(request: Request, look: Look) -> None:
 
 
 def _looked_at(request: Request) -> Iterator[str]:
-    """The keys of the documents that its guards are about and that it doesn't edit."""
+    """The keys of the documents that the request's guards are about, but not its edits."""
     if request.compare:
         yield from compared_keys(request.compare)
     if request.conditions is NO_CONDITIONS:
@@ -99,14 +100,14 @@ def _looked_at(request: Request) -> Iterator[str]:
 
 
 def _is_shown(edit: Edit) -> bool:
-    """Whether it is about the document as the whole request leaves it."""
+    """Whether the edit is a get that answers the document as the whole request leaves it."""
     return isinstance(edit, Get) and not edit.to_write
 
 
 def require_readable(
     by: Principal, catalog: str, key: str, attributes: Mapping[str, Json] | None
 ) -> None:
-    """Raise DocumentForbidden where ``by`` may not read a document with these ``attributes``."""
+    """Raise DocumentForbidden if ``by`` may not read a document with these ``attributes``."""
     if not may_read(by, catalog, attributes):
         raise DocumentForbidden(by.name, "read", key)
 
@@ -114,9 +115,10 @@ def require_readable(
 def require_editable(
     by: Principal, catalog: str, key: str, attributes: Mapping[str, Json] | None, edit: Edit
 ) -> None:
-    """Raise DocumentForbidden where ``by`` may not do ``edit`` to a document that has them.
+    """Raise DocumentForbidden if ``by`` may not do ``edit`` to a document with these
+    ``attributes``.
 
-    A touch edits nothing, whatever its key.
+    A touch is always allowed: it edits no document, whatever its key.
     """
     if attributes is None or ACL not in attributes or isinstance(edit, Touch):
         return
@@ -128,7 +130,7 @@ def require_editable(
 
 
 def _require_precondition(request: Request, settings: CatalogSettings) -> None:
-    """Raise ConditionRequired where the catalog wants one and the request has none."""
+    """Raise ConditionRequired if the catalog requires a precondition and the request has none."""
     if (
         settings.require_precondition
         and not request.compare
@@ -141,7 +143,7 @@ def _require_precondition(request: Request, settings: CatalogSettings) -> None:
 
 
 def _is_guarded(each: KeyEdit) -> bool:
-    """Whether an edit carries a precondition of its own, or writes no document of a client's."""
+    """Whether an edit contains a precondition itself, or writes no document of a client."""
     edit = inner(each.edit)
     if each.when or kind_of(edit).is_guarded:
         return True
@@ -151,8 +153,9 @@ def _is_guarded(each: KeyEdit) -> bool:
 
 
 def _require_unovertaken(request: Request, revision: int, *, deleted: bool) -> None:
-    """Raise OvertakenLook where the catalog isn't where it was looked at for the request, and what
-    the look found to refuse it with. ``deleted``: it is deleted, which a deletion overtakes, too.
+    """Raise OvertakenLook if the catalog isn't at the revision at which it was read for the
+    request, and otherwise the refusal that was found there. ``deleted``: the catalog is deleted,
+    which overtakes its deletion, too.
     """
     if request.as_of is not None and request.as_of != revision:
         raise OvertakenLook(request.as_of, revision)
@@ -165,9 +168,9 @@ def _require_unovertaken(request: Request, revision: int, *, deleted: bool) -> N
 def require_revision(
     request: Request, revision: int, document: DocumentRecord | None = None
 ) -> None:
-    """Raise ConditionFailed unless the catalog is where the request wants it.
+    """Raise ConditionFailed unless the catalog is at the request's ``resource_version``.
 
-    ``document``: the live one that it would edit, if that is one.
+    ``document`` is the live one that the request would edit, if it is about one.
     """
     wanted = request.resource_version
     if wanted is not None and wanted != revision:
@@ -183,9 +186,9 @@ def require_revision(
 
 
 def _checked_conditions(request: Request, state: State, lists: ListDeclarations) -> str | None:
-    """The token that the request is rebased from, None where it needn't be.
+    """The token that the request is rebased from, None if it needn't be.
 
-    Raises ConditionFailed, and RevisionCompacted where it can't be told what changed.
+    Raises ConditionFailed, and RevisionCompacted if it isn't known what changed.
     """
     key, conditions = request.key, request.conditions
     for unchanged in conditions.unchanged_under:

@@ -1,9 +1,10 @@
-"""What a request sent again is answered: the outcome that its key decided.
+"""The answer to a request that is sent again: the outcome that its idempotency key decided.
 
-Without a commit, the outcome is JSON that a verdict keeps. This makes that JSON, and reads it back.
+An outcome without a commit is kept in a verdict, as JSON. This module makes that JSON, and reads it
+back.
 
-A document is told by what its token is made of: its content isn't kept. A refusal is told as the
-caller of the gateway told it (``Rules.told``).
+Of a document, only what its token is made of is kept, not its content. Of a refusal, what
+``Rules.told`` returns.
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ def verdict_of(
 
 
 def verdict_bytes(told: Told, idempotency: Idempotency) -> int:
-    """About what the verdict's record takes in a head."""
+    """An estimate of the bytes that the verdict takes in a head."""
     texts = 4 * len(idempotency.principal) + len(idempotency.key)
     return RECORD_BYTES + texts + len(_encode(told))
 
 
 def replayed(asked: Idempotency, reply: Reply) -> Outcome:
-    """What a request gets whose key has decided already."""
+    """The outcome of a request whose key has decided already."""
     assert reply.idempotency is not None
     applied = isinstance(reply, CommitRecord)
     if reply.idempotency.fingerprint != asked.fingerprint:
@@ -98,8 +99,8 @@ def replayed(asked: Idempotency, reply: Reply) -> Outcome:
 
 
 def stands(request: Request, reply: Reply) -> bool:
-    """Whether the earlier reply under the request's key answers it. A refusal of another run of its
-    version doesn't."""
+    """Whether the earlier reply under the request's key answers it. A refusal that another run of
+    its version got doesn't."""
     if not isinstance(reply, Verdict) or "refused" not in reply.outcome:
         return True
     run = request.fence.run if request.fence else None
@@ -109,8 +110,8 @@ def stands(request: Request, reply: Reply) -> bool:
 def earlier_outcome(
     request: Request, reply: Reply, document_of: Callable[[str], DocumentRecord | None]
 ) -> Outcome:
-    """What the request's key decided before, as far as it may be told: of those who share an
-    application, one may not see what refused the others, nor what they left to whom.
+    """What the request's key decided before, as far as its principal may see it: not every
+    principal of an application may see why another was refused, or what it left to whom.
 
     ``document_of`` returns a document as the request finds it.
     """
@@ -144,12 +145,12 @@ def outcome_of(verdict: Verdict) -> Outcome:
 
 
 def is_remembered(request: Request, outcome: Outcome) -> bool:
-    """Whether the request's key is to stand for its outcome, also where that is no commit."""
+    """Whether the outcome, which may be no commit, is to be remembered under the request's key."""
     if is_for_now(outcome):
         return False
     unchecked = isinstance(outcome, Refused) and isinstance(outcome.error, ListsUnchecked)
     if unchecked and isinstance(request.edits[0].edit, Put):
-        return False  # ``Catalogs.set_up`` looks at the documents, and sends it again
+        return False  # ``CatalogWide.set_up`` checks the documents, and sends it again
     if request.idempotency is None or request.dry_run:
         return False
     return request.once or isinstance(outcome, Unchanged)

@@ -1,4 +1,4 @@
-"""Edits by managers, who own what they send: see ``patching.ownership.apply_wanted``."""
+"""Edits that deal with owners: applies, letting go and giving back. See ``patching.ownership``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from patching.ownership import Contested
 
 
 class ApplyWanted(msgspec.Struct, frozen=True):
-    """Apply what ``manager`` wants of the document, and have it own that.
+    """Apply the values that ``manager`` wants in the document; it then owns them.
 
-    ``conflict``, and the pointers in ``force``, say what becomes of what others own. An absent
-    document is made.
+    ``conflict`` and the pointers in ``force`` say what happens to contested places. An absent
+    document is created.
     """
 
     wanted: Json
@@ -30,11 +30,12 @@ class ApplyWanted(msgspec.Struct, frozen=True):
 
 
 class LetGo(msgspec.Struct, frozen=True):
-    """``manager`` owns nothing of the document any more; what nobody else owns is removed.
+    """Have ``manager`` let go of all leaves of the document; those that nobody else owns are
+    removed.
 
-    ``prune``: a document of which nothing is left because of that is deleted; what was written into
-    it without an owner keeps it. Of an absent document, or one that the manager owns nothing of:
-    nothing to do.
+    ``prune``: if this leaves the document empty, and nobody owns that, it is deleted; it stays if
+    something was written into it without an owner. Nothing to do if the document is absent, or the
+    manager owns nothing of it; but it is refused if plain writes under that name own something.
     """
 
     manager: str
@@ -42,17 +43,19 @@ class LetGo(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """The author owns nothing by plain writes any more at and below ``pointers``; an admin: nobody
-    does. No value changes.
+    """Have the author give back what plain writes took over at and below ``pointers``; for an
+    admin, also what those of others took over. No value changes.
 
-    Of an absent document, or where plain writes own nothing: nothing to do.
+    Nothing to do if the document is absent, or plain writes own nothing there; but a pointer is
+    refused if only plain writes of others own something there.
     """
 
     pointers: tuple[str, ...]
 
 
 def given_back(edit: GiveBack, draft: Draft, author: str | None, lists: Lists) -> Draft:
-    """A settled draft after ``edit`` by ``author``, None: an admin. Raises patching.PatchError."""
+    """A draft after ``edit`` by ``author``, None for an admin. The owners of ``draft`` are those of
+    its content. Raises patching.PatchError."""
     if draft.owners is None:
         return draft
     after = patching.ownership.give_back(
@@ -64,10 +67,9 @@ def given_back(edit: GiveBack, draft: Draft, author: str | None, lists: Lists) -
 def owning(
     edit: ApplyWanted | LetGo, draft: Draft, revision: int, limits: Limits, lists: Lists
 ) -> tuple[Draft, tuple[Contested, ...]]:
-    """What ``edit``, to be committed at ``revision``, makes of a settled draft, and what it left to
-    others.
+    """The draft after ``edit``, to be committed at ``revision``, and what the edit left to others.
 
-    Raises patching.PatchError.
+    The owners of ``draft`` are those of its content. Raises patching.PatchError.
     """
     after = _applied(edit, draft, revision, limits, lists)
     before, content = draft.content, after.content
@@ -114,7 +116,7 @@ def _applied(
 def with_owners_taken_over(
     draft: Draft, author: str, revision: int, limits: Limits, lists: Lists
 ) -> Draft:
-    """With the owners of the content that is there, after edits by ``author`` that know none.
+    """The draft with the owners of its content, after plain edits by ``author``.
 
     Raises patching.PatchError.
     """
@@ -131,7 +133,7 @@ def with_owners_taken_over(
 
 
 def manager_pointers(edit: ApplyWanted, base: Json, owners: OwnerTree | None) -> Iterator[str]:
-    """The pointers of the leaves that the manager wants, or owned in ``base``; of arrays as a
+    """The pointers of the leaves that the manager wants, or owned in ``base``; arrays count as a
     whole."""
     waiting: list[tuple[tuple[str, ...], Json]] = [((), edit.wanted)]
     while waiting:
@@ -146,7 +148,7 @@ def manager_pointers(edit: ApplyWanted, base: Json, owners: OwnerTree | None) ->
 
 
 def _above_lists(tokens: tuple[str, ...], base: Json) -> tuple[str, ...]:
-    """As far as they are names of members: what follows is the address of an item."""
+    """The first of the tokens, as far as they name members; an item's address may follow."""
     node: Json = base
     for length, token in enumerate(tokens):
         if not isinstance(node, dict):

@@ -1,7 +1,7 @@
-"""Doing a request's edits in order on drafts of its documents, before any commit.
+"""Performing a request's edits, in order, on drafts of its documents, before any commit.
 
-Each edit is done where its own condition holds of what those before it have left. A document that
-an earlier edit changed has no version token yet: a compare with one is false. The catalog's
+Each edit is done if its own condition is true of what the edits before it have left. A document
+that an earlier edit changed has no version token yet, so a compare with one is false. The catalog's
 revision is the one that the request found.
 """
 
@@ -81,14 +81,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RequestDrafts:
-    """One request's drafts, of documents as it finds them in ``state``.
+    """One request's drafts of documents, which it found in ``state``.
 
     They are to be committed at the next revision, at ``time_us``. The catalog declares ``lists``.
-    ``otherwise``: the edits are those for where a compare is false.
+    ``otherwise``: the edits are those of the request's ``otherwise``.
 
-    ``work_bytes`` is the work done so far, in bytes of documents, that of a failed edit included.
-    ``forced``: there is to be a commit even where nothing changes. ``skipped``: what applies left
-    to others; ``left_out``: the positions of edits whose condition was false.
+    ``work_bytes`` is the work done so far, in bytes of documents, including that of a failed edit.
+    ``forced``: make a commit even if nothing changes. ``skipped``: what applies left to others, and
+    reverts as it was; ``left_out``: the positions of edits whose condition was false.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class RequestDrafts:
         self._time_us = time_us
         self._document_of = state.document
         self._limits = limits
-        self._documents: dict[str, DocumentRecord | None] = {}  # as found, of the drafts
+        self._documents: dict[str, DocumentRecord | None] = {}  # of the drafts, as found
         self._drafts: dict[str, Draft] = {}
         self._deleted: set[str] = set()
         # By key, the draft that was compared with the document, and whether it differs.
@@ -129,8 +129,8 @@ class RequestDrafts:
         """Do the next edit.
 
         Raises DocumentNotFound, TargetExists, PatchDoesNotFit, AttributesInvalid; AboveLimit, also
-        where the request's patches together are too much work; DocumentForbidden by the acl as the
-        earlier edits left it.
+        if the request's patches together are too much work; DocumentForbidden, by the acl that the
+        earlier edits left.
         """
         key, edit = each.key, each.edit
         edited = EDITED.get(type(edit))
@@ -149,12 +149,12 @@ class RequestDrafts:
             self._require_editable(key, edit)
 
     def require_undisputed(self) -> None:
-        """Raise ChangedSince if a revert that was done met what it may neither skip nor force."""
+        """Raise ChangedSince if a revert met places that it may neither skip nor force."""
         if self._disputed:
             raise ChangedSince(self._disputed)
 
     def left(self, key: str) -> Draft | None:
-        """The draft of ``key`` so far, None where its document is as it was found."""
+        """The draft of ``key`` so far, None if its document is as it was found."""
         draft = self._drafts.get(key)
         if draft is None:
             return None
@@ -284,8 +284,8 @@ class RequestDrafts:
         return NO_LISTS if self._lists is NO_DECLARATIONS else self._lists.lists_of(key)
 
     def _lists_for(self, each: KeyEdit) -> Lists:
-        """The lists whose items the edit names by key. There are none for a patch that uses indexes
-        if its request names the exact state of the document: then the indexes are right."""
+        """The lists whose items the edit names by key. None of them for an RFC 6902 patch if its
+        request names the exact state of the document: then its indexes are right."""
         lists, edit = self._lists_of(each.key), each.edit
         if (
             lists is not NO_LISTS
@@ -330,7 +330,8 @@ class RequestDrafts:
     def _with_attributes(
         self, key: str, draft: Draft, of_attributes: EditAttributes, _lists: Lists
     ) -> Draft:
-        """An absent document has no attributes to edit, but deleting them does nothing."""
+        """The draft after the edit of its attributes. Raises DocumentNotFound if the document is
+        absent, unless the attributes are deleted, which then does nothing."""
         require_room(self._patched_bytes)
         edit = of_attributes.edit
         if draft.content is ABSENT:
@@ -361,7 +362,7 @@ class RequestDrafts:
         edit: ApplyPatch | Merge,
         lists: Lists = NO_LISTS,
     ) -> tuple[Json | Absent, int, list[dict[str, Json]]]:
-        """The content after the edit, a bound of its size, and the effective RFC 6902 patch."""
+        """The content after the edit, a bound on its size, and the effective RFC 6902 patch."""
         limits = self._items.limits
         try:
             if not isinstance(edit, ApplyPatch):
@@ -396,7 +397,7 @@ class RequestDrafts:
             raise self._refusal_for(key, error) from error
 
     def _refusal_for(self, key: str, error: PatchError) -> CommitError:
-        """The refusal of an edit of ``key`` for ``error``; what it has looked at is counted."""
+        """The refusal of an edit of ``key`` for ``error``; the items it examined are counted."""
         examined, error = error.examined, self._items.as_of_request(error)
         self._count_items(examined)
         return refusal_of(error, self._catalog, key, self._document_of(key))
@@ -416,11 +417,11 @@ class RequestDrafts:
             size_bytes = size_bytes // PATH_SHARE + shifted
         alone = not self._patched_bytes
         self._patched_bytes += size_bytes
-        if not alone:  # the first patch has limits of its own
+        if not alone:  # a single patch has its own limits
             require_room(self._patched_bytes)
 
 
-# By kind of edit of one document: what makes a draft of the draft before it.
+# By kind of edit of one document: the function that makes the next draft.
 EDITED: Final[Mapping[type, Callable[[RequestDrafts, str, Draft, Any, Lists], Draft]]] = {
     Put: RequestDrafts._put,
     ApplyPatch: RequestDrafts._with_patch,
@@ -440,14 +441,14 @@ def equal_content(before: Json | Absent, after: Json | Absent) -> bool:
     return before is after or patching.equal(before, after)
 
 
-# No client can send it as part of a token: what isn't committed yet has none that anybody knows.
+# The commit id of drafts. No client can send it as part of a token, so a draft has no known token.
 _UNCOMMITTED = '"'
 
 
 def perform_all(
     edits: Sequence[KeyEdit], drafts: RequestDrafts, state: State, comparing: Comparing
 ) -> tuple[int, ...]:
-    """Do ``edits`` on ``drafts``; the positions of those that were left out.
+    """Perform ``edits`` on ``drafts``; return the positions of those that were left out.
 
     Raises what ``RequestDrafts.perform`` and ``Comparing.failed`` raise, with the position as its
     ``action``.
@@ -490,7 +491,7 @@ def _edit_range(edit: RangeEdit, drafts: RequestDrafts, state: State) -> None:
             try:
                 drafts.perform(KeyEdit(key, Delete()))
             except DocumentForbidden as error:
-                if not drafts.may_be_read(key):  # then it isn't named
+                if not drafts.may_be_read(key):  # then the error doesn't name it
                     raise error.under(prefix) from error
                 raise
     for key, value, size_bytes in put:
@@ -498,7 +499,7 @@ def _edit_range(edit: RangeEdit, drafts: RequestDrafts, state: State) -> None:
 
 
 class _DraftState:
-    """``state`` with ``drafts`` laid over it: see ``compares.State``."""
+    """``state`` as ``drafts`` change it: see ``compares.State``."""
 
     def __init__(self, state: State, drafts: RequestDrafts) -> None:
         self._state = state

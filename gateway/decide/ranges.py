@@ -1,19 +1,19 @@
 """Ranges: the documents of a catalog whose keys begin with a prefix, "" for all of them.
 
-What is the gateway's own, like the settings, is in no range. A range is looked at in two ways:
+The gateway's own documents, like the settings, are in no range. Requests ask about a range in two
+ways:
 
-*Its changes*, in the log. "Unchanged since N" is about every commit above N, so it can be told
-exactly as far back as the log is whole: to the floor. Documents alone couldn't tell it: of one that
-was deleted, the tombstone goes in time. It costs by the commits since, not by the documents.
+*Its changes*, from the log. "Unchanged since N" is about all commits above N, so it can be answered
+as far back as the log is complete: down to the floor. The documents aren't enough, because the
+tombstones of deleted ones don't last. The cost depends on the commits since, not on the documents.
 
 *Its documents*, as keys without contents: how many live ones there are, and which. No more of them
-are listed than a request needs to be decided, so that a count of 10 costs the same in a range of a
-million.
+are listed than the decision needs, so a count of 10 costs the same in a range of a million.
 
-Worked example. The catalog is at 9, with a/1 of revision 4 and a/2 of revision 9. Since 9 the range
-"a/" is unchanged; since 8 it isn't: 9 changed it. A batch of two requests is decided: the first one
-deletes a/1, which makes commit 10; to the second one, the range has one document, and has changed
-since 9.
+Worked example. The catalog is at 9, with a/1 of revision 4 and a/2 of revision 9. The range "a/" is
+unchanged since 9, but not since 8: revision 9 changed it. Then a batch of two requests is decided.
+The first one deletes a/1, which makes commit 10. For the second one, the range has one document,
+and has changed since 9.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gateway.errors import AboveLimit, RevisionCompacted
 from gateway.model import OWN_KEYS, BareDocument, DocumentRecord
 from patching import Json
 
-# What a count of documents is compared with at most.
+# The largest number with which a count of documents may be compared.
 COUNT_MAX: Final = 10_000
-# The documents of a range that one request may be about.
+# The most documents of a range that one request may be about.
 DOCUMENTS_MAX: Final = 20_000
-# Each range that a request looks at is read.
+# The most ranges that one request may be about; each of them is read.
 RANGES_MAX: Final = 64
 
 Relation = Literal["less", "equal", "greater"]
@@ -47,7 +47,7 @@ class RangeUnchanged:
 
 
 def range_text(unchanged: RangeUnchanged) -> str:
-    """As the header If-Unchanged-Under has it."""
+    """The range as it is written in the header If-Unchanged-Under."""
     prefix = unchanged.prefix
     if prefix.isascii() and prefix.isprintable():
         escaped = prefix.replace("\\", "\\\\").replace('"', '\\"')
@@ -69,7 +69,7 @@ class RangeAbsent:
 @dataclass(frozen=True, slots=True)
 class RangeCount:
     """The number of documents under ``prefix`` is less than, equal to or greater than ``number``,
-    which is COUNT_MAX at most."""
+    which is at most COUNT_MAX."""
 
     prefix: str
     relation: Relation
@@ -81,8 +81,8 @@ RangeCompare = RangeUnchanged | RangeAbsent | RangeCount
 
 @dataclass(frozen=True, slots=True)
 class RangeDeletion:
-    """Delete every document under ``prefix``: ``most`` of them, by the limit of that name; None:
-    DOCUMENTS_MAX."""
+    """Delete every document under ``prefix``: at most ``most`` of them, None for DOCUMENTS_MAX.
+    ``limit`` is the name of that limit."""
 
     prefix: str
     most: int | None = None
@@ -91,8 +91,8 @@ class RangeDeletion:
 
 @dataclass(frozen=True, slots=True)
 class RangeReplacement:
-    """Have these ``documents`` under ``prefix``, (key, content, its length as JSON) each, and no
-    other: those that are there are replaced and keep their attributes, the rest is deleted."""
+    """Make these ``documents``, each (key, content, its length as JSON), the only ones under
+    ``prefix``: those that exist are replaced and keep their attributes, all others are deleted."""
 
     prefix: str
     documents: tuple[tuple[str, Json, int], ...]
@@ -103,7 +103,7 @@ RangeEdit = RangeDeletion | RangeReplacement
 
 @dataclass(frozen=True, slots=True)
 class RangeListed:
-    """All documents of a range are to be known, if there are no more than ``most``; None:
+    """Asks for all documents of a range, if there are no more than ``most``; None:
     DOCUMENTS_MAX."""
 
     prefix: str
@@ -114,7 +114,7 @@ RangeLook = RangeCompare | RangeListed
 
 
 def listed_for(look: RangeLook) -> int:
-    """How many documents have to be known of the range, if there are as many."""
+    """How many documents of the range have to be listed, if there are that many."""
     match look:
         case RangeUnchanged():
             return 0
@@ -126,8 +126,8 @@ def listed_for(look: RangeLook) -> int:
 
 
 def looks_of(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tuple[RangeLook, ...]:
-    """What has to be known of ranges. Where some are edited, the documents of others are listed
-    whole, too: what the edits leave of them is counted."""
+    """What has to be known of ranges. If some are edited, all documents of the others are listed,
+    too, so that those that the edits leave can be counted."""
     edited = tuple(
         RangeListed(each.prefix, each.most)
         if isinstance(each, RangeDeletion)
@@ -146,16 +146,16 @@ def looks_of(compares: Iterable[RangeCompare], edits: Iterable[RangeEdit]) -> tu
 
 
 class Changed(NamedTuple):
-    """Whether a range has changed since a revision: ``at`` one that changed it, None where nothing
-    is known to. ``floor``: what was changed before that may not be known."""
+    """Whether a range has changed since a revision: ``at`` is one that changed it, None if no
+    change is known. Changes up to ``floor`` may not be known."""
 
     at: int | None
     floor: int = 0
 
 
 class Looked(NamedTuple):
-    """What was ``found`` of ``about`` before its request was queued, in the commits up to revision
-    ``through``, in the history whose commit at revision ``at`` was ``last``."""
+    """What was ``found`` about ``about`` before its request was queued, in the commits up to
+    revision ``through``, in the history whose commit at revision ``at`` was ``last``."""
 
     about: RangeUnchanged
     found: Changed
@@ -183,7 +183,7 @@ NO_RANGES: Final = Ranges()
 
 
 class Count(NamedTuple):
-    """``least`` live documents are there, and no more if ``is_exact``."""
+    """There are at least ``least`` live documents, and no more if ``is_exact``."""
 
     least: int
     is_exact: bool
@@ -194,9 +194,9 @@ def is_under(key: str, prefix: str) -> bool:
 
 
 class RangeState:
-    """The ranges of a view as a batch has left them.
+    """The ranges of a view as the batch so far leaves them.
 
-    ``found`` are documents as the view has them, ``documents`` those that the batch has changed.
+    ``found`` are the documents of the view, ``documents`` those that the batch has changed.
     """
 
     def __init__(
@@ -210,9 +210,9 @@ class RangeState:
         self._documents = documents
 
     def changed(self, prefix: str, since: int) -> int | None:
-        """A revision above ``since`` that changed the range, None where there is none.
+        """A revision above ``since`` that changed the range, None if there is none.
 
-        Raises RevisionCompacted where that can't be told.
+        Raises RevisionCompacted if that isn't known.
         """
         for key, document in self._documents.items():
             if document.revision > since and is_under(key, prefix):
@@ -223,7 +223,7 @@ class RangeState:
         return found.at
 
     def count(self, prefix: str) -> Count:
-        """The live documents of a range that was listed."""
+        """The number of live documents of a range that was listed."""
         listed = self._ranges.listed[prefix]
         least = len(listed.documents)
         for key, document in self._documents.items():
@@ -263,7 +263,7 @@ class RangeState:
 
 
 def why_count_false(compare: RangeAbsent | RangeCount, count: Count) -> str | None:
-    """The reason, as text; empty where the compare is true, None where that can't be told."""
+    """Why the compare is false, as text; empty if it is true, None if that isn't known."""
     least, is_exact = count
     if isinstance(compare, RangeAbsent):
         return "there are such documents" if least else "" if is_exact else None

@@ -1,11 +1,11 @@
-"""Applying a patch all the same where what changed since its token doesn't concern it.
+"""Rebase: applying a patch although the document has changed since, if the changes don't affect it.
 
-A three-way merge on footprints. The *base* is the document as the client saw it; what changed
-since is the difference between it and the document as it is now. Where no pointer that the patch
-reads or writes on the base meets one that changed, the patch means now what it meant then. A
-structural change inside an array counts as one of the whole array; the items of lists that the
-catalog declares count by key, and for a patch that goes by index by their places, too. A document
-that was deleted meanwhile is another one, also where it was made again.
+This is a three-way merge of footprints. The *base* is the document as the client saw it; its
+difference to the document as it is now shows what changed since. If no place that the patch reads
+or writes in the base overlaps a changed one, the patch means the same as then. Inserting or
+removing items of an array counts as a change of the whole array. Items of declared lists count by
+key; for a patch that uses indexes, their positions count, too. A document that was deleted
+meanwhile is another one, even if it was created again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from patching.errors import IndexNeedsTest
 from patching.footprints import Footprint
 from patching.owners import OwnerTree
 
-# Members and items that are compared for one request: a few tenths of a second.
+# The most members and items that are compared for one request: a few tenths of a second.
 EXAMINED_MAX = 200_000
 _CHANGES = Limits(operations_max=5_000)
-# Tokens that a request may be rebased from: for each a state of the document is rebuilt.
+# The most tokens that a request is rebased from: for each, a state of the document is rebuilt.
 REBASE_TOKENS_MAX = 8
 
 Rebased = ApplyPatch | Merge | ApplyWanted
@@ -46,11 +46,11 @@ def require_rebased(
     spend: Callable[[int], None] = lambda _: None,
     lists: Lists = NO_LISTS,
 ) -> str:
-    """The token that ``edit`` is rebased from; ``base_of`` gives the document by an old token.
+    """The token that ``edit`` is rebased from; ``base_of`` returns the document of an old token.
 
-    Raises ConditionFailed for ``conflict``, telling what kept it from being rebased. Of several
-    tokens that the document had, any one that the patch can be rebased from will do. ``spend`` is
-    told how many values are compared at most.
+    Of several tokens, any one that the edit can be rebased from is enough. ``spend`` is called with
+    the most values that may be compared. Raises ConditionFailed for ``conflict``, with the reason
+    why it can't be rebased.
     """
     delta = inner(edit)
     if not kind_of(delta).is_rebased:
@@ -106,11 +106,9 @@ def overlapping(
     """The pointers that ``edit`` reads or writes and that differ between the two states.
 
     ``owners`` are those of the leaves of ``base``. Items of ``lists`` have their keys in the
-    pointers.
-
-    Raises LimitExceeded where too much would have to be looked at to find out.
+    pointers. Raises LimitExceeded if too much would have to be compared.
     """
-    # Part by part: a replaced whole would seem to change all that is in it.
+    # Not compact: a replaced object would seem to change everything in it.
     changes = patching.diff(base, now, compact=False, examined_max=examined_max, lists=lists)
     try:
         own = _footprint(edit, base, owners, lists)

@@ -1,5 +1,5 @@
-"""The changes that a commit records, and their size in a head and in the history: an upper bound,
-measured only where needed."""
+"""The changes that a commit records, and an upper bound on their size in a head and in the history,
+which is measured only if necessary."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from patching.owners import OwnerTree, change_between
 
 _encode = msgspec.json.Encoder().encode
 
-# JSON that was sent grows when it is written again: 1e15 becomes 1000000000000000.0. Up to this
-# length it is taken to have grown as far as it can, beyond it is measured.
+# JSON that was sent may grow when it is written again: 1e15 becomes 1000000000000000.0. Up to
+# _UNMEASURED_BYTES_MAX, it counts as the most possible, GROWTH_MAX times its size; beyond that, it
+# is measured.
 GROWTH_MAX = 5
 _UNMEASURED_BYTES_MAX = 64 * 1024
-# Below this many bytes of JSON no document can exceed what the store holds: the worst growth from
-# JSON to BSON is an array of one-digit numbers, 2 bytes each here and at most 13 there.
+# Up to this many bytes of JSON, no document exceeds what the store can hold. What grows most from
+# JSON to BSON is an array of one-digit numbers: from 2 bytes each to at most 13.
 CERTAINLY_STORABLE_BYTES = 1_200_000
-# The members of a commit's record besides texts of the client's, and those of a change.
+# The bytes of a commit's record, and of a change, without the client's texts.
 RECORD_BYTES = 660
 _CHANGE_BYTES = 180
 
@@ -33,8 +34,8 @@ _CHANGE_BYTES = 180
 class CommitTerms(msgspec.Struct, frozen=True):
     """What a commit is made of: what the ``edits`` of the request have ``changed``, by key.
 
-    These are those for which the compares held or, where it has not ``succeeded``, those otherwise.
-    For ``skipped`` and ``left_out`` see ``CommitRecord``.
+    ``edits`` are the request's own or, if ``succeeded`` is false, those of its ``otherwise``. For
+    ``skipped`` and ``left_out`` see ``CommitRecord``.
     """
 
     request: Request
@@ -52,7 +53,7 @@ def commit_of(
 ) -> tuple[CommitRecord, dict[str, DocumentRecord]]:
     """The commit, and the documents that it leaves, by key.
 
-    Raises AboveLimit where it takes more than the history holds of one.
+    Raises AboveLimit if it is larger than the history can hold.
     """
     request, stamp = terms.request, Stamp(revision, time_us, terms.request.commit_id)
     changes: dict[str, ChangeRecord] = {}
@@ -98,7 +99,7 @@ def _change_and_document(
 ) -> tuple[ChangeRecord, DocumentRecord]:
     """The change that the commit records for the draft of ``key``, and the document that it leaves.
 
-    ``with_value``: a patch, or a change of attributes, records the full value with it.
+    ``with_value``: a patch, or a change of attributes, also records the full value.
     """
     found, draft = changed.found, changed.draft
     base = _base(found, draft)
@@ -146,15 +147,15 @@ def _change_and_document(
 
 
 def _base(found: DocumentRecord | None, draft: Draft) -> tuple[int, str]:
-    """The base of the change. A commit records it even with a full value: a reader that doubts the
-    value replays the patch."""
+    """The revision and commit of the change's base; 0 and "" for a put, a delete or a creation. A
+    patch that records the full value has a base, too: a reader that doubts the value replays it."""
     if found is None or draft.action in ("put", "delete"):
         return 0, ""
     return found.revision, found.commit_id
 
 
 def record_bytes(terms: CommitTerms, changes: Mapping[str, ChangeRecord]) -> int:
-    """An upper bound on what the commit of these ``changes`` takes in a head and in the history."""
+    """An upper bound on the bytes of a commit of these ``changes`` in a head and in the history."""
     request, edits = terms.request, terms.edits
     texts = 4 * (len(request.message or "") + len(request.author)) + len(terms.rebased_from or "")
     if request.idempotency is not None:
@@ -174,7 +175,8 @@ def _values_due(
     after: Mapping[str, DocumentRecord],
     limits: ServiceLimits,
 ) -> list[str]:
-    """The keys that this is a K-th change of; one too heavy leaves its value to the next."""
+    """The keys whose changes are to record the full value, because each is a K-th one. If a value
+    is too large for this commit, the next change has to record it."""
     candidates = [each for each in after.values() if each.patches >= limits.full_value_every]
     if not candidates:
         return []
@@ -188,7 +190,7 @@ def _values_due(
 
 
 def _value_bytes(document: DocumentRecord) -> int:
-    """An upper bound on what a commit takes more where it records the full value."""
+    """An upper bound on the additional bytes of a commit that records the document's full value."""
     size_bytes = document.size_bytes
     if document.attributes:
         size_bytes += len(_encode(document.attributes))
@@ -198,7 +200,7 @@ def _value_bytes(document: DocumentRecord) -> int:
 
 
 def _refuse_heavy(size_bytes: int, bytes_max: int) -> None:
-    """Raise AboveLimit where a commit takes more than the history holds of one."""
+    """Raise AboveLimit if a commit is larger than the history can hold."""
     if size_bytes > bytes_max:
         raise AboveLimit(
             f"the change would take {size_bytes} bytes in the history, more than the "
@@ -210,7 +212,7 @@ def _refuse_heavy(size_bytes: int, bytes_max: int) -> None:
 
 
 def refuse_oversized(draft: Draft, rules: Rules) -> None:
-    """Raise AboveLimit where the document takes more than the store holds of one."""
+    """Raise AboveLimit if the document is larger than the store can hold."""
     assert draft.content is not ABSENT
     bytes_max = rules.limits.stored_bytes_max
     actual = rules.stored_bytes(draft.content)
@@ -243,7 +245,7 @@ def _change_bytes(change: ChangeRecord) -> int:
 
 
 def _beside_patch_bytes(change: ChangeRecord) -> int:
-    # The key is there twice, and in JSON text a character may take six bytes.
+    # The record contains the key twice, and a character may take six bytes in JSON.
     size_bytes = _CHANGE_BYTES + 12 * len(change.key.encode())
     if change.value is not ABSENT:
         size_bytes += change.size_bytes
@@ -259,7 +261,7 @@ def _beside_patch_bytes(change: ChangeRecord) -> int:
 
 
 def refused_too_heavy(size_bytes: int) -> AboveLimit:
-    """The refusal of a request whose documents take more than are read for one."""
+    """The refusal of a request whose documents are larger than what is read for one request."""
     return AboveLimit(
         f"the documents that the request is about take {size_bytes} bytes, more than the"
         f" {DOCUMENTS_BYTES_MAX} that are allowed",

@@ -1,8 +1,8 @@
 """Requests, the views that they are decided on, and their outcomes: immutable values.
 
 A request is a list of edits (``gateway.decide.edits``) that are committed together, at one
-revision, if its guards hold. A write of one document is a list of one. Of an application, it asks
-for a step, or stands under the fence of a version.
+revision, if its guards hold. A write of one document is a list of one. Instead of edits, a request
+may ask for a step of an application; or it may be under the fence of an application's version.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ _fence = re.compile(
 
 
 class Fence(NamedTuple):
-    """A version of an application, as its begin answered it; ``scope`` tells the application from
-    another one that had the name before.
+    """A version of an application, as the answer to its begin names it; ``scope`` tells the
+    application from an earlier one with that name.
 
-    ``run``: the start of the job that sends the request. None: its client doesn't tell. ``open``:
-    the application is; such a fence only guards, and idempotency keys stay the principal's.
+    ``run`` names the start of the job that sends the request; None: the client didn't say.
+    ``open``: the application is open; then the fence only guards, and idempotency keys belong to
+    the principal.
     """
 
     version: int
@@ -85,13 +86,12 @@ class Fence(NamedTuple):
 class ApplicationStep(msgspec.Struct, frozen=True):
     """A step of an application; see ``decide.applications``.
 
-    With a ``version`` it is begun, and finished if that is asked for; ``principals`` are all whom
-    the caller knows to share it, and share it from now on. Without one, they are all who do;
-    None: the application is forgotten.
+    With a ``version``, that is begun and, with ``finished``, finished; ``principals`` are those
+    that the caller expects to share the application, and they share it from then on. Without a
+    version, ``principals`` are all that share it from then on; None: the application is forgotten.
 
-    ``keys`` is how the caller makes the idempotency keys of the version, and ``open`` makes the
-    application everybody's who may write the catalog. ``run`` changes nothing in the records: it
-    is for the fence.
+    ``keys`` says how the caller makes the idempotency keys of the version. ``open``: everybody who
+    may write the catalog shares the application. ``run`` isn't recorded; it is for the fence.
     """
 
     catalog: str
@@ -109,7 +109,7 @@ class ApplicationStep(msgspec.Struct, frozen=True):
 
 
 def parse_fence(text: str) -> Fence | None:
-    """None for what isn't one."""
+    """The fence that ``text`` names; None if it isn't one."""
     found = _fence(text)
     if found is None:
         return None
@@ -117,7 +117,7 @@ def parse_fence(text: str) -> Fence | None:
 
 
 def scope_of(fence: Fence | None, principal: str) -> str:
-    """Whose an idempotency key is: the application's, or the principal's who sends it."""
+    """The scope of an idempotency key: the application's, or the name of the ``principal``."""
     return principal if fence is None or fence.open else _SCOPE + fence.scope
 
 
@@ -126,33 +126,33 @@ _NO_KEYS: Final[frozenset[str]] = frozenset()
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A write as the client asked for it; the same through every attempt.
+    """A write as the client asked for it; the same for every attempt.
 
-    All of ``edits`` are committed, in order, at one revision, where the guards hold: the
-    ``conditions`` on the document of the first edit, the catalog's ``resource_version``, and every
-    one of ``compare``. Where a compare is false, ``otherwise`` is committed, if there is one.
-    ``rebase`` lets a patch through that was made against an older state, where nothing that it
-    reads or writes has changed since.
+    All of ``edits`` are committed, in order, at one revision, if the guards hold: the
+    ``conditions`` on the document of the first edit, the catalog's ``resource_version``, and all of
+    ``compare``. If a compare is false, ``otherwise`` is committed, if there is one. With
+    ``rebase``, a patch that was made for an older state is applied if nothing that it reads or
+    writes has changed since.
 
-    ``commit_id`` is fixed here, before the first attempt, so that the outcome can be looked up.
+    ``commit_id`` is fixed before the first attempt, so that the outcome can be looked up.
     ``deadline`` is in seconds of the runtime's monotonic clock. ``size_bytes`` is the length of
-    what was sent, for the bounds of queue and batch. ``keys`` and ``ranges``, all that its decision
-    depends on, follow from the rest, and so do the keys that it needs no content of
-    (``token_keys``).
+    what was sent, for the bounds of queue and batch. ``keys`` and ``ranges`` are all that the
+    decision depends on; ``token_keys`` are the keys whose contents it doesn't need. These three
+    follow from the other fields.
 
-    ``lists_checked``: if it declares lists, the revision at which no document broke them; None:
-    nobody has checked. Without ``checks_lists``, nobody has to. ``looked``: what was found out of
-    its ranges ahead.
+    ``lists_checked``: if the request declares lists, the revision at which no document broke them;
+    None: that wasn't checked. Without ``checks_lists``, it needn't be checked. ``looked``: what was
+    found out about its ranges ahead.
 
-    ``by`` is the principal, and ``author`` the one that its commit names. ``once``: its idempotency
-    key decides once, whatever the outcome; without it, a refusal decides nothing. ``fence``: it is
-    decided only while the fence is in force, and its key is the application's. ``step``: instead of
-    edits, the step of an application.
+    ``by`` is the principal, and ``author`` whom the commit names. ``once``: the idempotency key
+    decides once, whatever the outcome; without it, a refusal isn't remembered. ``fence``: the
+    request is decided only while the fence is in force, and its key belongs to the application.
+    ``step``: the step of an application, instead of edits.
 
-    Facts that were found out before the decision: ``refusal``, why it must be refused, which its
-    key remembers unless it has decided before; and ``as_of``, the only revision at which its edits,
-    or their absence, are right. Elsewhere it is refused with OvertakenLook,
-    which decides nothing.
+    Two facts are found out before the decision. ``refusal`` is why the request must be refused; its
+    key remembers that, unless it has decided before. ``as_of`` is the only revision at which the
+    edits, or their absence, are right; at another one, the request is refused with OvertakenLook,
+    which isn't remembered.
     """
 
     catalog: str
@@ -186,7 +186,7 @@ class Request(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         keys = self._keys()
         force_setattr(self, "keys", keys)
-        alone = len(keys) <= 2  # the settings among them
+        alone = len(keys) <= 2  # one document, and the settings
         if self.fence is not None or self.step is not None:
             force_setattr(self, "keys", keys | OWN_KEYS)
         if not alone:
@@ -194,7 +194,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The document that the conditions are about."""
+        """The key of the document that the conditions are about."""
         return self.edits[0].key if self.edits else SETTINGS_KEY
 
     def _token_keys(self, keys: frozenset[str]) -> frozenset[str]:
@@ -205,7 +205,7 @@ class Request(msgspec.Struct, frozen=True):
         return keys - worked_on - replaced - looked_into - _SETTINGS_ALONE
 
     def _keys(self) -> frozenset[str]:
-        """Notes the ranges, too."""
+        """The keys that the decision depends on; sets ``ranges``, too."""
         if len(self.edits) == 1 and not self.compare and not self.conditions.unchanged_under:
             (each,) = self.edits
             if not each.when and EDIT_KINDS[type(each.edit)].is_of_one:
@@ -235,7 +235,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class RequestTerms(TypedDict, total=False):
-    """The fields of a ``Request`` beside what it edits, as keywords; each has a default there."""
+    """Fields of a ``Request`` besides its edits, as keywords; each has a default there."""
 
     conditions: Preconditions
     resource_version: int | None
@@ -257,8 +257,8 @@ class RequestTerms(TypedDict, total=False):
 class Applied(msgspec.Struct, frozen=True):
     """The request is in the catalog's history as ``commit``, once.
 
-    ``documents`` are the states that it left of all keys in its edits; {} for a replay
-    (``replayed``), where the first result is told from the commit alone.
+    ``documents`` are the states that it left, for all keys in its edits. They are empty if it is
+    ``replayed``: then the answer is made from the commit alone.
     """
 
     commit: CommitRecord
@@ -267,7 +267,7 @@ class Applied(msgspec.Struct, frozen=True):
 
     @property
     def document(self) -> DocumentRecord | None:
-        """The state it left, of a request on one document."""
+        """The state that a request on one document left."""
         return next(iter(self.documents.values()), None)
 
 
@@ -276,10 +276,9 @@ class Unchanged(msgspec.Struct, frozen=True):
 
     ``documents`` are the states that it would leave, by key, None if there is no live document. For
     a dry run that would change something, ``would_change`` is true, ``changes`` says what, and the
-    tokens of changed documents aren't valid. ``succeeded`` is false if a compare was false and the
-    ``otherwise`` of the request changes nothing. ``replayed``: it was decided by an earlier try;
-    contents are WITHHELD. ``left_out``: as in
-    ``CommitRecord``. ``skipped`` is what its applies left to others.
+    tokens of changed documents aren't valid. ``succeeded`` is false if a compare was false, so that
+    ``otherwise`` was decided. ``replayed``: it was decided by an earlier try; contents are
+    WITHHELD. ``skipped`` and ``left_out`` are as in ``CommitRecord``.
     """
 
     documents: Mapping[str, DocumentRecord | None]
@@ -298,7 +297,7 @@ class Unchanged(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Certainly not applied, for the reason given, true at a moment between call and answer."""
+    """Certainly not applied. The reason was true at a moment between call and answer."""
 
     error: CommitError
 
@@ -307,7 +306,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """The connection broke around the commit and MongoDB could not be asked in time."""
+    """The connection broke around the commit, and MongoDB couldn't be asked in time."""
 
     commit_id: str
 
@@ -316,7 +315,7 @@ Outcome = Applied | Unchanged | Refused | Unknown
 
 
 def is_for_now(outcome: Outcome) -> bool:
-    """Whether the same request may be sent again, and may be applied then."""
+    """Whether the same request may be applied if it is sent again."""
     return isinstance(outcome, Unknown) or (
         isinstance(outcome, Refused) and outcome.error.retryable
     )
@@ -330,11 +329,11 @@ class WriteOutcome(msgspec.Struct, frozen=True):
     attempts: int
 
 
-# The maximum size of one request's documents together, unless they are few.
+# The most bytes of one request's documents together, unless they are few.
 DOCUMENTS_BYTES_MAX: Final = 32 * MIB
 
 
-# What is kept of a refusal: the arguments of ``RefusedBefore``.
+# Returns what a verdict keeps of a refusal: the arguments of ``RefusedBefore``.
 Tell = Callable[[CommitError], Mapping[str, Json]]
 
 
@@ -347,8 +346,8 @@ class Rules:
     """The rules of a decision, besides the state.
 
     ``stored_bytes`` measures a content as the store will hold it; ``settings_of`` returns the
-    settings of a settings document, or of None (see ``CompiledSettings``). ``told`` makes of a
-    refusal what its verdict keeps.
+    settings of a settings document, or of None (see ``CompiledSettings``). ``told`` returns what a
+    verdict keeps of a refusal.
     """
 
     limits: ServiceLimits
@@ -360,22 +359,21 @@ class Rules:
 class View(msgspec.Struct, frozen=True):
     """A catalog's state at ``revision``, as far as its batch needs it.
 
-    ``documents`` has every key that the batch names: a document, a tombstone, or None where the
-    key never existed. ``replies`` has what the idempotency keys of the batch have decided
-    already, by (principal, key); a key that isn't there was not used up to ``revision``. ``bases``
-    has, by (key, token), the documents that patches to be rebased were made against, and ``ranges``
-    what the batch asks of ranges.
+    ``documents`` has every key that the batch names: a document, a tombstone, or None if the key
+    never existed. ``replies`` has, by (principal, key), what the idempotency keys of the batch have
+    decided already; other keys weren't used up to ``revision``. ``bases`` has, by (key, token), the
+    documents that patches to be rebased were made for, and ``ranges`` what the batch asks of
+    ranges.
 
-    ``changed`` are the keys of all that was written after ``changed_since``, where a request asks
-    for what was (``lists_checked``); these documents may be WITHHELD where they are large.
+    If a request asks for it (``lists_checked``), ``changed`` has the keys of all documents that
+    were written after ``changed_since``; large ones may be WITHHELD.
 
     ``judged`` is the number of the catalog's last verdict; ``last`` and ``last_verdict`` are the
-    ids of its last commit and verdict, see ``Head``. ``tail`` are the last commits, and
-    ``verdicts`` the last verdicts, that may not be written out; a decision doesn't look at them.
-    ``requests``: how many requests of the batch, from the first one on, it was read for; None: all.
-    ``too_heavy``: the refusal of the first one, where the documents that it is about are more than
-    are read for one request; then they aren't there.
-    ``deleted``: the catalog was, at ``revision``.
+    ids of its last commit and verdict, see ``Head``. ``tail`` and ``verdicts`` are the last commits
+    and verdicts that may not be written out; the decision doesn't use them. ``requests``: for how
+    many requests of the batch, from the first one on, the view was read; None: all. ``too_heavy``:
+    the refusal of the first request if its documents are more than are read for one request; then
+    they are missing. ``deleted``: the catalog was deleted at ``revision``.
     """
 
     catalog: str
@@ -401,8 +399,8 @@ class Decision(msgspec.Struct, frozen=True):
     """``commits`` at revisions view.revision + 1, + 2, …; ``verdicts`` numbered view.judged + 1,
     + 2, …; one outcome per request, in order.
 
-    ``outcomes`` may be shorter than the batch: the requests behind its end did not fit any more
-    and are decided in the next one. ``documents`` are the states the commits leave, by key.
+    ``outcomes`` may be shorter than the batch: the other requests no longer fit, and are decided in
+    the next one. ``documents`` are the states that the commits leave, by key.
     """
 
     commits: tuple[CommitRecord, ...]

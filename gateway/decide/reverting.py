@@ -1,12 +1,14 @@
-"""Reverts: a document's changes undone, also where others have changed it since.
+"""Reverts: undoing changes of a document, even if others have changed it since.
 
-A three-way merge of content and attributes (``patching.three_way``): what leads from a *base*, the
-document as the changes left it, to a *target*, as it was before them, is done to the document as it
-is now. A place that was changed since and is wanted otherwise is disputed. A document that is to go
-as a whole, or to come back, is one place; but what was changed since in one that is to go is named
-place by place. In all of them items of lists go by key.
+This is a three-way merge of content and attributes (``patching.three_way``): the difference between
+the *base*, the document as the changes left it, and the *target*, the document before them, is
+applied to the document as it is now. A place is disputed if it was changed since, and the target
+has another value. If the whole document is to be deleted or restored, it counts as one place; but
+the changes since in a document that is to be deleted are named one by one. Items of lists are
+matched by key.
 
-The owners of leaves go back with their values (``patching.restoring``). They are never disputed.
+The owners of leaves are restored with their values (``patching.restoring``). They are never
+disputed.
 """
 
 from __future__ import annotations
@@ -29,19 +31,20 @@ from patching.merging import Dispute
 from patching.owners import OwnerTree
 from patching.values import Absent
 
-# Members and items that are compared to name the places of a document that is to go.
+# The most members and items that are compared to name the places of a document to be deleted.
 _EXAMINED_MAX = 100_000
 
 
 class Undo(msgspec.Struct, frozen=True):
-    """The live documents that a change, or several in a row, have left and found; None: none."""
+    """The live documents that a change, or several in a row, left (``base``) and found
+    (``target``); None if there was none."""
 
     base: DocumentRecord | None
     target: DocumentRecord | None
 
 
 class Forced(msgspec.Struct, frozen=True):
-    """Places of a document that become as they were in any case: those at and below pointers."""
+    """Pointers to places that are restored in any case, with everything below them."""
 
     content: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
@@ -50,9 +53,9 @@ class Forced(msgspec.Struct, frozen=True):
 class Revert(msgspec.Struct, frozen=True):
     """Undo changes of a document, the newest first.
 
-    ``conflict`` says what becomes of places that were changed since and aren't ``forced``: the
-    request is refused, they are skipped, or forced to be as they were, too. A document that is to
-    go, or to come back, does so only where all of its places are forced.
+    ``conflict`` says what happens if places were changed since and aren't ``forced``: the request
+    is refused, they are skipped, or they are forced, too. A document that was changed since is
+    deleted or restored as a whole only if all of these places are forced.
     """
 
     undos: tuple[Undo, ...]
@@ -78,10 +81,10 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class Undoing(msgspec.Struct, frozen=True):
-    """The terms of a revert that the request and its catalog give.
+    """The terms of a revert that follow from the request and its catalog.
 
-    ``author`` reverts, by a commit at ``revision``; ``last`` is the revision of the document's last
-    change. The items of its ``lists`` are matched by their keys.
+    ``author`` is that of the commit, at ``revision``; ``last`` is the revision of the document's
+    last change. The items of its ``lists`` are matched by key.
     """
 
     author: str
@@ -94,10 +97,10 @@ class Undoing(msgspec.Struct, frozen=True):
 def reverted(
     edit: Revert, key: str, draft: Draft, terms: Undoing
 ) -> tuple[Draft, list[Disputed], tuple[Skipped, ...]]:
-    """What ``edit`` leaves of the settled draft of ``key``, the places that are disputed where that
-    refuses the edit, and those that it skips.
+    """The draft of ``key`` after ``edit``; the disputed places, if these refuse the edit; and those
+    that it skips.
 
-    Raises patching.LimitExceeded.
+    The owners of ``draft`` are those of its content. Raises patching.LimitExceeded.
     """
     now = _state_of(draft)
     forced = Forced(("",), ("",)) if edit.conflict == "force" else edit.forced
@@ -136,7 +139,7 @@ def _with_owners(
     places: list[tuple[bool, Dispute]],
     terms: Undoing,
 ) -> _State:
-    """``merged`` with the owners of its content; the ``places`` are disputed."""
+    """``merged`` with the owners of its content; ``places`` are the disputed ones."""
     kept = [each.pointer for of_attributes, each in places if not (of_attributes or each.forced)]
     if ABSENT in (base.content, target.content, now.content) and places:
         kept = [""]
@@ -157,7 +160,7 @@ def _with_owners(
 def _merged(
     base: _State, target: _State, now: _State, lists: Lists, forced: Forced
 ) -> tuple[_State, list[tuple[bool, Dispute]]]:
-    """With the disputes, each with whether it is about attributes."""
+    """The merged state, and the disputes, each with whether it is about attributes."""
     if ABSENT not in (base.content, target.content, now.content):
         content = patching.three_way(
             base.content, target.content, now.content, force_at=forced.content, lists=lists
@@ -206,7 +209,7 @@ def _changed_since(
 
 
 def _dispute(change: dict[str, Json], lists: Lists) -> Dispute:
-    """What ``change`` made, in a document that is to go."""
+    """The dispute about a place that ``change`` made, in a document that is to be deleted."""
     pointer, now = str(change["path"]), change.get("value", ABSENT)
     if change["op"] in ("add_to_set", "pull"):
         array = patching.split_pointer(pointer)

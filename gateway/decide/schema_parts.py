@@ -1,7 +1,7 @@
-"""A JSON Schema taken apart: which of its schemas look at which values of a document.
+"""A JSON Schema in parts: which of its schemas check which values of a document.
 
-For each schema within it: what looks at the same value with it, and what at the members and items
-of that. References are followed within the schema alone.
+For each schema within it: the schemas that check the same value, and those that check the members
+and items of this value. References are only followed within the schema.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from patching import PatchError, split_pointer
 ENDLESS: Final = 10**12
 _CHAIN_MAX = 250
 _PATTERN_STEPS = 100
-# To compare a value with an item of an enum that is no plain value.
+# The work for each value in an object or array of an enum or const, which has to be compared.
 _COMPARE_WORK = 8
-# What the patterns of a catalog's schemas may take compiled, together: some 40 ms to compile.
+# The most bytes of all compiled patterns of a catalog's schemas: some 40 ms to compile.
 COMPILED_BYTES_MAX: Final = 4 << 20
 _COMPILED_BYTES_MIN: Final = 1 << 10
-# The work per character of a pattern, by the bytes it takes compiled: of the worst text for it.
+# By the compiled size of a pattern, its work for each character of a text, in the worst case.
 _PATTERN_WORK: Final = (
     (1 << 10, 2),
     (2 << 10, 6),
@@ -55,8 +55,8 @@ class SchemaTooHeavy(Exception):
 class _Part:
     """One schema within the schema, by its keywords.
 
-    ``here``: the schemas that look at the same value; ``named``: those that look at one member or
-    item of it, with its name or index; ``members``, ``items``: those that look at each of them.
+    ``here`` are the schemas that check the same value; ``named`` those that check one member or
+    item of it, with its name or index; ``members`` and ``items`` those that check all of them.
     """
 
     work: int
@@ -75,7 +75,8 @@ Way = tuple[tuple[int, int], ...]  # the same
 
 @dataclass(slots=True)
 class Here:
-    """All that looks at a value where one schema does, and how often it looks at what is below."""
+    """The work for a value of all schemas that check it because one schema does, and how often
+    schemas check its members and items."""
 
     work: int = 0
     text_work: int = 0
@@ -89,7 +90,7 @@ class Here:
         return len(self.members) + len(self.items) + named
 
     def ways(self) -> set[Way]:
-        """The parts that look at a member or an item, for each kind of member that differs."""
+        """The schemas that check a member or an item, for each different kind of member."""
         ways = {tuple(self.members.items()), tuple(self.items.items())}
         for label, counts in self.named.items():
             every = self.members if isinstance(label, str) else self.items
@@ -144,7 +145,8 @@ class Schema:
         raise SchemaTooHeavy("it refers to itself, or its references form too long a chain")
 
     def _all_here(self, name: int) -> Here:
-        """Each part is come to after all that lead to it, so that its times are complete."""
+        """The ``Here`` of a schema. A part comes after all parts that lead to it, so that the
+        number of times that it checks the value is complete."""
         here = Here()
         times, asked = {name: 1}, {name: 0}
         for each in self._in_order(name):
@@ -165,7 +167,7 @@ class Schema:
         return here
 
     def _in_order(self, name: int) -> list[int]:
-        """The parts that look at a value where ``name`` does, those that lead to others first."""
+        """The parts that check a value if ``name`` does; parts that lead to others come first."""
         order: list[int] = []
         seen = {name}
         under_way = {name}
@@ -236,7 +238,8 @@ class Schema:
         )
 
     def _refuse_resource(self, node: dict[str, Any]) -> None:
-        """References below an ``$id`` are relative to it, and would lead elsewhere than told."""
+        """Raise SchemaTooHeavy for a schema within the schema that has its own ``$id``: references
+        below it are relative to it, which isn't followed here."""
         name = node.get("id" if self._draft_4 else "$id")
         if self._strict and node is not self.root and isinstance(name, str) and name[:1] != "#":
             raise SchemaTooHeavy(f"{name[:100]!r}: a schema within it can't have its own $id")
@@ -261,7 +264,7 @@ class Schema:
         return [part]
 
 
-# Stands for a schema that looks at every value below once.
+# Stands for a schema that checks each value below once.
 _WHOLE: Final = object()
 
 
@@ -276,7 +279,7 @@ def _schemas_of(node: dict[str, Any], keywords: Iterable[str]) -> Iterator[Any]:
 
 
 def _own_work(node: dict[str, Any]) -> int:
-    """The work of the keywords that hold no schemas; those with names take one for each."""
+    """The work of the keywords that hold no schemas; keywords with names take one unit for each."""
     work = 1
     for keyword in ("required", "properties", "dependentRequired", "dependencies"):
         value = node.get(keyword)
@@ -284,7 +287,7 @@ def _own_work(node: dict[str, Any]) -> int:
             work += len(value) + sum(len(each) for each in value.values() if isinstance(each, list))
         elif isinstance(value, list):
             work += len(value)
-    # Plain values of an enum are looked up, all others are compared one by one.
+    # Scalars of an enum are looked up; its objects and arrays are compared one by one.
     enum = node.get("enum")
     values = [*(enum if isinstance(enum, list) else ()), node.get("const")]
     compared = [each for each in values if isinstance(each, dict | list)]
@@ -292,10 +295,11 @@ def _own_work(node: dict[str, Any]) -> int:
 
 
 def _pattern_work(pattern: str) -> int:
-    """The work of a pattern, by its compiled size, which bounds the time in the worst case.
+    """The work of a pattern for each character, by its compiled size, which bounds the time in the
+    worst case.
 
-    The first repetition after the start of a text counts as an endless one, which is cheaper: at
-    most one of its turns is under way at a time.
+    A bounded repetition right after the start of a text counts as an unbounded one, which is
+    smaller: only one of its rounds can be under way at a time.
     """
     size = compiled_bytes(_FIRST_RUN.sub(r"\1*", pattern, count=1))
     return next((work for most, work in _PATTERN_WORK if size <= most), _PATTERN_WORK[-1][1])
@@ -303,8 +307,9 @@ def _pattern_work(pattern: str) -> int:
 
 @lru_cache(maxsize=4096)
 def compiled_bytes(pattern: str) -> int:
-    """What the pattern takes compiled, as a power of two; more than ``COMPILED_BYTES_MAX`` where it
-    can't be compiled within that. To compile it takes up to 10 ns a byte."""
+    """The compiled size of the pattern, rounded up to a power of two; more than
+    ``COMPILED_BYTES_MAX`` if it can't be compiled within that. Compiling takes up to 10 ns a byte.
+    """
     size = _COMPILED_BYTES_MIN
     while size <= COMPILED_BYTES_MAX:
         try:
@@ -317,7 +322,7 @@ def compiled_bytes(pattern: str) -> int:
     return size
 
 
-# A set that goes through most of Unicode takes 2 ms to be folded, and next to nothing compiled.
+# A set that covers most of Unicode takes 2 ms to fold, and almost no space when compiled.
 _FOLDED_BYTES: Final = 1 << 18
 FOLDED_MAX: Final = COMPILED_BYTES_MAX // _FOLDED_BYTES
 _FOLDS: Final = re.compile(r"\(\?[a-zA-Z]*i")
@@ -327,8 +332,9 @@ _RANGE: Final = re.compile(r"(.)-([^\x00-\x7f])", re.DOTALL)
 
 
 def folding_bytes(pattern: str) -> int:
-    """What takes as long to compile as the sets of a pattern that ignores case, in bytes of
-    ``compiled_bytes``, which doesn't tell: each of their characters is looked up."""
+    """The time to fold the sets of a pattern that ignores case, as bytes of ``compiled_bytes`` that
+    take as long to compile. ``compiled_bytes`` doesn't show it: each of their characters is looked
+    up."""
     if _FOLDS.search(pattern) is None:
         return 0
     return sum(_set_bytes(pattern, each) for each in _SET.finditer(pattern))
@@ -343,7 +349,7 @@ def _set_bytes(pattern: str, found: re.Match[str]) -> int:
     return min(wide, _FOLDED_BYTES)
 
 
-# From the start a row of single characters and classes, the last of them repeated so many times.
+# At the start, a row of single characters and classes, the last of which is repeated {m,n} times.
 _CHARACTER = r"(?:\\[^pPbBkux\d]|\[\^?\]?[^\[\]\\]*\]|[^\\\[\](){}|*+?^$])"
 _FIRST_RUN = re.compile(rf"(\A\^{_CHARACTER}*?{_CHARACTER})\{{\d+(?:,\d*)?\}}(?![?+])")
 
@@ -360,7 +366,7 @@ def values_in(schema: Any) -> Iterator[Any]:
 
 
 def _anchors(root: Any) -> Mapping[Any, list[Any]]:
-    """The schemas by their anchors; those that ``$recursiveRef`` may lead to under True."""
+    """The schemas by their anchors; under True those that ``$recursiveRef`` may lead to."""
     found: dict[Any, list[Any]] = {}
     waiting = [root]
     while waiting:
@@ -379,7 +385,7 @@ def _anchors(root: Any) -> Mapping[Any, list[Any]]:
 
 
 def patterns_in(schema: Any) -> Iterator[str]:
-    """All that may be compiled; a text that is said to be one may be among them that isn't."""
+    """All texts that may be compiled as patterns, perhaps also some that aren't patterns."""
     for part in values_in(schema):
         if isinstance(part, dict):
             named = part.get("patternProperties")

@@ -1,22 +1,22 @@
 """The JSON Schemas of a catalog: compiling one, and checking a document against it. No I/O.
 
-A check is one call of C code, which nobody can interrupt, and references may double its work at
-each step. A validator in Python could give turns, but takes some hundred times as long: a large
-document would need more than a request may take. So the work of a check is bounded: before a schema
-is used, and at each write. The unit is one part of a schema looked at for one value of a document.
-``load_of`` tells how many units a schema makes at most of one value that lies ``d`` levels deep,
-for every depth a document may have; the work on a document is the sum over its values.
+A check is one call of native code, which can't be interrupted, and references may double its work
+at each step. A validator in Python could yield to others, but takes about a hundred times as long:
+more than a request may take, for a large document. So the work of a check is bounded: before a
+schema is used, and at each write. The unit is one part of a schema, checked for one value of a
+document. ``load_of`` returns the most units that a schema causes for one value ``d`` levels deep,
+for every depth that a document may have. The work for a document is the sum over its values.
 
 Worked example. ``{"allOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref":
-"#"}}}]}``: two routes lead from the document to its member ``a`` and back to the schema, so twice
-as many parts look at ``a`` as at the document, and at what is 24 levels down 100 million do. Such a
-schema is refused. With ``a`` in one of the two and ``b`` in the other, each member is looked at
-along one route, and by six parts at every depth.
+"#"}}}]}``: two routes lead from the document to its member ``a`` and back to the schema. So twice
+as many parts check ``a`` as the document, and 100 million check a value 24 levels down. Such a
+schema is refused. With ``a`` in one of the two and ``b`` in the other, each member is checked along
+one route, by six parts at every depth.
 
-References are followed within the schema alone. Counted are all parts that may be looked at,
-whatever is found on the way: alternatives all together, and those under ``unevaluatedProperties``
-once more for each part that asks what was evaluated. ``tests/decide/test_schema_work.py`` counts
-what the validator really does, and holds it to this.
+References are only followed within the schema. All parts that may apply are counted, whatever a
+document contains: all alternatives, and the parts of a schema with ``unevaluatedProperties`` once
+more for each part that asks what was evaluated. ``tests/decide/test_schema_work.py`` counts what
+the validator really does, and holds this module to it.
 """
 
 from __future__ import annotations
@@ -46,32 +46,34 @@ from patching.list_declarations import key_pattern
 
 __all__ = ["Load", "SchemaTooHeavy", "Weighing", "Work"]
 
-# Levels of nesting that a document may have at most, whatever the settings say.
+# The most levels of nesting of a document, whatever the settings say.
 _DEPTH_MAX = 100
-# Parts that look at one value.
+# The most units of work for one value.
 _LOAD_MAX = 50_000
-# The maximum of steps for weighing all the schemas of a catalog, and of their values.
+# The most steps for weighing all the schemas of a catalog, and the most values in these schemas.
 _STEPS_MAX = 500_000
 _VALUES_MAX = 200_000
-# Different patterns of a catalog; each takes 20 kB or more, and some microseconds to compile.
+# The most different patterns of a catalog. Each takes 20 kB or more, and some microseconds to
+# compile.
 _PATTERNS_MAX = 500
-# Their characters together: to read so many takes up to 160 ms, whatever comes of them compiled.
+# The most characters of these together: to parse them takes up to 160 ms, however small they are
+# when compiled.
 _CHARACTERS_MAX = 32 * 1024
-# What each takes beside, and how many times as much as ``compiled_bytes`` tells: it is compiled
-# several times, one way and the other.
+# The memory of a compiled pattern: a fixed part, and a multiple of its ``compiled_bytes``, because
+# it is compiled several times, in different ways.
 _PATTERN_BYTES = 4 * 1024
 _MACHINES = 8
-# Levels after which a schema that leads back to itself may come back to where it was.
+# The longest period, in levels, with which the loads of a recursive schema are found to repeat.
 _PERIOD_MAX = 8
-# So many characters of a document's text count as one value.
+# This many characters of a document's texts count as one value.
 _CHARACTERS_PER_VALUE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A bound for validating a document: ``units`` of time, and ``told`` of memory for errors.
+    """Bounds for validating a document: ``units`` of time, and ``told`` for the memory of errors.
 
-    ``told`` counts the values that all possible errors would hold, each with those below it.
+    ``told`` counts the values that all possible errors would hold, each with the values below it.
     """
 
     units: int
@@ -82,7 +84,7 @@ class Work:
 class Load:
     """By depth, the most units of work for one value (``parts``) and one character (``texts``).
 
-    ``can_be_compiled``: whether its patterns leave it possible.
+    ``can_be_compiled`` is false if its patterns take too long to compile.
     """
 
     parts: tuple[int, ...]
@@ -91,20 +93,20 @@ class Load:
     per_byte: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # A value takes two bytes of JSON at least, with the comma.
+        # A value takes at least two bytes of JSON, with its comma.
         per_value = max(self.parts) * (_CHARACTERS_PER_VALUE + 4)
         per_byte = -(-per_value // (2 * _CHARACTERS_PER_VALUE)) + 2 * max(self.texts)
         object.__setattr__(self, "per_byte", per_byte)
 
     def work_on(self, content: Json, units_max: int) -> Work:
-        """An upper bound for ``content``; where it is over ``units_max``, it may be cut short."""
+        """An upper bound for ``content``. Counting ends once the units exceed ``units_max``."""
         units = told = above = 0
         for depth, (values, characters) in enumerate(_levels(content)):
             at = min(depth, _DEPTH_MAX)
             values += characters // _CHARACTERS_PER_VALUE
             units += self.parts[at] * values + self.texts[at] * characters
-            # An error about a value holds all that is below it: each level is held once for it
-            # itself, and once for every one above.
+            # An error about a value holds all values below it. So those of a level are held by the
+            # errors about them, and by the errors about each level above.
             above += self.parts[at]
             told += values * above
             if units > units_max:
@@ -113,10 +115,10 @@ class Load:
 
 
 class Weighing:
-    """Weighs the schemas of one catalog's settings, which share what that may take.
+    """Weighs the schemas of one catalog's settings, which share the bounds.
 
-    ``strict``: a schema that is too heavy is refused. Otherwise it was accepted once, by other
-    bounds, and small documents alone can be held to it.
+    ``strict``: a schema that is too heavy is refused. Otherwise, it was accepted earlier, by other
+    bounds, and is kept; then only small documents can be checked by it.
     """
 
     def __init__(self, *, strict: bool) -> None:
@@ -128,7 +130,7 @@ class Weighing:
         self._folding = 0
 
     def load_of(self, schema: Any) -> Load:
-        """Raises SchemaTooHeavy where it is strict."""
+        """The load of ``schema``. Raises SchemaTooHeavy if the weighing is strict."""
         self._values += sum(1 for _ in values_in(schema))
         if self.strict and self._values > _VALUES_MAX:
             raise SchemaTooHeavy(f"the schemas of a catalog hold more than {_VALUES_MAX} values")
@@ -159,7 +161,7 @@ class Weighing:
 
     @property
     def memory_bytes(self) -> int:
-        """About what the patterns so far take, compiled and in use."""
+        """An estimate of the memory of the patterns so far, compiled and in use."""
         compiled_bytes = sum(self._patterns.values())
         return _PATTERN_BYTES * len(self._patterns) + _MACHINES * compiled_bytes
 
@@ -180,7 +182,7 @@ class Weighing:
                     f" cover most of Unicode, such as [^\\W\\d]: {FOLDED_MAX} are allowed in all"
                 )
             size = compiled_bytes(pattern)
-            # If it can't be compiled, the check that tries it names its place.
+            # If it can't be compiled, ``key_schema`` will fail and name its place.
             self._patterns[pattern] = size if size <= COMPILED_BYTES_MAX else 0
             if len(self._patterns) > _PATTERNS_MAX:
                 raise SchemaTooHeavy(
@@ -200,10 +202,10 @@ class Weighing:
 
 
 def _by_depth(schema: Schema) -> Iterator[tuple[int, int]]:
-    """The work for one value, and for one character, of each depth below the document's root.
+    """For each depth below the document's root, the work for one value, and for one character.
 
-    Of each schema that looks at a value at all: its work ``n`` levels below is the sum over the
-    schemas that look one level below, and of that the most for any member or item.
+    A schema's work ``n`` levels below a value is the largest for any member or item of the value:
+    the sum of the work ``n - 1`` levels below of all schemas that check that member or item.
     """
     heres = schema.reachable()
     work = {name: (here.work, here.text_work) for name, here in heres.items()}
@@ -218,7 +220,7 @@ def _by_depth(schema: Schema) -> Iterator[tuple[int, int]]:
         work = {name: most.get(id(here.named), (0, 0)) for name, here in heres.items()}
         schema.step(steps)
         for period in range(1, min(_PERIOD_MAX, len(before)) + 1):
-            if before[-period] == work:  # from here on all is as it was
+            if before[-period] == work:  # from here on, the loads repeat
                 for left in range(_DEPTH_MAX - depth):
                     yield before[left % period - period][id(schema.root)]
                 return
@@ -233,9 +235,9 @@ def _most(ways: Iterable[Way], work: Mapping[int, tuple[int, int]]) -> tuple[int
 
 
 def _levels(content: Json) -> Iterator[tuple[int, int]]:
-    """For each depth how many values there are, and how many characters of text and names.
+    """For each depth, the number of values, and of characters in texts and names.
 
-    A member's name counts twice: where it is, and with the object that has it.
+    The name of a member counts twice: at the depth of its object, and at that of its value.
     """
     level: list[Any] = [content]
     names = 0
@@ -254,14 +256,15 @@ def _levels(content: Json) -> Iterator[tuple[int, int]]:
         level = below
 
 
-# Steps of validating, at most 50 ns each: the maximum for one document, and an amount that isn't
-# counted.
+# The most steps of validating one document, at most 50 ns each; and a number of steps up to which
+# the estimate by size is enough, and nothing is counted.
 _UNITS_MAX = 10_000_000
 _UNITS_UNCOUNTED = 20_000
-# One step takes as long as to work through so many bytes of a document.
+# One step takes as long as to work through this many bytes of a document.
 UNIT_BYTES: Final = 2
-# Values that the errors of one document may hold together, some hundred bytes each; and the steps
-# to find them: the validator stops at the first one only where it isn't asked which.
+# The most values that the errors of one document hold together, some hundred bytes each, and the
+# most steps to find these errors: only if it isn't asked for errors, the validator stops at the
+# first one.
 _TOLD_MAX = 200_000
 _TOLD_UNITS_MAX = 4_000_000
 _ERRORS_MAX = 20
@@ -273,7 +276,8 @@ _PATTERN_CHARACTERS_MAX = 1_000
 class KeySchema:
     """A compiled schema for the documents whose keys ``matches`` accepts.
 
-    ``validator`` None: it was accepted once, and takes too long to compile; no document fits it.
+    ``validator`` None: the schema was accepted earlier, but can't be compiled within today's
+    bounds; then every document is refused.
     """
 
     pattern: str
@@ -282,10 +286,11 @@ class KeySchema:
     load: Load
 
     def require_valid(self, key: str, content: Json, size_bytes: int) -> int:
-        """Raise SchemaViolation unless ``content`` satisfies the schema; returns the steps taken.
+        """Raise SchemaViolation unless ``content`` satisfies the schema; return a bound on the
+        steps.
 
-        ``size_bytes`` is the size of the content as JSON: it shows that most documents are little
-        work, without a look at them. Raises AboveLimit instead of too many steps.
+        ``size_bytes`` is the size of the content as JSON. For most documents, it is enough to show
+        that they are little work. Raises AboveLimit instead of taking too many steps.
         """
         if self.validator is None:
             raise AboveLimit(
@@ -315,8 +320,8 @@ class KeySchema:
         return units
 
     def _violations(self, content: Json, work: Work) -> list[dict[str, str]]:
-        """The first errors; none in detail where all together would take too long, or hold too many
-        values, for the validator keeps all errors at once, each with its value."""
+        """The first errors. If all of them together would take too long, or hold too many values,
+        only one without details: the validator makes all errors at once, each with its value."""
         if work.told > _TOLD_MAX or work.units > _TOLD_UNITS_MAX:
             detail = (
                 "it breaks the schema; it is too large, or the schema too branched, to say where"

@@ -28,9 +28,9 @@ from patching.values import Absent
 _SCHEMAS_MAX = 100
 _BYTES_MAX = 64 * MIB
 _ENTRY_BYTES = 2_000
-_JSON_TIMES = 12  # the document, and its schemas compiled
+_JSON_TIMES = 12  # memory for each byte of JSON: the document, and its compiled schemas
 _NUMBER_MAX = 2**53
-_ITEM_BYTES = 50  # an item's key takes as long to look up as so many bytes of a document to read
+_ITEM_BYTES = 50  # to look up an item's key takes as long as to read this many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class CatalogSettings:
     retention_age_s: int | None = None
     retention_commits: int | None = None
     lists: ListDeclarations = NO_DECLARATIONS
-    patterns_bytes: int = 0  # of memory that those of its schemas take
+    patterns_bytes: int = 0  # memory of its schemas' patterns
 
     def require_valid(
         self, key: str, content: Json, size_bytes: int, before: Json | Absent = ABSENT
     ) -> int:
         """Raise SchemaViolation unless ``content`` satisfies every schema for ``key``, and
-        ItemsCollide unless its lists are right; one that is the same object in ``before`` isn't
-        looked at.
+        ItemsCollide unless its lists are right. A list that is the same object in ``before`` isn't
+        checked.
 
         Returns the work of the checks, as bytes of documents; ``size_bytes`` is the size of the
         content as JSON. Raises AboveLimit instead of a check that would be too much work.
@@ -72,8 +72,8 @@ NO_SETTINGS: Final = CatalogSettings()
 
 @cpu.interruptible
 def schema_fault(schemas: Sequence[KeySchema], document: DocumentRecord) -> dict[str, str] | None:
-    """The ``pointer`` and the ``message`` of the first place of a live document for which a write
-    of it would be refused; None: there is none."""
+    """The ``pointer`` and the ``message`` of the first place for which a write of the live document
+    would be refused; None if it wouldn't be."""
     for each in schemas:
         try:
             each.require_valid(document.key, cast(Json, document.content), document.size_bytes)
@@ -85,9 +85,9 @@ def schema_fault(schemas: Sequence[KeySchema], document: DocumentRecord) -> dict
 
 
 class CompiledSettings:
-    """A cache of compiled settings by the id of their commit; it drops the oldest. Thread-safe.
+    """A cache of compiled settings by the id of their commit, which drops the oldest. Thread-safe.
 
-    ``bytes_max`` bounds the memory that they take; the last one stays, whatever it takes.
+    ``bytes_max`` bounds their memory; the newest one is kept in any case.
     """
 
     def __init__(self, lock: AbstractContextManager[object], bytes_max: int = _BYTES_MAX) -> None:
@@ -135,9 +135,9 @@ def parse_settings(value: object, *, accepted: bool = False) -> CatalogSettings:
          "arrays": [{"keys": "<pattern>", "pointer": "/fields", "item_key": ["path"]},
                     {"keys": "<pattern>", "pointer": "/tags", "set": true}]}
 
-    In a pattern ``*`` stands for any text, everything else for itself. Raises SettingsInvalid with
-    a pointer to the faulty place. ``accepted``: the settings are a catalog's already. A schema that
-    is too heavy by now is then kept, and documents that are too large for it are refused.
+    In a pattern, ``*`` stands for any text, everything else for itself. Raises SettingsInvalid with
+    a pointer to the wrong place. ``accepted``: a catalog has these settings already. Then a schema
+    that is too heavy by now is kept, and documents that are too large for it are refused.
     """
     asked = load(SETTINGS, value, SettingsInvalid)
     weighing = Weighing(strict=not accepted)

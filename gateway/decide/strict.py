@@ -1,6 +1,6 @@
-"""Schemas that coerce nothing, and the pointers to what they refuse.
+"""Schemas that coerce nothing, and the pointers to the places that they refuse.
 
-Marshmallow's own fields take 1 for true, 2.0 for 2 and an object for a list.
+Marshmallow's own fields accept 1 as true, 2.0 as 2 and an object as a list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POINTER_CHARACTERS_MAX = 1000
 
 
 class Exact(fields.Field[Any]):
-    """A value of exactly the type ``kind`` for which ``holds`` is true; ``rule`` says so to people.
+    """A value of exactly the type ``kind`` for which ``holds`` is true; ``rule`` is its message.
 
     Null is refused unless ``allow_none``; an optional member that is absent is loaded as None.
     """
@@ -62,14 +62,14 @@ class _Strict(Schema):
 
     @pre_load
     def _few(self, value: Any, **_: Any) -> Any:
-        """The value without most unknown members: each takes microseconds to refuse."""
+        """The value without most of its unknown members: to refuse each takes microseconds."""
         unknown = [name for name in value if name not in self.fields] if type(value) is dict else []
         left_out = set(unknown[_ERRORS_MAX:])
         return {name: value[name] for name in value if name not in left_out} if left_out else value
 
 
 def strict(**members: fields.Field[Any]) -> Schema:
-    """The schema of an object that has no other ``members``."""
+    """The schema of an object with these ``members`` and no others."""
     return _Strict.from_dict(members)()
 
 
@@ -77,8 +77,8 @@ def strict(**members: fields.Field[Any]) -> Schema:
 def load(schema: Schema, value: Any, refused: Callable[..., Exception]) -> dict[str, Any]:
     """The members of ``value`` by ``schema``. Raises ``refused(pointer, message, errors=…)``.
 
-    They tell of the first wrong place, ``errors`` of all (20 at most), each with its ``pointer``
-    and ``message``. Places are in the order of their pointers.
+    ``pointer`` and ``message`` are those of the first wrong place. ``errors`` has both for all
+    places, 20 at most, in the order of their pointers.
     """
     try:
         return dict(schema.load(value))
