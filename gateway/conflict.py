@@ -1,6 +1,6 @@
-"""Conflicts: the state that a request required and the state that it met, as data and in words.
+"""Conflicts: the state that a request required and the state that it met, as data and as text.
 
-The words are for people and may change; programs use the fields.
+The text is for people and may change; programs use the fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Required(Enum):
 
 
 class NotRebased(Enum):
-    """Why a patch wasn't applied all the same, to a state other than it was made against."""
+    """Why a patch wasn't rebased."""
 
     NO_PATCH = "only a patch can be rebased"
     DELETED = "the document doesn't exist any more"
@@ -37,7 +37,7 @@ class NotRebased(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """``token`` (None: absent) isn't that of the live ``document``."""
+    """``token`` (None: absent) isn't that of the live ``document`` of ``key``."""
 
     key: str
     token: str | None
@@ -46,9 +46,9 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A place of document ``key``, or of its attributes, that was changed since what is to be
-    undone, the last time at ``revision`` or before. ``now`` is there, and ``wanted`` is what a
-    revert would put there; ABSENT: nothing."""
+    """A place of document ``key``, or of its attributes, that was changed after the changes to be
+    undone, last at ``revision`` or before. It has the value ``now``; a revert would set ``wanted``.
+    ABSENT: no value."""
 
     key: str
     of_attributes: bool
@@ -60,10 +60,11 @@ class Disputed:
 
 @dataclass(frozen=True, slots=True)
 class FailedCompare:
-    """``index`` in the transaction's ``compare``; the live ``document`` it met, if any.
+    """A false compare: its ``index`` in the transaction, and the live ``document`` that it met, if
+    any.
 
-    It is about ``key``, or the range ``prefix``, or else the catalog. ``changed_at``: a revision
-    that changed what was to be unchanged.
+    It is about ``key``, or the range ``prefix``, or else the catalog. ``changed_at`` is a revision
+    that changed what had to be unchanged.
     """
 
     index: int
@@ -82,19 +83,19 @@ class FailedCompare:
 
 @dataclass(frozen=True, slots=True)
 class StateConflict:
-    """One condition that is false; never retried on the client's behalf.
+    """A condition that is false. The gateway never retries it on the client's behalf.
 
     ``asked`` is what the client named: tags as they are written in a header, sorted; the seconds of
-    a date; a revision; the index of a compare. ``key`` None: the condition is about ``about``, the
-    catalog or what is read of it. ``document`` is the live one that the request met, None where
-    there is none. ``since_revision`` is the newest revision named by what the client sent, if any,
-    and ``catalog_revision`` where the catalog was, where that is known.
+    a date; a revision; the index of a compare. If ``key`` is None, the condition is about
+    ``about``: the catalog, or what is read of it. ``document`` is the live one that the request
+    met, None if there is none. ``since_revision`` is the newest revision that the client named, if
+    any, and ``catalog_revision`` that of the catalog, if it is known.
 
-    ``stale`` are the documents that a composite names and that aren't as it says; the first one is
-    told of as ``key`` and ``document``. ``prefix`` is the range that the condition is about, if it
-    is about one; ``changed_at`` a revision that changed it, None where the catalog hasn't reached
-    the one that was asked for. ``compares`` are a transaction's false ones; ``overlap`` the
-    pointers that kept a patch from being rebased, and ``not_rebased`` why it wasn't.
+    ``stale`` are the documents whose tokens differ from those in a composite; ``key`` and
+    ``document`` are those of the first one. ``prefix`` is the range that the condition is about, if
+    it is about one. ``changed_at`` is a revision that changed the range, None if the catalog hasn't
+    reached the revision that was asked for. ``compares`` are the false ones of a transaction.
+    ``not_rebased`` is why a patch wasn't rebased, and ``overlap`` the pointers that prevented it.
     """
 
     required: Required
@@ -143,14 +144,14 @@ class StateConflict:
             if self.changed_at is None:
                 why = f"the catalog hasn't reached revision {self.since_revision} yet"
             return f"{name} is false for the documents under {self.prefix!r}: {why}"
-        if not self.key:  # the settings' key is none that a client could be told
+        if not self.key:  # the key of the settings isn't shown to clients
             return f"{name} is false for {self.about}" if self.about else f"{name} is false"
         found = f"its token is {self.current[0]}" if self.current else "there is no such document"
         return f"{name} is false for {self.key!r}: {found}{self._altered()}"
 
     def _altered(self) -> str:
-        """Why a tag that looks like the document's token isn't, where something in between changed
-        it: what compresses answers makes tags weak (RFC 9110, section 8.8.1) or adds a suffix."""
+        """Why a tag that looks like the document's token isn't it: something on the way, such as a
+        proxy that compresses answers, made it weak (RFC 9110, section 8.8.1) or added a suffix."""
         if self.required is not Required.IF_MATCH:
             return ""
         token = self.current[0] if self.current else None

@@ -1,4 +1,4 @@
-"""Why a request was not applied, or not let in: one tree of exceptions with fields.
+"""Why a request wasn't applied, or wasn't let in: one tree of exceptions with fields.
 
 ::
 
@@ -20,7 +20,10 @@
         +-- ChangedSince         what a revert would undo was changed later
         +-- RevertForbidden      a revert takes more rights than the principal has
         +-- SchemaViolation      the document doesn't satisfy a schema of its catalog
-        +-- SettingsInvalid      these can't be the settings of a catalog
+        +-- ItemsCollide         a list would have two items with one key, or one without
+        +-- SettingsInvalid      a catalog can't have these settings
+        |   +-- ListsUnchecked   the documents must be checked before lists are declared
+        +-- DocumentsBreakSettings  documents break the lists that the settings declare
         +-- AttributesInvalid    the attributes aren't an object, or their acl is malformed
         +-- DocumentForbidden    the document's acl doesn't let the principal do this
         +-- UploadNotFound       no such upload
@@ -29,7 +32,7 @@
         +-- PinNotFound          no such pin
         +-- SubscriptionNotFound no such subscription
         +-- OfAnother            the pin, or the application, belongs to other principals
-        +-- ApplicationConflict  the application's version is over, or isn't begun
+        +-- ApplicationConflict  the application's version is over, or wasn't begun
         +-- PinHolds             a pin keeps compaction below a revision
         +-- SnapshotExists       history is already compacted up to that revision
         +-- Unstorable           the store can't hold the value
@@ -41,14 +44,15 @@
         +-- TooManyWatchers      the process has its maximum of watchers
         +-- TooManyUploads       the open uploads are too many, or too large
         +-- DeadlineExceeded     the write's time ran out; certainly not applied
+        |   +-- OvertakenLook    the catalog has changed since it was read for the request
         +-- HeldBack             an earlier write of the document has to be sent again first
         +-- StoreUnavailable     MongoDB is out of reach, certainly not applied
         |   +-- CatalogRestored  MongoDB is there, but the catalog is being restored
         +-- UnknownOutcome       the connection broke around the commit, or another change
 
-Each class fixes ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
-``retryable`` (sending the same request again may succeed). TooMuchWork is in ``gateway.cpu``.
-A ``Contradiction`` is no refusal: it says what is wrong with the database.
+Each class defines ``code`` (see ``code_of``), ``applied`` (``"no"`` or ``"unknown"``) and
+``retryable`` (the same request may succeed if it is sent again). TooMuchWork is in ``gateway.cpu``.
+A ``Contradiction`` isn't a refusal: it says what is wrong with the database.
 """
 
 from __future__ import annotations
@@ -67,9 +71,9 @@ _Error = TypeVar("_Error", bound=BaseException)
 def untraced(error: _Error) -> _Error:
     """``error``, and the errors that led to it, without their tracebacks.
 
-    For an error that is kept as a value, or that its handler keeps in a variable. Error and frames
-    would hold each other, and with them all that the frames refer to: documents that nobody needs,
-    until a search for cycles frees them.
+    For an error that is kept as a value, or that its handler keeps in a variable. Otherwise, error
+    and frames hold each other, and all that the frames refer to, such as documents, until the
+    garbage collector finds the cycle.
     """
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -105,11 +109,11 @@ def _restored(
 
 
 class AccessError(GatewayError):
-    """``detail`` contains no part of a token."""
+    """The request isn't let in. ``detail`` contains no part of a token."""
 
 
 class Unauthenticated(AccessError):
-    """``presented``: whether there was a token at all."""
+    """The request has no valid token. ``presented``: whether it had a token at all."""
 
     code = "unauthenticated"
 
@@ -135,10 +139,11 @@ class KeysUnavailable(AccessError):
 
 
 class Contradiction(Exception):
-    """What is stored can't be read or doesn't fit together: somebody has edited the database, or a
-    part of it is gone. ``names_record``: it says by itself which record that is."""
+    """What is stored can't be read or is inconsistent: somebody edited the database, or a part of
+    it is gone. ``names_record``: its text says which record that is."""
 
-    # What a client is told: names of records may be those of documents that it may not see.
+    # The text for clients. It names no records, because these may be documents that the client may
+    # not see.
     told: Final = (
         "what is stored of this catalog can't be read or doesn't fit together, as if somebody had"
         " edited the database; it was logged, and `gateway verify` says more"
@@ -147,16 +152,16 @@ class Contradiction(Exception):
 
 
 def to_log(error: Exception) -> tuple[str, Exception | None]:
-    """What a log line says of an unforeseen error, behind what failed; and the error itself where
-    its traceback says more."""
+    """What a log line says about an unexpected error, after what failed; and the error itself, if
+    its traceback is to be logged, too."""
     if isinstance(error, Contradiction) and error.names_record:
         return f": {error}; see `gateway verify`", None
     return "", error
 
 
 class CommitError(GatewayError):
-    """``action`` is the index of the transaction's action that can't be performed, or None; if
-    ``otherwise`` is true, an action of ``else``."""
+    """The request can't be performed. ``action`` is the index of the transaction's action that
+    can't, or None; if ``otherwise`` is true, it is an action of ``else``."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -181,7 +186,7 @@ class DocumentNotFound(CommitError):
         self.key = key
 
     def at(self, head_revision: int) -> Self:
-        """The same error; if nothing was ever written to the catalog, it says that, too."""
+        """The same error. If nothing was ever written to the catalog, its detail says that."""
         if head_revision == 0:
             self.detail = f"there is no catalog {self.catalog!r}, and so no document {self.key!r}"
         return self
@@ -284,7 +289,8 @@ class AttributesInvalid(CommitError):  # ``pointer``: the place that is wrong
 
 
 class DocumentForbidden(CommitError):
-    """``of_range``: ``key`` is only the beginning of the document's key, which stays secret."""
+    """The document's acl forbids it. ``of_range``: ``key`` is only the beginning of the document's
+    key, which stays secret."""
 
     code = "forbidden"
 
@@ -333,7 +339,7 @@ class SnapshotExists(CommitError):
 
 
 class Unstorable(CommitError):
-    """``pointer`` is the place in the value or, in a patch, in that of ``operation``."""
+    """``pointer`` is the place in the value or, for a patch, in the value of ``operation``."""
 
     code = "unstorable_value"
 
@@ -500,8 +506,9 @@ class TooManyUploads(CommitError):  # ``holder``: the principal whose share is u
 
 
 class ItemsCollide(CommitError):
-    """``pointer`` points to the later item, or to the one without a key; ``other`` to the earlier
-    item, or to the missing key member."""
+    """A declared list would have two items with one key, or an item without a key. ``pointer``
+    points to the later item, or to the one without a key; ``other`` to the earlier item, or to the
+    missing key member."""
 
     code = "list_violation"
 
@@ -513,7 +520,7 @@ class ItemsCollide(CommitError):
 
 
 class ChangedSince(CommitError):
-    """``disputed`` has at least one place."""
+    """What a revert would undo was changed later. ``disputed`` has at least one place."""
 
     code = "changed_since"
 
@@ -529,8 +536,9 @@ class ChangedSince(CommitError):
 
 
 class DocumentsBreakSettings(CommitError):
-    """Each of ``documents`` has its ``key`` and, for its first wrong place, ``pointer``, ``other``
-    and ``message``. ``complete``: these are all."""
+    """Documents break the lists that new settings declare. Each of ``documents`` has its ``key``
+    and, for its first wrong place, ``pointer``, ``other`` and ``message``. ``complete``: these are
+    all."""
 
     code = "documents_break_settings"
 
@@ -546,14 +554,16 @@ class DocumentsBreakSettings(CommitError):
 
 
 class ListsUnchecked(SettingsInvalid):
-    """The documents must be checked first: ``Catalogs.set_up`` does that, and sends it again."""
+    """The documents must be checked first: ``CatalogWide.set_up`` does that, and sends the request
+    again."""
 
     def __init__(self) -> None:
         super().__init__("/arrays", "lists can be declared only by setting the catalog's settings")
 
 
 class OvertakenLook(DeadlineExceeded):
-    """The catalog has changed since it was read; the reader reads it again while there is time."""
+    """The catalog has changed since it was read for the request; it is read again while there is
+    time."""
 
     def __init__(self, looked_at: int | None, revision: int) -> None:
         looked = "looked at" if looked_at is None else f"looked at revision {looked_at}"
@@ -563,7 +573,7 @@ class OvertakenLook(DeadlineExceeded):
 def refusal_of(
     error: PatchError, catalog: str, key: str, document: DocumentRecord | None
 ) -> CommitError:
-    """The refusal for ``error``, which an edit of ``document`` has raised."""
+    """The refusal for ``error``, which an edit of ``document`` raised."""
     if isinstance(error, DocumentAbsent):
         return DocumentNotFound(catalog, key)
     if isinstance(error, LimitExceeded):

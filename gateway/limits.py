@@ -1,7 +1,7 @@
 """The limits of one process, in one frozen tree.
 
-What they mean and what they are unless told stands in the table of settings alone: a field made by
-``_setting`` is that setting. The others are nobody's to choose.
+A field made by ``_setting`` is the setting of that name: the table of settings has its meaning and
+its default. The other fields can't be configured.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from gateway.settings.kinds import MIB as MIB
 from gateway.settings.kinds import Network
 from gateway.settings.table import Settings
 
-# How many revisions are passed over, so that none of a lost commit comes to another one.
+# How many revisions are skipped after commits were lost, so that no other commit gets one of
+# theirs.
 PASSED_OVER: Final = 1_000_000_000
 
 _DEFAULTS: Final = Settings()
@@ -26,7 +27,7 @@ def _setting(name: str) -> Any:
 
 
 def _from(settings: Settings, limits: type[_Limits], **parts: object) -> _Limits:
-    """``limits`` as ``settings`` have them, and with those of its ``parts`` that are none."""
+    """``limits`` with the values of ``settings``; ``parts`` are the fields that aren't settings."""
     named = {each.name: each.metadata.get("setting") for each in fields(limits)}  # type: ignore[arg-type]
     return limits(**{n: getattr(settings, s) for n, s in named.items() if s}, **parts)
 
@@ -51,10 +52,10 @@ _PATCH: Final = _patch_limits(_DEFAULTS)
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
     """``ring_commits_max`` and ``ring_bytes_max`` bound the recent commits kept for the watchers of
-    one catalog, ``rings_bytes_max`` those of all catalogs. ``bookmark_commits``: after how many
-    commits that a watcher doesn't want it is told how far it has come. ``linger_s``: for how long
-    the commits of a catalog are kept that nobody watches any more. ``images_bytes_max`` bounds the
-    documents that are told beside the changes of one commit.
+    one catalog, ``rings_bytes_max`` those of all catalogs. A watcher gets a bookmark after
+    ``bookmark_commits`` commits that it doesn't want. The commits of a catalog are kept for
+    ``linger_s`` after its last watcher has left. ``images_bytes_max`` bounds the documents that are
+    sent with the changes of one commit.
     """
 
     watchers_max: int = _setting("watchers_max")
@@ -69,13 +70,12 @@ class WatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """``worker_max`` bounds the subscriptions that this process works for, ``catalog_max`` those of
-    a catalog. For ``hold_s`` history is held for one that fails, or is paused. ``networks`` may be
-    delivered to besides the public internet.
+    """``worker_max`` bounds the subscriptions that this process delivers to, ``catalog_max`` those
+    of a catalog. History is kept for ``hold_s`` for a subscription that fails or is paused.
+    Besides the public internet, ``networks`` may be delivered to.
 
-    A worker that doesn't renew its claim of a subscription for ``claim_s`` has lost it; it looks
-    every ``look_s`` or more often. Of one delivery ``events_max`` and ``events_bytes_max`` are the
-    bounds.
+    A worker that doesn't renew its claim of a subscription for ``claim_s`` loses it; it checks its
+    claims at least every ``look_s``. ``events_max`` and ``events_bytes_max`` bound one delivery.
     """
 
     worker_max: int = _setting("relay_subscriptions_max")
@@ -89,15 +89,15 @@ class RelayLimits:
 
     @property
     def deadline_s(self) -> float:
-        """Of one delivery: it is over well before the claim that it is made under."""
+        """The time for one delivery, which so ends well before the worker's claim does."""
         return self.claim_s / 3
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
     """``pins_max`` bounds the pins of a catalog, ``pins_per_principal_max`` those of one principal
-    in it; nearly: requests side by side may go beyond them.
-    ``age_s`` and ``commits`` None: history is kept for ever.
+    in it; concurrent requests may exceed them a little. If ``age_s`` and ``commits`` are None,
+    history is kept for ever.
     """
 
     age_s: int | None = _setting("retention_age_s")
@@ -113,15 +113,15 @@ class RetentionLimits:
 
     @property
     def late_s(self) -> float:
-        """For how long nobody needs to look whether history, or a tombstone, was taken away since a
-        head was read."""
+        """How long after reading a head a worker may rely on it: neither history above its floor
+        nor tombstones are removed for twice as long."""
         return min(self.sweep_grace_s, self.tombstone_grace_s) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """``bytes_max`` bounds what a process holds for all requests, ``request_bytes_max`` what it
-    holds for one, which waits ``patience_s`` at most for others to give theirs back. See
+    """``bytes_max`` bounds the memory of a process for all requests, ``request_bytes_max`` that for
+    one request, which waits at most ``patience_s`` for others to free theirs. See
     ``gateway.memory``."""
 
     bytes_max: int = _setting("memory_bytes_max")
@@ -133,15 +133,15 @@ class MemoryLimits:
 class ServiceLimits:
     """The limits of the gateway without HTTP.
 
-    ``stored_bytes_max`` bounds what the store holds of one document, and what it records of one
-    commit. ``batch_bytes_max`` bounds what the commits of one batch record, unless it is only one.
-    ``full_value_every`` is K: every K-th change of a document records its full value.
-    ``write_out_grace_ms`` is how long a tail may stay unfinished before another worker writes it
-    out. ``tail_commits_max`` and ``tail_bytes_max`` bound what a worker has to write out of a
-    catalog when it moves the head on, ``head_bytes_max`` the commits in a head.
-    ``catch_up_commits_max``: to catch up with more commits costs more than to read the documents
-    again. Pages of commits and documents are cut short where they get heavy;
-    ``listing_page_documents`` is how many are read at once of a whole catalog.
+    ``stored_bytes_max`` bounds the record of one document, and of one commit. ``batch_bytes_max``
+    bounds the records of one batch, unless there is only one. ``full_value_every`` is K: every K-th
+    change of a document records its full value. ``write_out_grace_ms`` is how long a tail is left
+    to its makers before another worker writes it out. ``tail_commits_max`` and ``tail_bytes_max``
+    bound what a worker may still have to write out of a catalog when it moves the head,
+    ``head_bytes_max`` the commits and verdicts in a head. To catch up by more than
+    ``catch_up_commits_max`` commits costs more than to read the documents again.
+    ``history_page_bytes_max`` and ``listing_page_bytes_max`` bound pages of commits and documents;
+    ``listing_page_documents`` is how many documents of a whole catalog are read at once.
     """
 
     patch: patching.Limits = _PATCH
@@ -177,15 +177,16 @@ class ServiceLimits:
 
     @property
     def replies_kept_s(self) -> int:
-        """The commit of an upload has the upload for its key: asked for again, it is looked up."""
+        """How long replies are remembered: also as long as an upload, whose commit has the upload
+        as its idempotency key."""
         return max(self.retention.idempotency_s, self.upload_expiry_s)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The limits that are checked before a request reaches the gateway. Sizes are in bytes.
+    """The limits that are checked before a request reaches the service. Sizes are in bytes.
 
-    ``watch_bookmark_s`` is about event streams, ``send_stall_s`` about answers to bulk requests.
+    ``watch_bookmark_s`` is for event streams, ``send_stall_s`` for answers to bulk requests.
     """
 
     body_bytes_max: int = _setting("body_bytes_max")
@@ -216,8 +217,9 @@ class AdmissionLimits:
 class ConnectionLimits:
     """``head_timeout_s`` is for a TLS handshake, and for the head of a request once it has begun.
 
-    Of a body, ``body_timeout_s`` bounds the time without a byte, ``body_whole_timeout_s`` that
-    until all is there, and ``bodies_bytes_max`` the bytes of all that are being received.
+    While a body arrives, ``body_timeout_s`` bounds the time without a byte, and
+    ``body_whole_timeout_s`` the whole time. ``bodies_bytes_max`` bounds the bytes of all bodies
+    that are arriving.
     """
 
     head_timeout_s: float = _setting("head_timeout_s")

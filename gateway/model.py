@@ -1,9 +1,9 @@
-"""The values that every layer speaks of. Immutable, no I/O, no clock.
+"""The values that all layers use. Immutable, no I/O, no clock.
 
 Vocabulary (the same words everywhere): a *catalog* is a totally ordered set of *documents*; its
-integer clock is the *revision*; a *commit* is one atomic change at one revision; the *head* says
-which revision a catalog is at, and carries its *tail* in full: the last commits, as far as it isn't
-known that they are written out.
+integer clock is the *revision*; a *commit* is one atomic change at one revision; the *head* says at
+which revision a catalog is, and contains its *tail*: the last commits in full, which may not be
+written out yet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Attributes = dict[str, Json]
 
 
 class _Withheld:
-    """No JSON: nothing that works with a content takes it for one."""
+    """A value that isn't JSON, so that no code mistakes it for a content."""
 
     def __repr__(self) -> str:
         return "WITHHELD"
@@ -34,29 +34,29 @@ class _Withheld:
         return "WITHHELD"
 
 
-# In the place of a content that wasn't read, of a document where only its token matters.
+# Stands for a content that wasn't read, because only the document's token matters.
 WITHHELD: Final = cast(Json, _Withheld())
 
-# The key of the document that holds a catalog's settings: no client can name it. So settings have
-# history, tokens, time travel and a place in the feed like everything else.
+# The key of the document that holds a catalog's settings, which no client can name. So settings
+# have history, tokens, time travel and a place in the feed like any document.
 SETTINGS_KEY: Final = ""
-# Likewise the records of the applications that write the catalog (``decide.applications``). Clients
-# see their commits as ones that change nothing.
+# The same for the records of the applications that write the catalog (``decide.applications``).
+# Clients see their commits as ones that change nothing.
 APPLICATIONS_KEY: Final = "\0applications"
-# No client's documents: they are in no listing, and in no range.
+# The keys of the gateway's own documents, which are in no listing and in no range.
 OWN_KEYS: Final = frozenset((SETTINGS_KEY, APPLICATIONS_KEY))
 
 
 class DocumentRecord(msgspec.Struct, frozen=True):
-    """One key's state as its last change left it; a tombstone where ``content`` is ABSENT.
+    """The state of a key as its last change left it; a tombstone if ``content`` is ABSENT.
 
-    ``content`` is WITHHELD where it wasn't asked for.
+    ``content`` is WITHHELD if it wasn't read.
 
-    ``revision`` and ``commit_id`` are those of the last change, ``create_revision`` of the change
-    that made it exist. ``patches`` counts the changes since the last one whose commit carries the
-    full value. ``size_bytes`` is an upper bound on the content's length as compact JSON.
-    ``attributes`` are the owner's own members beside the content; None where there are none.
-    ``owners`` are those of the content's leaves; None where nobody has applied any.
+    ``revision`` and ``commit_id`` are those of the last change, ``create_revision`` is that of the
+    change that began its life. ``patches`` counts the changes since the last one whose commit
+    records the full value. ``size_bytes`` is an upper bound on the content's length as compact
+    JSON. ``attributes`` is None if there are none. ``owners`` are those of the content's leaves;
+    None if no manager has ever applied anything.
     """
 
     key: str
@@ -76,7 +76,7 @@ class DocumentRecord(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[Json, ...]:
-        """All JSON values of it that are there."""
+        """Its JSON values: the content, unless absent or withheld, and the attributes, if any."""
         content = () if self.content is ABSENT or self.content is WITHHELD else (self.content,)
         return content if self.attributes is None else (*content, self.attributes)
 
@@ -91,12 +91,12 @@ def living(document: DocumentRecord | None) -> DocumentRecord | None:
 
 
 def version_of(live: DocumentRecord | None) -> tuple[str, int] | None:
-    """(version token, revision); None where there is no document."""
+    """(version token, revision); None if there is no document."""
     return None if live is None else (live.token, live.revision)
 
 
 class BareDocument(msgspec.Struct, frozen=True):
-    """A document or tombstone without its content; of its attributes the acl alone, if any."""
+    """A document or tombstone without its content; of its attributes, it has only the acl."""
 
     key: str
     revision: int
@@ -106,11 +106,11 @@ class BareDocument(msgspec.Struct, frozen=True):
 
 
 class Digested(BareDocument, frozen=True):
-    """A document or tombstone with the digest of its content (``patching.digest``) in its place.
+    """A document or tombstone with the digest of its content (``patching.digest``) instead of it.
 
-    ``digest`` is None for a tombstone, and where none was stored with the content. ``parts`` are,
-    by manager, the digests of what it owns (``patching.part_digests``); None where they weren't
-    asked for, or none were stored with the owners. ``size_bytes`` is that of ``DocumentRecord``.
+    ``digest`` is None for a tombstone, and if none was stored with the content. ``parts`` are, by
+    manager, the digests of what it owns (``patching.part_digests``); None if they weren't asked
+    for, or none were stored with the owners. ``size_bytes`` is as in ``DocumentRecord``.
     """
 
     commit_id: str = ""
@@ -144,7 +144,7 @@ def version_token(revision: int, commit_id: str) -> str:
 
 
 def token_revision(token: str) -> int | None:
-    """The revision a version token was made at, None where it isn't one of ours."""
+    """The revision of a version token, None if it isn't one of the gateway's."""
     revision, dash, _ = token.partition("-")
     try:
         return int(revision, 16) if dash else None
@@ -153,10 +153,10 @@ def token_revision(token: str) -> int | None:
 
 
 class Idempotency(msgspec.Struct, frozen=True):
-    """A client's name for a request, scoped to catalog and principal, or to an application that
-    several principals share: ``principal`` is its scope then, which no principal has for a name.
+    """A client's name for a request. Its scope is the catalog and the principal, or an application
+    that several principals share; then ``principal`` is a text that names no principal.
 
-    ``fingerprint`` is a digest of what was asked: the same key with another one is a mistake.
+    ``fingerprint`` is a digest of the request: the same key with another fingerprint is a mistake.
     """
 
     principal: str
@@ -167,8 +167,8 @@ class Idempotency(msgspec.Struct, frozen=True):
 class Skipped(msgspec.Struct, frozen=True, array_like=True):
     """A leaf of document ``key`` that an apply left as its ``owners`` want it.
 
-    Without owners: a place that a revert left as it was changed since, of the content or (then
-    ``of_attributes`` is true) of the attributes.
+    Without owners: a place, of the content or of the attributes (``of_attributes``), that a revert
+    left as it was, because it was changed since.
     """
 
     key: str
@@ -178,19 +178,20 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChangeRecord(msgspec.Struct, frozen=True):
-    """A commit's change of one document: enough to redo it, given the state before.
+    """A commit's change of one document: enough to repeat it on the state before.
 
     ``patch`` is the effective RFC 6902 patch (no tests); None for put, delete and attributes.
-    ``value`` is the full content afterwards: always for put, for every K-th patch, ABSENT
-    otherwise. ``size_bytes`` bounds the content's length afterwards, as that of a document
-    does. ``attributes`` are those afterwards; None says: none beside a full value (a put records
-    the attributes that it keeps), unchanged beside a patch. Action ``attributes`` leaves the
-    content as it was. ``owners`` are those afterwards where the state needs none before it, and
-    ``owners_change`` what became of them; None: they are what they were. ``managers`` are those who
-    applied or let go; nobody of a plain write.
+    ``value`` is the full content afterwards: for every put, and every K-th change; ABSENT
+    otherwise. ``size_bytes`` bounds the content's length afterwards, as in ``DocumentRecord``.
+    ``attributes`` are those afterwards. If it is None, there are none if the change begins anew
+    (a put records the attributes that it keeps), and otherwise they are unchanged. The action
+    ``attributes`` leaves the content as it was. ``owners`` are those afterwards if the change
+    begins anew, and ``owners_change`` is how they changed; None: they didn't. ``managers`` are
+    those that applied or let go; none for a plain write.
 
-    ``base_revision`` and ``base_id`` name the state that it was made from, by the commit that left
-    it, of every patch, and of attributes. 0 and "" in changes recorded before these were named.
+    ``base_revision`` and ``base_id`` name the state that a patch, or a change of attributes, was
+    made from, by the commit that left it. They are 0 and "" for other changes, and for those that
+    were recorded before bases were named.
     """
 
     key: str
@@ -208,18 +209,19 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the state afterwards can be told without the state before."""
+        """Whether the change contains the content afterwards, or deletes the document."""
         return self.action == "delete" or self.value is not ABSENT
 
     def begins_at(self, revision: int) -> bool:
-        """Whether, made at ``revision``, it needs no state before it: whole, or a creation."""
+        """Whether the change, made at ``revision``, needs no earlier state: it is whole, or creates
+        the document."""
         return self.is_whole or self.create_revision == revision
 
     @property
     def is_reduced(self) -> bool:
-        """Whether a sweep has left of it only what a reply needs.
+        """Whether a sweep has left only what a reply needs of the change.
 
-        That of a delete can't be told, and needn't be: it says all the same that the key was
+        For a delete, this can't be known and doesn't matter: it still says that the key was
         deleted.
         """
         return (
@@ -232,16 +234,15 @@ class ChangeRecord(msgspec.Struct, frozen=True):
 
 
 class CommitRecord(msgspec.Struct, frozen=True):
-    """One atomic change at one revision; history, feed and idempotency record in one.
+    """One atomic change at one revision: the record for history, feed and idempotency keys.
 
     ``time_us`` (microseconds since the epoch) is strictly increasing within the catalog. ``parent``
-    is the id of the commit before it; "" where that isn't known. A commit without changes is a
-    touch. ``succeeded`` is false where a transaction's ``else`` was committed;
-    ``rebased_from`` is the version token that a rebased patch was made against;
-    ``deletes_catalog`` marks the one that deleted every document and the settings. ``skipped`` is
-    what its applies left to others, ``left_out`` the positions of a transaction's actions whose own
-    condition was false. ``size_bytes`` is about what its record takes, 0 where nobody has measured
-    it.
+    is the id of the commit before it; "" if that isn't known. A commit without changes is a touch.
+    ``succeeded`` is false if a transaction's ``else`` was committed; ``rebased_from`` is the
+    version token that a rebased patch was made for; ``deletes_catalog`` marks the commit that
+    deleted all documents and the settings. ``skipped`` is what its applies left to others, and its
+    reverts as it was; ``left_out`` are the positions of a transaction's actions whose own condition
+    was false. ``size_bytes`` is an estimate of the size of its record, 0 if it wasn't measured.
     """
 
     catalog: str
@@ -265,16 +266,16 @@ class CommitRecord(msgspec.Struct, frozen=True):
         return _equal_but_size(self, other)
 
     def change_of(self, key: str) -> ChangeRecord:
-        """The commit's change of ``key``. Raises StopIteration if it didn't change it."""
+        """The commit's change of ``key``. Raises StopIteration if there is none."""
         return next(change for change in self.changes if change.key == key)
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was decided under an idempotency key that made no commit: a key decides once.
+    """What was decided under an idempotency key without a commit: a key decides once.
 
-    A catalog counts its verdicts: ``number``. ``revision`` is the one that it was decided at,
-    ``id`` that of the commit that the request would have made. ``outcome`` is JSON that ``decide``
-    makes and reads. ``size_bytes`` is about what its record takes.
+    The verdicts of a catalog are counted: ``number``. ``revision`` is the one at which it was
+    decided, ``id`` that of the commit that the request would have made. ``outcome`` is JSON that
+    ``decide`` makes and reads. ``size_bytes`` is an estimate of the size of its record.
     """
 
     catalog: str
@@ -292,7 +293,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def _equal_but_size(one: msgspec.Struct, other: object) -> bool:
-    """The size isn't part of what a record says."""
+    """Whether both are equal, except for their size, which is only an estimate."""
     names = (name for name in one.__struct_fields__ if name != "size_bytes")
     return type(one) is type(other) and all(getattr(one, n) == getattr(other, n) for n in names)
 
@@ -302,9 +303,9 @@ Reply = CommitRecord | Verdict
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A worker's place in the line for a head; others let it move first, for ``hold_ms`` at most.
+    """A worker's place in the line for a head. Others let it move first, for at most ``hold_ms``.
 
-    A hint: a move that passes a claim is as good as any.
+    It is a hint: a move that passes a claim is as valid as any.
     """
 
     by: str
@@ -312,17 +313,17 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Where a catalog is. All commits up to ``written`` are written out; ``tail`` are the ones
-    above it up to ``revision``, None where they weren't read.
+    """The head of a catalog. All commits up to ``written`` are written out; ``tail`` contains those
+    above it up to ``revision``, None if they weren't read.
 
     ``judged`` is the number of the last verdict. Those up to ``judged_written`` are written out;
-    ``verdicts`` are the ones above it, None where they weren't read.
+    ``verdicts`` contains those above it, None if they weren't read.
 
-    ``floor`` is the oldest revision whose state can still be told; the commits above it are all
-    there. ``deleted``: the catalog was deleted at ``revision``. ``claims`` are read with the tail.
+    ``floor`` is the oldest revision whose state can still be read; all commits above it exist.
+    ``deleted``: the catalog was deleted at ``revision``. ``claims`` are read with the tail.
 
     ``last`` is the id of the commit at ``revision``, ``last_verdict`` that of verdict ``judged``;
-    "" without one, and of a head of an older format until it is moved.
+    "" if there is none, and in a head of an older format until it is moved.
     """
 
     catalog: str
@@ -345,15 +346,15 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def follows(last: str, parent: str) -> bool:
-    """Whether a commit that names ``parent`` can come right behind the one with the id ``last``;
-    "": that isn't known."""
+    """Whether a commit that names ``parent`` can come right after the one with the id ``last``.
+    Each may be "", not known; then it can."""
     return not (last and parent) or last == parent
 
 
 class HeadPosition(NamedTuple):
     """Where a head is: at a revision and a verdict, each with its id. See ``Head``.
 
-    Two heads at one place have one history.
+    Two heads at the same position have the same history.
     """
 
     revision: int
@@ -362,7 +363,7 @@ class HeadPosition(NamedTuple):
     last_verdict: str
 
     def is_of(self, later: HeadPosition) -> bool:
-        """Whether a head that was here can be at ``later`` now, as far as the two tell."""
+        """Whether a head that was here can be at ``later`` now, as far as the positions show."""
         return (
             self.revision <= later.revision
             and self.judged <= later.judged
@@ -380,11 +381,11 @@ class HeadMove(msgspec.Struct, frozen=True):
     at revision ``base`` (0: no head yet) and verdict ``judged``, by the commit with the id ``last``
     and the verdict with the id ``last_verdict``.
 
-    They join the head's tail and its verdicts. The commits up to ``written`` leave it, and the
-    verdicts up to ``judged_written``: these are written out for sure.
+    They are added to the head's tail and its verdicts. The commits up to ``written``, and the
+    verdicts up to ``judged_written``, are dropped from it: they are known to be written out.
 
-    It passes the claims of the workers ``past``, which leave the line with it, and is lost where
-    another one's comes first; unless it ``passes_all``.
+    The move passes the claims of the workers ``past``, which leave the line with it. It is lost if
+    another worker's claim comes first, unless it ``passes_all``.
     """
 
     catalog: str
@@ -401,17 +402,17 @@ class HeadMove(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> HeadPosition:
-        """Where the head must be."""
+        """The position where the head must be."""
         return HeadPosition(self.base, self.last, self.judged, self.last_verdict)
 
     @property
     def reached(self) -> tuple[int, int]:
-        """The revision and the verdict that the head is at afterwards."""
+        """The revision and the verdict of the head afterwards."""
         return self.base + len(self.commits), self.judged + len(self.verdicts)
 
     @property
     def goal(self) -> HeadPosition:
-        """Where the head is afterwards."""
+        """The position of the head afterwards."""
         revision, judged = self.reached
         last = self.commits[-1].id if self.commits else self.last
         last_verdict = self.verdicts[-1].id if self.verdicts else self.last_verdict
@@ -420,9 +421,9 @@ class HeadMove(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PinRecord:
-    """Keeps compaction below ``revision`` until ``expires_us`` (microseconds since the epoch).
+    """Keeps the floor at or below ``revision`` until ``expires_us`` (microseconds since the epoch).
 
-    ``owner`` is the principal that made it, "" the service itself. ``note`` is for people.
+    ``owner`` is the principal that made it, "" the gateway itself. ``note`` is for people.
     """
 
     id: str
@@ -436,9 +437,9 @@ class PinRecord:
 class Retention:
     """The bounds of a catalog's history: see ``Head.floor``.
 
-    ``swept`` is the floor that history has been swept to; lower than ``floor`` until the floor has
-    been up for a while, and a sweep has followed. ``raises`` are the floors above ``swept`` that
-    were set, each with the seconds since, by the database's clock.
+    ``swept`` is the floor up to which history was swept; lower than ``floor`` until some time after
+    the floor was raised, when a sweep follows. ``raises`` are the floors above ``swept`` that were
+    set, each with the seconds since then, by the database's clock.
     """
 
     revision: int

@@ -1,4 +1,4 @@
-"""Time, randomness, ids and waiting, passed in so that a simulation can own them all.
+"""Time, randomness, ids and waiting, passed in so that a simulation can control them all.
 
 No other module below ``gateway.service`` reads a clock, sleeps, draws a random number or starts a
 thread. Under the gevent worker the same code runs on greenlets: ``threading`` is patched there.
@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 _log = logging.getLogger(__name__)
 
-# After a failure of what runs in the background.
+# The pause before a background thread that failed starts again.
 _AGAIN_S: Final = 0.1
 
 
@@ -35,7 +35,7 @@ class Event(Protocol):
 
 
 class Runtime(Protocol):
-    """The commit loop's needs from the world, besides the store."""
+    """What the commit loop needs from outside, besides the store."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -44,7 +44,7 @@ class Runtime(Protocol):
         """Wall clock, microseconds since the epoch."""
 
     def new_id(self) -> str:
-        """32 lower-case hex digits, never seen before."""
+        """A new id: 32 lower-case hex digits."""
 
     def jitter(self) -> float:
         """A random number in [0, 1)."""
@@ -56,13 +56,14 @@ class Runtime(Protocol):
     def lock(self) -> AbstractContextManager[object]: ...
 
     def spawn(self, run: Callable[[], None], name: str) -> None:
-        """Run in the background until it returns, or the process ends: what raises begins anew."""
+        """Run it in the background until it returns or the process ends. If it raises, it starts
+        again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment on both clocks: the monotonic one may stand still while a machine sleeps, the wall
-    clock may be set back."""
+    """A moment on both clocks: the monotonic one may stand still while a machine sleeps, and the
+    wall clock may be set back."""
 
     monotonic: float
     wall_us: int
@@ -73,14 +74,14 @@ def moment(runtime: Runtime) -> Moment:
 
 
 def elapsed_s(since: Moment, now: Moment) -> float:
-    """The longer of the times that the two clocks show."""
+    """The time from ``since`` to ``now``, by the clock that shows more."""
     return max(now.monotonic - since.monotonic, (now.wall_us - since.wall_us) / 1_000_000)
 
 
 class ThreadRuntime:
-    """The real one: threads, or greenlets where gevent has patched ``threading``."""
+    """The real runtime: threads, or greenlets if gevent has patched ``threading``."""
 
-    # Asked thirty times for a write: no frame around it.
+    # Called thirty times for a write, so there is no method around it.
     monotonic = staticmethod(time.monotonic)
 
     def now_us(self) -> int:
@@ -106,12 +107,13 @@ class ThreadRuntime:
 
 
 def _lasting(run: Callable[[], None], name: str) -> None:
-    """Nothing that others wait for ends unnoticed."""
+    """Run until it returns. If it raises, log that and start it again, so that nothing that others
+    wait for ends silently."""
     while True:
         try:
             run()
             return
         except Exception as error:  # noqa: BLE001 - whatever it is
-            with suppress(MemoryError):  # as it may have been
+            with suppress(MemoryError):  # ``error`` may be one, too
                 _log.error("%s failed, and begins anew", name, exc_info=error)
         time.sleep(_AGAIN_S)

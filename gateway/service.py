@@ -1,4 +1,4 @@
-"""The gateway without HTTP: what ``gateway.http`` calls, and all it knows of the layers below."""
+"""The gateway without HTTP: the only interface through which ``gateway.http`` uses lower layers."""
 
 from __future__ import annotations
 
@@ -47,23 +47,25 @@ from gateway.uploads import UploadService
 
 _Answer = TypeVar("_Answer")
 
-_PATIENCE_S = 1.0  # of who asks whether the database can be used
-# Where the cache has to be smaller for a moment: some hundred thousand objects.
+_PATIENCE_S = 1.0  # how long ``check_ready`` waits for a primary
+# Down to this many bytes the cache is shrunk if requests need its memory: some hundred thousand
+# objects.
 _CACHE_KEPT_BYTES = 16 * MIB
 
 
 class GatewayService:
     """One process's gateway. Thread-safe; starts its own background threads when first used.
 
-    ``listing`` reads several documents at one revision, ``digests`` only their digests,
-    ``feeds_from_state`` begin with all there are,
-    ``partitions`` where to cut their keys, ``differences`` what two revisions have otherwise,
-    ``reverts`` what undoing takes back.
-    ``catalogs`` takes a catalog as a whole. ``acls`` tells what a principal sees of any.
-    ``uploads`` replaces documents in two phases. ``subscriptions`` are delivered to by ``relay``.
-    ``memory`` is what all requests share.
-    ``retention`` pins and compacts history; its ``compactor`` does so in the background, once it is
-    started.
+    * ``listing`` reads several documents at one revision, ``digests`` only their digests.
+    * ``feeds_from_state`` are feeds that begin with all documents.
+    * ``partitions`` finds where to divide the keys of a catalog.
+    * ``differences`` compares two revisions; ``reverts`` reads what reverts need.
+    * ``catalogs`` handles catalogs as a whole; ``acls`` knows what a principal may see.
+    * ``uploads`` replaces documents in two phases.
+    * ``subscriptions`` manages what ``relay`` delivers to.
+    * ``memory`` is the memory that all requests share.
+    * ``retention`` pins and compacts history; its ``compactor`` compacts in the background, once it
+      is started.
     """
 
     _relay: Relay | None = None
@@ -78,10 +80,10 @@ class GatewayService:
         told: Tell = told_refusal,
         neighbours: Peers | None = None,
     ) -> None:
-        """``turns``: how the workers of this machine make room for each other, if they can, and
-        ``neighbours`` how they hand writes over to each other.
+        """``turns`` are those that the workers of this machine take, if they can; with
+        ``neighbours``, they hand writes over to each other.
 
-        ``meters`` are told of the work as it is done. ``told``: see ``Rules``.
+        ``meters`` report the work. ``told``: see ``Rules``.
         """
         self.limits = limits
         self.memory = Memory(runtime, limits.memory, self._shrink_cache)
@@ -113,7 +115,7 @@ class GatewayService:
         self.reverts = RevertReads(store, self._history, self.differences)
         self.janitor = Janitor(store, settler, runtime, limits.replies_kept_s)
         self._loop = self._loop_by(observer, Rules(limits, store.stored_bytes, settings.of, told))
-        self.commit_for = self._loop.commit_for  # what other workers of this machine hand over
+        self.commit_for = self._loop.commit_for  # for requests that other workers hand over
         self.subscriptions = SubscriptionService(store, settler, runtime, limits.relay)
         self.uploads = UploadService(store.uploads(), self, runtime, limits)
         self.catalogs = CatalogWide(settler, self.listing, history, self.commit, runtime, limits)
@@ -143,7 +145,7 @@ class GatewayService:
     ) -> Request:
         """A request to be committed, with an id and a deadline.
 
-        ``wait_s`` shortens the time that the commit loop may take, never lengthens it.
+        ``wait_s`` can only shorten the time that the commit loop may take.
         """
         longest_s = self.limits.deadline_ms / 1000
         budget_s = longest_s if wait_s is None else min(wait_s, longest_s)
@@ -151,12 +153,12 @@ class GatewayService:
         return Request(catalog, tuple(edits), self._runtime.new_id(), deadline, **terms)
 
     def commit(self, request: Request) -> WriteOutcome:
-        """Commit the request, or find out why not. Raises QueueFull."""
+        """Commit the request, or return why it wasn't committed. Raises QueueFull."""
         outcome, attempts = self._loop.commit(request)
         return WriteOutcome(outcome, request.commit_id, attempts)
 
     def series(self, principal: str) -> Series:
-        """For independent requests that come together, brought by that principal."""
+        """A series for independent requests that the principal sends together."""
         return self._loop.series(principal)
 
     def write(
@@ -176,7 +178,7 @@ class GatewayService:
         return _as_unavailable(lambda: self._documents.read(catalog, key))
 
     def read_at_revision(self, catalog: str, key: str, revision: int) -> DocumentReading:
-        """The live document as ``revision`` had it; errors: those of the history."""
+        """The live document at ``revision``; errors: ``HistoryReads.document_at_revision``."""
         return _as_unavailable(
             lambda: DocumentReading(
                 self._history.document_at_revision(catalog, key, revision), revision
@@ -185,17 +187,17 @@ class GatewayService:
 
     @property
     def losses(self) -> LossReads:
-        """What was taken over from managers."""
+        """Reads what was taken over from managers."""
         return LossReads(self._history, self._documents)
 
     def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
-        """Which revision it was at that time; errors: ``HistoryReads.revision_at``."""
+        """The catalog's revision at that time; for errors see ``HistoryReads.revision_at``."""
         return _as_unavailable(lambda: self._history.revision_at(catalog, time_us))
 
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
     ) -> HistoryPage[CommitRecord]:
-        """History, page by page; errors: ``HistoryReads.told``."""
+        """A page of the history; for errors see ``HistoryReads.told``."""
         return _as_unavailable(
             lambda: self._history.commits(catalog, after=after, limit=limit, key=key, which=which)
         )
@@ -210,7 +212,7 @@ class GatewayService:
         key: str | None,
         which: Which = EVERY,
     ) -> HistoryPage[_Answer]:
-        """``commits``, of which none is kept behind what ``tell`` makes of it."""
+        """``commits`` as ``tell`` turns them into answers; none is kept once that is done."""
         return _as_unavailable(
             lambda: self._history.told(
                 catalog, tell, after=after, limit=limit, key=key, which=which
@@ -218,11 +220,12 @@ class GatewayService:
         )
 
     def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Answer]) -> _Answer:
-        """What is told of the commit at ``revision``; errors: ``HistoryReads.told_commit``."""
+        """The commit at ``revision`` as ``tell`` turns it into an answer; for errors see
+        ``HistoryReads.told_commit``."""
         return _as_unavailable(lambda: self._history.told_commit(catalog, revision, tell))
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
-        """What an idempotency key decided; None proves that it decided nothing so far."""
+        """What an idempotency key decided; None proves that it has decided nothing so far."""
         return _as_unavailable(lambda: self._history.reply(catalog, principal, idempotency_key))
 
     def _shrink_cache(self) -> None:
@@ -230,7 +233,7 @@ class GatewayService:
             self.memory.turn()
 
     def feed(self, encode: Encode) -> WatchService:
-        """The feed of all catalogs; ``encode`` makes of a commit what its watchers are told."""
+        """The feed of all catalogs; ``encode`` turns a commit into what its watchers get."""
         feed = self._feeds.get(encode)
         if feed is None:
             feed = self._feeds[encode] = WatchService(
@@ -239,8 +242,8 @@ class GatewayService:
         return feed
 
     def relay(self, encode: Encode, envelopes: Envelopes, resolve: Resolve | None = None) -> Relay:
-        """What delivers to subscriptions, once it is started; ``encode``: see ``feed``. ``resolve``
-        None: as this machine does."""
+        """The relay, which delivers to subscriptions once it is started. ``encode``: see ``feed``.
+        ``resolve`` resolves the names of hosts; None: as this machine does."""
         relay = self.limits.relay
         self._relay = Relay(
             RelayParts(
@@ -259,7 +262,7 @@ class GatewayService:
         return self._relay
 
     def readings(self) -> Readings:
-        """How things stand in this process; no I/O."""
+        """The current readings of this process, for the metrics; no I/O."""
         requests, size = self._queue.load()
         feeds = [feed.readings() for feed in self._feeds.values()]
         watchers = sum(each.watchers for each in feeds)
@@ -270,7 +273,7 @@ class GatewayService:
         return Readings(requests, size, self._cache.readings(), feed, memory, relay)
 
     def check_ready(self) -> None:
-        """Raise StoreUnavailable unless the database answers; soon, where it has no primary."""
+        """Raise StoreUnavailable unless the database answers; after a second without a primary."""
         with as_unavailable():
             self._store.await_reachable(_PATIENCE_S)
             self._store.ping()
