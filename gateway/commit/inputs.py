@@ -113,7 +113,7 @@ class LooksAhead:
         oldest = 0 if seen is None else seen.written - NEAR_COMMITS
         new = [each for each in looks if not self._is_known(catalog, each, oldest)]
         deadline = request.deadline
-        if new and not self._looked_in_time(catalog, new, deadline):
+        if new and not self._is_read_in_time(catalog, new, deadline):
             deadline = float("-inf")
         found = (self._known.get((catalog, each)) for each in looks)
         looked = tuple(each for each in found if each is not None)
@@ -123,12 +123,12 @@ class LooksAhead:
         known = self._known.get((catalog, look))
         return known is not None and known.through >= oldest
 
-    def _looked_in_time(
+    def _is_read_in_time(
         self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float
     ) -> bool:
         own = work_for(None)  # MongoDB's answers are short
         try:
-            return self._look(catalog, looks, deadline)
+            return self._read_log(catalog, looks, deadline)
         except StoreUnreachable:
             return self._runtime.monotonic() < deadline - _LATE_S
         except ForeignRecord:
@@ -136,7 +136,7 @@ class LooksAhead:
         finally:
             work_for(own)
 
-    def _look(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> bool:
+    def _read_log(self, catalog: str, looks: Sequence[RangeUnchanged], deadline: float) -> bool:
         """Read the log for ``looks``, and return whether the time was enough. Raises
         StoreUnreachable and ForeignRecord."""
         head = self._store.heads([catalog]).get(catalog) or Head(catalog)
@@ -512,7 +512,7 @@ def _read_ranges(
     asked, count = _ranges_asked(requests)
     wanted: dict[str, int] = {}
     changes: dict[tuple[str, int], Changed] = {}
-    ahead = _looked_in(store, view, requests[:count])
+    ahead = _valid_ahead(store, view, requests[:count])
     for look in asked:
         if not isinstance(look, RangeUnchanged):
             wanted[look.prefix] = max(wanted.get(look.prefix, 0), listed_for(look))
@@ -538,7 +538,7 @@ def _read_ranges(
     return Ranges(changes, listed), asked, count
 
 
-def _looked_in(
+def _valid_ahead(
     store: Store, view: View, requests: Sequence[Request]
 ) -> dict[RangeUnchanged, Looked]:
     """What was found out ahead, as far as it belongs to the history of ``view``: the database may

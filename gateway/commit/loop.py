@@ -342,10 +342,10 @@ class Round:
         if catalog in self._made:
             self._answer(catalog, self._decisions[catalog])
             return
-        told = "the gateway failed before anything was tried"
+        detail = "the gateway failed before anything was tried"
         if isinstance(error, Contradiction):
-            told = f"nothing was tried: {error.told}"
-        refused = Refused(StoreUnavailable(told))
+            detail = f"nothing was tried: {error.told}"
+        refused = Refused(StoreUnavailable(detail))
         if isinstance(error, MemoryError):
             refused = Refused(MemoryFull("the process has no memory left to decide the request"))
         for pending in self._batches[catalog]:

@@ -449,11 +449,11 @@ class Queue:
         while pending.outcome is None:
             if unless is not None and unless():
                 return False
-            if not self._is_stirred(pending, pending.deadline):
+            if not self._is_set_by(pending, pending.deadline):
                 self._take_out(pending)
         return True
 
-    def _is_stirred(self, pending: Pending, until: float) -> bool:
+    def _is_set_by(self, pending: Pending, until: float) -> bool:
         """Whether its event is set by then; several requests of one caller may share the event."""
         is_set = pending.done.wait(max(until - self._runtime.monotonic(), 0.0))
         if is_set and pending.outcome is None:
@@ -465,7 +465,7 @@ class Queue:
         give_up = self._runtime.monotonic() + _GRACE_AFTER_DEADLINE_S
         while not self.leave(pending):
             until = self._runtime.monotonic() + _LOOK_AGAIN_S
-            while pending.outcome is None and self._is_stirred(pending, until):
+            while pending.outcome is None and self._is_set_by(pending, until):
                 pass
             if pending.outcome is not None:
                 return
@@ -602,7 +602,7 @@ class Queue:
         with self._lock:
             now = self._runtime.monotonic()
             if lost:
-                self._met(catalog, now)
+                self._note_contention(catalog, now)
             lane = self._lanes[catalog]
             lane.enter(LaneStage.OPEN)
             lane.defects = lane.defects + 1 if defect else 0
@@ -612,7 +612,7 @@ class Queue:
             lane.waiting.extendleft(reversed(still_in_time(left, now)))
             began, lane.since = lane.since, None
             if began is not None and self._turns is not None and self._turns.end(catalog):
-                self._met(catalog, now)
+                self._note_contention(catalog, now)
                 pause_s = max(pause_s, _yield_s(now - began))
             lane.not_before = now + pause_s if pause_s else 0.0
             if pause_s:
@@ -642,7 +642,7 @@ class Queue:
         with self._lock:
             return self._contended_until.get(catalog, 0.0) > self._runtime.monotonic()
 
-    def _met(self, catalog: str, now: float) -> None:
+    def _note_contention(self, catalog: str, now: float) -> None:
         """Note that another worker writes the catalog, or waits for its turn to write it."""
         if len(self._contended_until) >= _HINTS_MAX:
             self._contended_until.clear()
@@ -734,7 +734,7 @@ class Queue:
         if self._turns is None or self._turns.take(catalog):
             self._turns_lost.discard(catalog)
             if lane.since is not None:
-                self._met(catalog, now)
+                self._note_contention(catalog, now)
                 self._turn_waits.add(now - lane.since)
             lane.since = now
             return True

@@ -112,7 +112,7 @@ class Series:
         """
         self.is_answered()
         self._let_go()
-        return [self._told(pending) for pending in self._windows.popleft()]
+        return [self._outcome_of(pending) for pending in self._windows.popleft()]
 
     def hold_back(self, catalog: str) -> None:
         """Hold back all later requests for this catalog."""
@@ -136,7 +136,7 @@ class Series:
             pending.hold_back(f"an earlier write of {_HELD_BACK_MAX} documents each")
         return pending
 
-    def _told(self, pending: Pending) -> WriteOutcome:
+    def _outcome_of(self, pending: Pending) -> WriteOutcome:
         request, outcome = pending.request, pending.outcome
         assert outcome is not None
         document = (request.catalog, request.key)

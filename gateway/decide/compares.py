@@ -208,8 +208,8 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
         reason, changed_at = why_changed(compare, state)
     else:
         count = state.count_under(prefix)
-        told, changed_at = why_count_false(compare, count), None
-        if told is None:
+        why, changed_at = why_count_false(compare, count), None
+        if why is None:
             raise AboveLimit(
                 f"there are more documents under {prefix!r} than the {count.least} that can be"
                 " counted together with the rest of the request",
@@ -217,7 +217,7 @@ def _failed_range(index: int, compare: RangeCompare, state: State) -> FailedComp
                 maximum=count.least,
                 actual=count.least + 1,
             )
-        reason = told
+        reason = why
     if not reason:
         return None
     return FailedCompare(index, None, reason, prefix=prefix, changed_at=changed_at)

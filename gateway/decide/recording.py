@@ -23,8 +23,8 @@ _encode = msgspec.json.Encoder().encode
 # is measured.
 GROWTH_MAX = 5
 _UNMEASURED_BYTES_MAX = 64 * 1024
-# Up to this many bytes of JSON, no document exceeds what the store can hold. What grows most from
-# JSON to BSON is an array of one-digit numbers: from 2 bytes each to at most 13.
+# Up to this many bytes of JSON, no document is too large for the store. An array of one-digit
+# numbers grows most from JSON to BSON: from 2 bytes each to at most 13.
 CERTAINLY_STORABLE_BYTES = 1_200_000
 # The bytes of a commit's record, and of a change, without the client's texts.
 RECORD_BYTES = 660

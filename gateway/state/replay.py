@@ -6,7 +6,7 @@ decided and what is rebuilt later can't differ.
 **A change is only ever applied to the state that it was made from.** It names that state, by
 revision and commit, unless it contains the whole new state itself; ``advance`` refuses any other
 state. So a worker that read too early, remembered a state for too long, or found one that somebody
-put back, notices it. It rebuilds the state from the log (``laid_over``), which is what was
+put back, notices it, and rebuilds the state from the log (``laid_over``), which has what was
 acknowledged.
 
 An earlier state of a document is rebuilt from the nearest change before it that contains the whole

@@ -263,13 +263,13 @@ def refresh(store: Store, runtime: Runtime, tails: Mapping[str, Tail], late_s: f
         if late:
             heads = store.tails(late)
             for catalog, tail in late.items():
-                dropped |= _look(catalog, tail, heads.get(catalog) or Head(catalog))
+                dropped |= _leave_out_written(catalog, tail, heads.get(catalog) or Head(catalog))
                 tail.looked(now)
         if not late or not late_s or elapsed_s(now, moment(runtime)) <= late_s:
             return dropped
 
 
-def _look(catalog: str, tail: Tail, head: Head) -> bool:
+def _leave_out_written(catalog: str, tail: Tail, head: Head) -> bool:
     """Leave out what is written out according to ``head``, which must have the rest; return whether
     commits were left out. Raises WentBack."""
     had = len(tail.commits)
