@@ -72,7 +72,8 @@ def owner_of(catalog: str, workers: Collection[int]) -> int:
 
 
 class HandOver:
-    """Which catalogs' writes go to which worker, and which come here. Thread-safe."""
+    """Knows which catalogs' writes this worker hands over, and which are handed over to it.
+    Thread-safe."""
 
     def __init__(self, runtime: Runtime, neighbours: Peers | None) -> None:
         self._runtime = runtime

@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 
 # The leaders for suspects and moves in doubt. Each waits for one catalog at a time.
 _LEADERS_APART = 8
-# Between the tries of a move in doubt.
+# The pauses between the tries of a move in doubt.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 _PAUSE_UNREACHABLE_S = 0.05

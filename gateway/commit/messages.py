@@ -118,7 +118,7 @@ class PackerTable:
     def _class(self, kind: type, names: Sequence[str]) -> Packer:
         hints = get_type_hints(kind, localns=_ALIASES)
         names = [name for name in names if name not in self._derived.get(kind, ())]
-        # Derived fields come last.
+        # ``_maker`` passes the fields by position: derived ones come last in their class.
         return _row([self.of(hints[name]) for name in names], _getter(names), _maker(kind))
 
     def _union(self, arguments: Sequence[Any]) -> Packer:

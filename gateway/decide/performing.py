@@ -273,7 +273,7 @@ class RequestDrafts:
         content, size_bytes, patch = self._patched(
             key, draft.content, draft.size_bytes, edit, lists
         )
-        if draft.action is None and content is not ABSENT:  # as a rule
+        if draft.action is None and content is not ABSENT:  # the usual case
             kept = tuple(patch)
             return replace(
                 draft, content=content, size_bytes=size_bytes, action="patch", patch=kept

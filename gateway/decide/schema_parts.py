@@ -70,7 +70,7 @@ class _Part:
 
 
 Counts = dict[int, int]  # how often, by the id of a schema
-Way = tuple[tuple[int, int], ...]  # the same
+Way = tuple[tuple[int, int], ...]  # the same, as pairs
 
 
 @dataclass(slots=True)

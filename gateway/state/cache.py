@@ -134,7 +134,7 @@ def weight_of(
     is_replaced = not by or any(each.action in ("put", "delete") for each in by)
     if size_bytes > _WEIGHED_BYTES and before.weighed_bytes and not is_replaced:
         brought = [each for change in by for each in (change.patch, change.attributes) if each]
-        grown_bytes = max(0, size_bytes - before.size_bytes)  # by copies, among others
+        grown_bytes = max(0, size_bytes - before.size_bytes)  # for example by copies
         memory_bytes = before.memory_bytes + parsed_bytes(*brought) + PARSED * grown_bytes
         if memory_bytes <= before.weighed_bytes * 5 // 4:
             return Weight(memory_bytes, before.weighed_bytes, size_bytes)
@@ -190,7 +190,7 @@ class Seen(NamedTuple):
 
 
 class Cache:
-    """Thread-safe; every method is short and does no I/O."""
+    """The entries of catalogs. Thread-safe; every method is short and does no I/O."""
 
     def __init__(self, runtime: Runtime, limits: ServiceLimits, meters: Meters = NO_METERS) -> None:
         """``meters`` count contradictions, and heads that went back."""
@@ -383,7 +383,8 @@ class Cache:
             self.went_back(catalog, before, f"commit {stranger.id} at revision {stranger.revision}")
 
     def wrote(self, catalog: str, revision: int, judged: int = 0) -> None:
-        """All commits up to ``revision``, and verdicts up to number ``judged``, are written out."""
+        """Note that all commits up to ``revision``, and all verdicts up to number ``judged``, are
+        written out."""
         with self._lock:
             entry = self._entries.get(catalog)
             if entry is not None:
@@ -607,7 +608,8 @@ class Guesses:
         return until is not None and self._runtime.monotonic() < until
 
     def gained(self, catalog: str) -> None:
-        """This worker has just moved the head, and nobody else seems to write the catalog."""
+        """Note that this worker has just moved the head, and nobody else seems to write the
+        catalog."""
         if len(self._until) >= _GUESSED_MAX:
             self._until.clear()
         self._until[catalog] = self._runtime.monotonic() + _GUESSED_S
