@@ -1,16 +1,17 @@
-"""The contract between the gateway and its database: reads, one conditional write, two writes-out.
+"""The contract between the gateway and its database: reads, the conditional write of a head, and
+the writing out of documents and commits.
 
-Every call takes many catalogs at once, so that a batch over a thousand catalogs costs as many round
-trips as a batch over one. Two implementations keep this contract and run the same suite
+The calls of a round take many catalogs at once, so a round over a thousand catalogs costs as many
+round trips as a round over one. Two implementations keep this contract and run the same suite
 (``tests/store``): MongoDB, and the in-memory twin for simulation.
 
 A read returns what a majority acknowledged, and is never older than a write that was acknowledged
 before the read began. A write is acknowledged when a majority has it on disk.
 
-Errors: ``StoreUnreachable`` from any call. From a read it says that nothing happened; from a write
-that it may or may not have happened, now or later, unless it is ``Unsent``. A write that the
-database answers with a refusal is ``WriteRejected``; of ``move_heads``, each move has a result of
-its own.
+Errors: any call may raise ``StoreUnreachable``. From a read, it means that nothing happened; from a
+write, that the write may or may not have happened, or may yet happen, unless the error is
+``Unsent``. If the database refuses a write, that is ``WriteRejected``; in ``move_heads``, each move
+has a result of its own.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ _Raw = TypeVar("_Raw")
 
 
 class Scanned(list[_T]):
-    """A page of what was scanned for, which ends where it gets heavy. ``is_whole``: there was no
-    more, whether in number or in bytes."""
+    """A page of a scan, bounded in number and in bytes. ``is_whole``: nothing follows it."""
 
     def __init__(self, found: Iterable[_T] = (), *, is_whole: bool = True) -> None:
         super().__init__(found)
@@ -52,9 +52,9 @@ class Scanned(list[_T]):
 
 
 class Undecoded(Sequence[_T]):
-    """Records as the database sent them, which take a tenth of what they take as objects.
+    """Records as the database sent them, which take a tenth of the memory of decoded objects.
 
-    Each is decoded when it is asked for, and not kept: so one at a time is there as objects.
+    Each access decodes a record anew and keeps nothing, so only one at a time exists as objects.
     """
 
     __slots__ = ("_decode", "_raw", "_size", "_text")
@@ -72,11 +72,11 @@ class Undecoded(Sequence[_T]):
         self._text: Callable[[Any], str | bytes] = text
 
     def size_of(self, index: int) -> int:
-        """The bytes of one of them, as it was sent."""
+        """The size of one record, in bytes, as it was sent."""
         return self._size(self._raw[index])
 
     def texts(self) -> Sequence[str | bytes]:
-        """The JSON in each of them, where it is all that takes much."""
+        """The JSON text in each record, if that is all that takes much memory; otherwise empty."""
         return [*map(self._text, self._raw)]
 
     def __len__(self) -> int:
@@ -99,19 +99,21 @@ class Undecoded(Sequence[_T]):
     __hash__ = None  # type: ignore[assignment]
 
 
+# The most claims in the line for one head.
 CLAIMS_MAX: Final = 64
-# The server merges the commits of so many keys, each in order; those of over 200 it would sort.
+# The most keys of one ``list_commits``. MongoDB merges their commits in order; above 200 keys, it
+# would sort them instead.
 KEYS_MERGED_MAX: Final = 100
-# Up to so many commits it costs less to look at each than at each key that they may have changed.
+# Up to this many commits, reading each costs less than looking at every key they may have changed.
 NEAR_COMMITS: Final = 1_000
-# What a scan reads of acls, parts of managers and keys; and what it reads of a range.
+# The most bytes of keys, acls and parts of managers that a scan reads, and that of a range.
 SCANNED_BYTES_MAX: Final = 4 * 1024 * 1024
 RANGE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class StoreUnreachable(Exception):
-    """The database did not answer in time; the effect of a write is unknown, unless
-    ``nothing_done``."""
+    """The database didn't answer in time. The effect of a write is unknown, unless
+    ``nothing_done``: then it certainly didn't happen."""
 
     nothing_done = False
 
@@ -123,7 +125,7 @@ class Unsent(StoreUnreachable):
 
 
 class BeingRestored(StoreUnreachable):
-    """The catalog's name is kept for a restore (see ``CopyStore``)."""
+    """The catalog's name is reserved for a restore (see ``CopyStore``)."""
 
     nothing_done = True
 
@@ -133,11 +135,11 @@ class BeingRestored(StoreUnreachable):
 
 
 class WriteRejected(StoreUnreachable):
-    """The database refuses a part of what was to be written, for what it is: that part was not
-    written, and would be refused again. Of the rest all may be written, or not; ``nothing_done``:
-    there is no rest.
+    """The database refuses a part of the write because of its data: that part was not written, and
+    would be refused again. The rest may have been written or not; ``nothing_done``: there is no
+    rest.
 
-    The message names no host, and repeats nothing of what was to be written.
+    The message names no host, and quotes nothing of the data.
     """
 
     def __init__(self, reason: str, *, nothing_done: bool = False) -> None:
@@ -154,10 +156,10 @@ class Moved(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The database refuses this move for what it is: it was not made, and never will be.
+    """The database refuses this move because of its data: it was not made, and never will be.
 
-    ``too_large``: with it the head would be larger than a record may be. ``reason`` names no host,
-    and repeats nothing of what was to be written.
+    ``too_large``: the head would become larger than a record may be. ``reason`` names no host, and
+    quotes nothing of the data.
     """
 
     reason: str
@@ -169,10 +171,10 @@ MoveResult = Moved | Rejected
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The rest of a commit at or below the floor after compaction.
+    """What compaction leaves of a commit at or below the floor.
 
-    ``commit`` is found only under ``keys`` from now on. Of its other changes, key, action and
-    create_revision are left, for the reply under its idempotency key. None: nothing is left.
+    ``commit`` is found only under ``keys`` from now on. Its other changes keep only their key,
+    action and create_revision, for the reply under its idempotency key. None: nothing is left.
     """
 
     revision: int
@@ -181,15 +183,15 @@ class Swept:
 
 
 class CommitSignals(Protocol):
-    """Tells which catalogs have new commits written out; all watchers share one.
+    """Signals which catalogs have new commits written out; all watchers share one.
 
-    A signal is a hint: its receiver reads the log from its own place. Signals are about commits
-    written out after it was opened. Where ``next`` raised StoreUnreachable, a new one must be
-    opened, and the commits in between have no signal.
+    A signal is a hint: its receiver reads the log from its own position. There are signals only for
+    commits that are written out after this was opened. After ``next`` raises StoreUnreachable, a
+    new one must be opened; the commits in between get no signal.
     """
 
     def next(self, timeout_s: float) -> Mapping[str, int]:
-        """By catalog, the newest revision signalled since the last call; {} when the time is up."""
+        """By catalog, the newest revision signalled since the last call; {} after ``timeout_s``."""
 
     def close(self) -> None: ...
 
@@ -204,119 +206,118 @@ class Store(Protocol):
         """The heads with their tails."""
 
     def last_written(self, revisions: Mapping[str, Collection[int]]) -> Mapping[str, int]:
-        """By catalog, the last of these revisions whose commit is there: all up to it is written
-        out, unless it was compacted."""
+        """By catalog, the last of these revisions whose commit is stored: everything up to it is
+        written out, unless it was compacted."""
 
     def end_tails(self, reached: Mapping[str, tuple[int, int]]) -> None:
-        """Note that everything is written out up to these revisions and verdicts, where heads still
-        are there: their tails end. Not acknowledged by anybody: a hint that saves work.
+        """Empty the tails of heads that are still at these revisions and verdicts: everything up to
+        there is written out. A hint that saves work; correctness doesn't depend on it.
         """
 
     def open_tails(self, before_us: int, limit: int, skip: int = 0) -> Sequence[Head]:
-        """At most ``limit`` heads, without their tails, that have one and whose last commit was
-        made before ``before_us``, behind the first ``skip`` of them.
+        """At most ``limit`` heads that have a tail and whose last commit was made before
+        ``before_us``, without those tails, after the first ``skip`` of such heads.
 
-        In an order of their own, which stays what it is while no head moves.
+        Their order is arbitrary, but stays the same as long as no head moves.
         """
 
     def uncommitted(self, before_us: int, limit: int) -> Sequence[Head]:
-        """At most ``limit`` heads, without their tails, that have verdicts and never had a commit,
-        and whose last verdict was made before ``before_us``; oldest first."""
+        """At most ``limit`` heads that have verdicts but never had a commit, and whose last verdict
+        was made before ``before_us``; without their tails, oldest first."""
 
     def drop_uncommitted(self, heads: Sequence[Head]) -> None:
-        """Delete heads without a commit, each only where it is exactly there still, all is written
-        out, and none of its catalog's verdicts is kept any more."""
+        """Delete heads without a commit. A head stays if it has moved since, if a part of it isn't
+        written out, or if a verdict of its catalog is still kept."""
 
     def commits(self, spans: Mapping[str, tuple[int, int]]) -> Mapping[str, Sequence[CommitRecord]]:
         """By catalog, the commits above span[0] and up to span[1], ascending by revision.
 
-        The answer has no gap: behind a missing revision, nothing more is given. Commits that are
-        not written out or were compacted are missing, and so are the last ones beyond many
-        megabytes.
+        There is no gap in the answer: it ends before the first missing revision. Commits are
+        missing if they aren't written out or were compacted, and so are the last ones of an answer
+        of many megabytes.
         """
 
     def commit_id(self, catalog: str, revision: int) -> str | None:
-        """The id of the commit; None where it isn't written out, or was compacted, or can't be
-        read."""
+        """The id of the commit; None if it isn't written out, was compacted, or can't be read."""
 
     def documents(
         self, keys: Mapping[str, Collection[str]], content_bytes_max: int | None = None
     ) -> Mapping[tuple[str, str], DocumentRecord]:
         """By (catalog, key), documents and tombstones as last written out.
 
-        A document larger than ``content_bytes_max`` comes without its content: that is WITHHELD.
+        The content of a document larger than ``content_bytes_max`` is WITHHELD.
         """
 
     def bare_documents(
         self, keys: Collection[tuple[str, str]]
     ) -> tuple[Mapping[tuple[str, str], BareDocument], Collection[tuple[str, str]]]:
-        """``documents`` with only a few fields of each, by (catalog, key); and those of ``keys``
-        that weren't looked at, for acls fill SCANNED_BYTES_MAX: fewer than all."""
+        """``documents`` with only a few fields of each, by (catalog, key); and those of ``keys``,
+        never all, that weren't read because the acls before them fill SCANNED_BYTES_MAX."""
 
     def list_range(
         self, catalog: str, prefix: str, newer_than: int, limit: int
     ) -> Scanned[BareDocument]:
-        """The live documents whose keys begin with ``prefix``, as last written out, and tombstones
-        of a revision above ``newer_than``; by key ascending (UTF-8), at most ``limit``, and
-        none behind those whose acls fill RANGE_BYTES_MAX. The settings are left out.
+        """The live documents whose keys begin with ``prefix``, as last written out, and the
+        tombstones above revision ``newer_than``; by key ascending (UTF-8). At most ``limit``, and
+        none after those whose acls fill RANGE_BYTES_MAX. The settings are left out.
         """
 
     def range_changed(
         self, catalog: str, prefix: str, after: int, through: int, within_s: float | None = None
     ) -> int | None:
-        """The revision of a written-out commit above ``after`` up to ``through`` under a key that
-        begins with ``prefix``; None: there is none. The settings' key counts for no prefix.
+        """The revision of any written-out commit above ``after`` up to ``through`` that changed a
+        key beginning with ``prefix``; None: there is none. The settings' key belongs to no prefix.
 
-        For more than NEAR_COMMITS it may take seconds. Raises StoreUnreachable where that takes
-        longer than ``within_s``.
+        For more than NEAR_COMMITS, it may take seconds. Raises StoreUnreachable after ``within_s``.
         """
 
     def replies(
         self, keys: Mapping[str, Collection[tuple[str, str]]]
     ) -> Mapping[tuple[str, str, str], Reply]:
-        """By (catalog, principal, key): the written-out replies under those idempotency keys. Of a
-        commit and a verdict the commit: it was made when the verdict was over."""
+        """By (catalog, principal, key): the written-out replies under those idempotency keys. If a
+        key has both a commit and a verdict, the commit: it was made after the verdict expired."""
 
     def claim(self, catalogs: Collection[str], claim: Claim) -> None:
-        """Add the claim behind the others in line for each of the heads, in one call.
+        """Add the claim at the end of the line for each of the heads, in one call.
 
-        Not where its worker is in line already, the line is full (CLAIMS_MAX), or there is no head.
+        No claim is added if its worker is in that line already, if the line is full (CLAIMS_MAX),
+        or if there is no head.
         """
 
     def drop_claims(self, catalogs: Collection[str], by: str) -> None:
-        """The worker leaves the lines, in one call. Not acknowledged by anybody: a hint that saves
-        waiting."""
+        """Remove the worker's claims from the lines, in one call. A hint that saves waiting;
+        correctness doesn't depend on it."""
 
     def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
         """The one linearization point: each move by itself, at most one per catalog.
 
-        A move asks for the head's place: its revision and verdict, with the ids of both. A lost
-        move changes nothing. The same move is LOST the second time. A catalog that is missing from
-        the answer is in doubt, as all are where the call raises StoreUnreachable: its move may have
-        been made, or may yet be.
+        A move requires the head's position: its revision and verdict, with the ids of both. A lost
+        move changes nothing. The same move is LOST the second time. If a catalog is missing from
+        the answer, its move is in doubt: it may have been made, or may yet be. If the call raises
+        StoreUnreachable, all moves are in doubt.
         """
 
     def write_documents(self, documents: Mapping[str, Sequence[DocumentRecord]]) -> None:
-        """By catalog; each is written unless the stored one has a later revision.
+        """Write documents, by catalog: each unless the stored one has a later revision.
 
-        At one revision a document has one state, so writing it twice changes nothing. Of two
-        different ones, which must not be, one stays, whichever comes last: that of the later
-        create_revision, commit_id, time_us or number of patches, compared in this order.
+        A document has one state at a revision, so writing it twice changes nothing. If there are
+        two, which must not happen, the same one wins in whichever order they come: the one with the
+        greater create_revision, commit_id, time_us or number of patches, compared in this order.
         """
 
     def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         """Write in the order given (ascending in a catalog); existing commits are left alone.
 
-        Where a commit of a catalog is visible, so are the ones given before it.
+        If a commit of a catalog is visible, so are the ones given before it.
         """
 
     def write_verdicts(self, verdicts: Sequence[Verdict], kept_s: int) -> None:
-        """Write in any order; one whose key has a later one is left out. Each is kept for so long
-        at least."""
+        """Write in any order; a verdict is left out if its key has a later one. Each is kept for
+        at least ``kept_s``."""
 
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
-        """The written-out commits up to ``through`` on ``key``, newest first, with their changes of
-        that key alone: others may be many, and large.
+        """The written-out commits up to ``through`` on ``key``, newest first. They contain only
+        their changes of that key, because the others may be many and large.
 
         They end with the first one whose change holds the whole document (``Change.begins_at``), if
         any.
@@ -337,29 +338,29 @@ class Store(Protocol):
         author: str | None = None,
         newest_first: bool = False,
     ) -> Sequence[CommitRecord]:
-        """Written-out commits above ``after`` up to ``through``; if they are given, those of the
-        key, or of one of the keys (at most KEYS_MERGED_MAX), and of ``author``.
+        """Written-out commits above ``after`` up to ``through``; only those of the key, or of one
+        of the keys (at most KEYS_MERGED_MAX), and of ``author``, if these are given.
 
-        At most ``limit``, and none behind the one that fills ``bytes_max`` bytes of changes. Each
-        may be decoded anew whenever it is asked for.
+        At most ``limit``, and none after the one that fills ``bytes_max`` bytes of changes. Each
+        access to a commit may decode it anew.
         """
 
     def list_heads(self, after: str, prefix: str, limit: int) -> Sequence[Head]:
         """Heads without tails whose names are above ``after``, by name ascending (UTF-8)."""
 
     def catalog_names(self, after: str, limit: int) -> Sequence[str]:
-        """The names above ``after`` of all catalogs that have a commit, by name ascending (UTF-8):
-        those whose heads can't be read, and those of which there is no head, only commits or
-        documents, among them."""
+        """The names above ``after`` of all catalogs that have a commit, by name ascending (UTF-8).
+        This includes catalogs whose head can't be read, and those without a head that have commits
+        or documents."""
 
     def scan_documents(
         self, catalog: str, after: str, prefix: str, limit: int, bytes_max: int
     ) -> Sequence[DocumentRecord]:
         """Documents and tombstones as last written out, by key ascending (UTF-8).
 
-        Of the keys above ``after`` that begin with ``prefix``: at most ``limit``, and none behind
-        the one that fills ``bytes_max`` bytes of content. After "" the settings are left out;
-        the applications always are. Each may be decoded anew whenever it is asked for.
+        Only keys above ``after`` that begin with ``prefix``: at most ``limit``, and none after the
+        one that fills ``bytes_max`` bytes of content. The settings are left out after ""; the
+        applications always are. Each access to a document may decode it anew.
         """
 
     def scan_digests(
@@ -372,18 +373,19 @@ class Store(Protocol):
         above: int = 0,
         parts: bool = False,
     ) -> Scanned[Digested]:
-        """``scan_documents`` without reading any content, of what was changed above revision
-        ``above`` by commits that are there, which is above the floor. With ``parts``, these come
-        too. Fewer, one at least, where acls and parts take more than SCANNED_BYTES_MAX."""
+        """``scan_documents`` without any content, and only of documents that stored commits changed
+        above revision ``above``, which is at or above the floor; 0: of all. With ``parts``, also
+        the digests of what each manager owns. Fewer, but at least one, if acls and parts take more
+        than SCANNED_BYTES_MAX."""
 
     def digests_of(
         self, catalog: str, keys: Collection[str], *, parts: bool = False
     ) -> Scanned[Digested]:
-        """Of these keys what ``scan_digests`` has of them, by key; the first where they are
-        heavy."""
+        """What ``scan_digests`` returns, for these keys, by key ascending; only the first ones if
+        acls and parts take too much."""
 
     def scan_keys(self, catalog: str, after: str, prefix: str, limit: int) -> Sequence[str]:
-        """The keys of ``scan_documents``, without a look at the documents."""
+        """The keys of ``scan_documents``, without reading the documents."""
 
     def commit_signals(self) -> CommitSignals:
         """Open signals about the commits that are written out from now on."""
@@ -391,30 +393,31 @@ class Store(Protocol):
     # Retention: each call is one conditional update of the head, or is idempotent.
 
     def retention(self, catalog: str) -> Retention | None:
-        """The bounds of the catalog's history; None where nothing was ever committed."""
+        """The bounds of the catalog's history; None if nothing was ever committed."""
 
     def set_pin(self, catalog: str, pin: PinRecord, held: PinRecord | None = None) -> bool:
         """Add the pin, or replace the one with its id, if floor <= pin.revision <= head revision.
 
-        With ``held``, replace only exactly that pin: a late renewal changes nothing. One
+        With ``held``, replace exactly that pin only, so a late renewal changes nothing. One
         conditional update decides between this and ``raise_floor``. False: nothing changed.
         """
 
     def drop_pin(self, catalog: str, pin_id: str) -> bool:
-        """Whether the pin existed."""
+        """Remove a pin; whether it existed."""
 
     def raise_floor(self, catalog: str, floor: int, now_us: int, at: int | None = None) -> bool:
-        """Raise the floor, if it is lower, not above the head, and no pin holds it.
+        """Raise the floor to ``floor``, if it is lower, ``floor`` isn't above the head, and no pin
+        holds it.
 
-        ``floor`` is written out: the tail up to it ends. With ``at``, only while the head is at
-        that revision. A pin holds the floor if its revision is lower than ``floor`` and it expires
-        after ``now_us``. Expired pins are dropped in the same update.
+        Everything up to ``floor`` must be written out; it leaves the tail. With ``at``, only while
+        the head is at that revision. A pin holds the floor if its revision is lower than ``floor``
+        and it expires after ``now_us``. Expired pins are dropped in the same update.
         """
 
     def advance_head(self, place: HeadPosition, commit: CommitRecord) -> bool:
-        """Move the head to ``commit``, at any higher revision, and write that commit out. It is the
-        floor, too, and all pins end. Nothing changes (False) unless the head is at ``place``; all
-        commits up to there must be written out."""
+        """Move the head to ``commit``, at any higher revision, and write that commit out. Its
+        revision becomes the floor, too, and all pins end. Nothing changes (False) unless the head
+        is at ``place``; all commits up to there must be written out."""
 
     def end_sweep(self, catalog: str, floor: int) -> None:
         """Note that the history up to ``floor`` is swept; the note never goes back."""
@@ -429,17 +432,17 @@ class Store(Protocol):
 
     def drop_replies(self, catalog: str, through: int, before_us: int) -> int:
         """Delete the commits below ``through`` that were kept only for their reply and made before
-        ``before_us``; their number.
+        ``before_us``; return how many.
         """
 
     def purge_tombstones(self, catalog: str, through: int, before_us: int, limit: int) -> int:
         """Delete at most ``limit`` tombstones up to revision ``through`` made before ``before_us``;
-        their number.
+        return how many.
         """
 
     def take_lease(self, name: str, holder: str, duration_s: float) -> bool:
-        """Take or renew the lease, unless another holder's lease is running, by the database's
-        clock.
+        """Take or renew the lease, unless another holder's is running by the database's clock;
+        whether this holder has it.
         """
 
     def end_lease(self, name: str, holder: str) -> None:
@@ -455,7 +458,8 @@ class Store(Protocol):
         """The size in the database of a document with this content; no I/O."""
 
     def await_reachable(self, patience_s: float) -> None:
-        """Return when the database is reachable; at once, unasked, where it was a moment ago.
+        """Return when the database can be reached; at once, without asking it, if it could be a
+        moment ago.
 
         Raises StoreUnreachable after ``patience_s``.
         """
@@ -467,7 +471,8 @@ class Store(Protocol):
 class ForeignRecord(Contradiction):
     """A stored record isn't as gateways write it: somebody has edited the database by hand.
 
-    ``detail`` says which record of the catalog it is, and why it can't be read.
+    ``detail`` says which record of the catalog it is, and why it can't be read. ``key`` is that of
+    a document, else None.
     """
 
     names_record = True
@@ -480,20 +485,20 @@ class ForeignRecord(Contradiction):
 
 
 class BackupRefused(Exception):
-    """A file can't be restored, and no catalog was made of it; or a catalog can't be saved, and no
-    file. ``str()`` says why."""
+    """A file can't be restored, and no catalog was made; or a catalog can't be saved, and no file
+    was made. ``str()`` says why."""
 
 
 class StoredCommit(NamedTuple):
-    """A commit as it is stored; ``keys`` are those that it is found under."""
+    """A commit as it is stored; ``keys`` are the keys that it is found under."""
 
     raw: bytes
     keys: Sequence[str]
 
 
 class LoggedCommit(NamedTuple):
-    """What ties a commit to the one before it, which ``parent`` names; "" where an earlier gateway
-    has made it."""
+    """A commit's revision and id, and the id of the commit before it: ``parent``, which is "" in
+    commits of earlier gateways."""
 
     revision: int
     id: str
@@ -501,7 +506,7 @@ class LoggedCommit(NamedTuple):
 
 
 class CatalogCopy(Protocol):
-    """A file that a catalog's log is being copied to. ``commits``: how many it has."""
+    """A file that a catalog's log is being copied to. ``commits``: how many it has so far."""
 
     commits: int
 
@@ -511,57 +516,59 @@ class CatalogCopy(Protocol):
 
 
 class CopyStore(Protocol):
-    """Logs of catalogs as they are stored, and files of them. What is about the store raises
-    StoreUnreachable."""
+    """Logs of catalogs as they are stored, and the files that they are saved to. Calls that reach
+    the database raise StoreUnreachable."""
 
     def commits(self, catalog: str, after: int, through: int) -> tuple[Sequence[bytes], int]:
-        """A page of the stored commits above ``after`` up to ``through``, oldest first, and what
-        the next page begins after; an empty one is the end. Those below the floor are there as far
-        as compaction has left them."""
+        """A page of the stored commits above ``after`` up to ``through``, oldest first, and the
+        revision after which the next page begins; an empty page is the end. Below the floor, the
+        commits are what compaction has left."""
 
     def logged(self, commit: bytes) -> LoggedCommit:
-        """Of a stored commit. Raises ForeignRecord."""
+        """The revision, id and parent of a stored commit. Raises ForeignRecord."""
 
     def begin_restore(self, catalog: str, by: str) -> None:
-        """Keep the catalog's name for ``by``: from then on nobody reads or writes it. What is left
-        of a restore that stood still for a minute is gone then. Raises BackupRefused where there is
-        such a catalog, or another restore of it goes on.
+        """Reserve the catalog's name for ``by``: from then on, nobody reads or writes the catalog.
+        The remains of a restore that stood still for a minute are removed. Raises BackupRefused if
+        there is such a catalog, or another restore of it is under way.
 
-        Every later call of this restore looks at the name in its own transaction and keeps it for
-        another minute. It raises BackupRefused where a later restore has the name.
+        Each later call of this restore checks the reservation in its own transaction and extends it
+        by a minute. It raises BackupRefused if a later restore has the name.
         """
 
     def drop_restore(self, catalog: str, by: str) -> None:
-        """Nothing was restored: the name is free again."""
+        """Remove what this restore has written, and free the name."""
 
     def put_commits(self, catalog: str, by: str, commits: Sequence[bytes]) -> None: ...
 
     def put_documents(self, catalog: str, by: str, documents: Sequence[DocumentRecord]) -> None: ...
 
     def put_head(self, head: Head, by: str) -> None:
-        """The head without a tail; from then on there is the catalog."""
+        """Write the head, without a tail; from then on, the catalog exists."""
 
     def copy_to(self, file: BinaryIO, head: Head) -> CatalogCopy: ...
 
     def copied_head(self, file: BinaryIO) -> tuple[Head, int]:
-        """The head that a whole file, seekable, has, and the number of its commits. Raises
-        BackupRefused where it is damaged, cut off, or of another format."""
+        """The head in a seekable file, and the number of its commits, once all of the file is
+        checked. Raises BackupRefused if it is damaged, cut off, or of another format."""
 
     def copied_commits(self, file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
-        """Of a whole file with this head, whose catalog may be another one than when it was saved:
-        then without those below the floor, which are kept for their replies."""
+        """The commits of a file that ``copied_head`` has checked. ``head`` may name another catalog
+        than the saved one: then the commits below the floor that are kept only for their replies
+        are left out."""
 
     def note_copy(self, catalog: str, revision: int, time_us: int) -> None:
-        """Keep that there is a whole copy of the catalog at ``revision``, the newest one alone."""
+        """Note that there is a whole copy of the catalog at ``revision``, instead of the last
+        note."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostHead:
-    """What is left of a head: each part by itself, None where it can't be read.
+    """What is left of a head: each part by itself, None if that part can't be read.
 
-    ``record`` is all of it as it is stored, None where there is none. Pins that can't be read are
-    none, and history of which it isn't known that it was swept isn't. ``judged`` is the number of
-    the last verdict that is known.
+    ``record`` is the record as it is stored, None if there is none. Pins that can't be read are
+    left out. ``swept`` is 0 if it can't be read. ``judged`` is the highest known number of a
+    verdict.
     """
 
     record: Any
@@ -583,30 +590,31 @@ class FoundDocument:
 
 
 class Mending(Protocol):
-    """Heads that can't be read, or are at the wrong place, and records of documents that nothing
-    can be written over. Every call raises StoreUnreachable."""
+    """Mends heads that can't be read or are at the wrong position, and records of documents that
+    can't be written over. Every call raises StoreUnreachable."""
 
     def lost_head(self, catalog: str) -> LostHead: ...
 
     def put_head(self, lost: LostHead, head: Head, advance: CommitRecord | None) -> bool:
-        """Put ``head``, with the pins at or above its floor, where the lost one still is as it was
-        found, and log ``advance``, its last commit: all or nothing. Whether it was."""
+        """Replace the lost head, if it is still as it was found, by ``head`` with the pins at or
+        above its floor, and write ``advance`` to the log, its last commit: both or neither. Whether
+        it was done."""
 
     def found_document(self, catalog: str, key: str) -> FoundDocument | None: ...
 
     def put_document(
         self, found: FoundDocument, move: HeadMove, document: DocumentRecord | None
     ) -> bool:
-        """Make the move, and put ``document``, as it leaves it, in place of the record where that
-        still is as it was found; None: no record. Both or neither; whether it was done.
+        """Make the move, and replace the record, if it is still as it was found, by ``document``,
+        the document after the move; None: delete the record. Both or neither; whether it was done.
 
-        What was committed up to the move is in ``document``, and what is committed later is written
-        out over it, as by then no record stands in its way."""
+        ``document`` contains everything that was committed up to the move. Later commits are
+        written out over it, because no foreign record is in their way any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """``grants`` as text, ``role:pattern``. Only a digest of the secret is stored.
+    """An issued token, with a digest of its secret. Each of ``grants`` is a text ``role:pattern``.
 
     ``expires_us`` None: it never expires. ``revoked_us`` None: it isn't revoked.
     """
@@ -621,10 +629,10 @@ class StoredToken:
 
 
 class TokenStore(Protocol):
-    """Issued tokens, which are of no catalog."""
+    """Issued tokens, which belong to no catalog."""
 
     def create_token(self, token: StoredToken) -> None:
-        """Store a token with a new id. ValueError where the id is taken."""
+        """Store a token with a new id. Raises ValueError if the id is taken."""
 
     def token(self, token_id: str) -> StoredToken | None: ...
 
@@ -642,8 +650,8 @@ class TokenStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
-    """``terms`` are the conditions of its opening, as plain JSON. ``is_open`` False: it was
-    committed, and is kept for its result.
+    """An upload. ``terms`` are the conditions given when it was opened, as plain JSON. ``is_open``
+    False: it was committed, and is kept for its result.
     """
 
     id: str
@@ -658,7 +666,7 @@ class UploadRecord:
 
 @dataclass(frozen=True, slots=True)
 class UploadsHeld:
-    """The number of uploads and the bytes of their parts, counting the room that was made."""
+    """The number of uploads, and the bytes that ``make_room`` has reserved for their parts."""
 
     uploads: int = 0
     bytes: int = 0
@@ -672,8 +680,8 @@ class UploadPart:
 
 
 class UploadStore(Protocol):
-    """Staged parts of two-phase uploads. No part of a catalog: an upload becomes visible only by a
-    write through the commit loop.
+    """Staged parts of two-phase uploads. They belong to no catalog: an upload becomes visible only
+    by a write through the commit loop.
 
     An expired upload may disappear at any time after ``expires_us``, parts first.
     """
@@ -681,18 +689,19 @@ class UploadStore(Protocol):
     def create_upload(self, upload: UploadRecord) -> None: ...
 
     def end_upload(self, upload: UploadRecord) -> None:
-        """It isn't open any more, and holds nothing; one that is gone stays so."""
+        """Mark the upload as no longer open, and release its room. Does nothing if it is gone."""
 
     def upload(self, catalog: str, upload_id: str) -> UploadRecord | None: ...
 
     def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
-        """Open uploads that expire after ``now_us``: of all principals, and of ``principal``."""
+        """What open uploads that expire after ``now_us`` hold: those of all principals, and those
+        of ``principal``."""
 
     def make_room(self, upload: UploadRecord, number: int, size_bytes: int, bytes_max: int) -> bool:
-        """Make room for a part. False, without a change, where the upload would take more than
-        ``bytes_max``, or where it is gone or no longer open.
+        """Reserve room for a part. False, without a change, if the upload would take more than
+        ``bytes_max``, or is gone or no longer open.
 
-        Atomic. A part counts as the largest one that room was made for under its number.
+        Atomic. A part counts with the most room ever reserved under its number.
         """
 
     def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
@@ -707,24 +716,24 @@ class UploadStore(Protocol):
         """The number of uploads that expire after ``now_us``, committed ones included."""
 
     def drop_parts(self, upload: UploadRecord) -> None:
-        """Delete the parts of an upload that isn't open any more, and keep the upload."""
+        """Delete the parts of an upload that is no longer open, and keep the upload."""
 
     def drop_upload(self, upload: UploadRecord) -> None:
-        """Delete the upload, then its parts: so whoever finds the upload open afterwards had read
-        all its parts. Does nothing if that was done."""
+        """Delete the upload, then its parts: so a reader that finds the upload open after reading
+        the parts has read all of them. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRecord:
-    """Where a catalog's commits are delivered to, and how far that has come.
+    """Where a catalog's commits are delivered to, and how far delivery has come.
 
-    ``number`` is another one after each change by people, not after progress, and never that of a
-    former subscription of this name. ``secrets`` are (secret, until): what signs, the newest first;
-    until 0: for good. ``by`` is the principal that changed it last.
+    ``number`` changes with each change of the subscription, but not with its progress, and never
+    repeats that of a former subscription of this name. ``secrets`` are pairs (secret, until) that
+    sign deliveries, newest first; until 0: for good. ``by`` is the principal that changed it last.
 
-    Its progress: ``position`` is that of a feed, "" before the state was begun. ``failures`` in a
-    row, ``failing_since_us`` the first of them, or when it was paused; 0: it is neither.
-    ``delivered`` counts events.
+    Its progress: ``position`` is a position in the feed, "" before the feed from the state begins.
+    ``failures`` counts failures in a row. ``failing_since_us`` is the time of the first of them, or
+    of the pause; 0: it neither fails nor is paused. ``delivered`` counts events.
     """
 
     catalog: str
@@ -754,21 +763,22 @@ PROGRESS: Final = (
 
 
 class SubscriptionStore(Protocol):
-    """One worker of all works for a subscription at a time: the one that holds its lease, which
-    ends by the database's clock. Only that one writes its progress, and only as long as nobody has
-    changed the subscription."""
+    """Subscriptions. One worker of all gateways delivers for a subscription at a time: the one that
+    holds its lease, which ends by the database's clock. Only that worker writes its progress, and
+    only as long as nobody changes the subscription."""
 
     def subscription(self, catalog: str, name: str) -> SubscriptionRecord | None:
-        """None where there is none that can be read."""
+        """The subscription; None if there is none, or it can't be read."""
 
     def has_unreadable_subscription(self, catalog: str, name: str) -> bool:
-        """Whether there is one of that name that can't be read."""
+        """Whether there is one of that name, and it can't be read."""
 
     def subscriptions_of(self, catalog: str) -> Sequence[SubscriptionRecord]:
-        """Those of a catalog, by name (UTF-8)."""
+        """The subscriptions of a catalog, by name (UTF-8)."""
 
     def create_subscription(self, record: SubscriptionRecord) -> bool:
-        """False, without a change, where there is one of that name."""
+        """Store a new subscription, also over one that can't be read. False, without a change, if
+        there is one of that name."""
 
     def change_subscription(
         self,
@@ -778,30 +788,31 @@ class SubscriptionStore(Protocol):
         *,
         at_revision: bool = False,
     ) -> bool:
-        """Replace the one that has this number; of its progress only the fields ``progress``.
-        False: it has another number by now, or is gone; with ``at_revision`` also where its
-        position isn't a revision: it is within the list of the state, or about to begin it."""
+        """Replace the subscription if it has this number; of its progress, only the fields in
+        ``progress``. False: it has another number by now, or is gone. With ``at_revision``, also if
+        its position isn't a revision: the list of the state is under way, or hasn't begun."""
 
     def drop_subscription(self, catalog: str, name: str, number: int | None) -> bool:
-        """Whether there was one with this number; None: one that can't be read."""
+        """Delete the subscription if it has this number; None: if it can't be read. Whether it was
+        deleted."""
 
     def claimable(
         self, holder: str, limit: int
     ) -> tuple[Sequence[SubscriptionRecord], Sequence[tuple[str, str]]]:
-        """Those that the holder works for, and the catalogs and names of those that nobody does, at
-        most ``limit``."""
+        """The subscriptions that the holder has claimed, and the (catalog, name) of at most
+        ``limit`` that nobody has."""
 
     def claim_subscription(
         self, catalog: str, name: str, holder: str, duration_s: float
     ) -> SubscriptionRecord | None:
-        """Work for it; None: somebody else does, or it is gone."""
+        """Claim the subscription; None: somebody else has, or it is gone or can't be read."""
 
     def renew_claims(self, holder: str, duration_s: float) -> None:
-        """Go on to work for all that the holder still works for."""
+        """Renew all claims that the holder still has."""
 
     def end_claim(self, catalog: str, name: str, holder: str) -> None:
-        """Work for it no longer, if this holder does."""
+        """End the claim, if this holder has it."""
 
     def save_progress(self, record: SubscriptionRecord, holder: str) -> bool:
-        """Write the fields of its progress; False, without a change, where the holder doesn't work
-        for it any more, or it was changed or dropped."""
+        """Write the fields of its progress. False, without a change, if the holder has lost its
+        claim, or the subscription was changed or dropped."""

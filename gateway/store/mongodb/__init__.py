@@ -24,11 +24,10 @@ __all__ = ["MongoStore", "MongoUploads", "connect", "count_head_writes"]
 
 
 def connect(uri: str, database: str, timeout_ms: int) -> MongoStore:
-    """A store on the database of that name; it connects in the background, at the first call at the
-    latest.
+    """A store on the database of that name. It connects in the background, or at the first call.
 
-    ``timeout_ms`` bounds each call as a whole, the driver's own retries included. Raises ValueError
-    where the URI is malformed.
+    ``timeout_ms`` bounds each call as a whole, including the driver's own retries. Raises
+    ValueError if the URI is malformed.
     """
     return MongoStore(Connection.to(uri, database, timeout_ms, appname="metadata-gateway"))
 
@@ -49,7 +48,7 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
         return MongoCopies(self._on)
 
     def mending(self) -> MongoMending:
-        """What can't be read, in the same database and over the same client."""
+        """Mends records that can't be read, in the same database and over the same client."""
         return MongoMending(self._on)
 
     def tokens(self) -> MongoTokens:
@@ -65,7 +64,7 @@ class MongoStore(LoopPart, HistoryPart, ListingsPart, SignalsPart, RetentionPart
                 self._on.client.admin.command("ping", read_preference=ReadPreference.PRIMARY)
 
     def ping(self) -> None:
-        # A write as every request makes it, on a head that no catalog has: it ends as theirs do.
+        # A write like that of a request, on a head that no catalog has: it fails if theirs do.
         nobody = {"_id": ""}
         with self._on.reading() as session:
             self._on.catalogs.find_one(nobody, session=session)

@@ -1,7 +1,7 @@
-"""One catalog's log as it is stored, read and put back as BSON, and the file that holds it.
+"""A catalog's log as it is stored, read and written as BSON, and the file that holds it.
 
-The file is a sequence of BSON documents: what it is of, then the commits, oldest first, then how
-many and their SHA-256, so that one that was cut off or damaged is refused.
+The file is a sequence of BSON documents: one with the catalog's head, then the commits, oldest
+first, then their number and SHA-256, so that a file that was cut off or damaged is refused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.format import BROKEN_OFF, RESTORED
 from gateway.store.mongodb.indexes import of_catalog, span
 
+# The most commits of a page.
 _AT_ONCE: Final = 500
+# The most records that one call erases.
 _ERASED_ONCE: Final = 2_000
+# The bytes of commits that end a page.
 _PAGE_BYTES: Final = 16 * 1024 * 1024
+# How long a catalog's name stays reserved for a restore that stands still.
 _KEPT_S: Final = 60.0
 _KIND: Final = "metadata gateway backup"
 _HEAD: Final = ("catalog", "revision", "time_us", "floor", "deleted", "last")
@@ -86,9 +90,9 @@ def _copied_commits(file: BinaryIO, head: Head) -> Iterator[StoredCommit]:
 
 
 def _under(catalog: str, commit: RawBSONDocument) -> bytes:
-    """The stored commit, as one of another catalog. Nobody finds it by its idempotency key: a
-    request under that key was one for the catalog that it was of."""
-    record: records.Record = bson.decode(commit.raw)  # numbers stay as wide as they are
+    """The stored commit, as one of another catalog. It can't be found by its idempotency key: the
+    request under that key was for the former catalog."""
+    record: records.Record = bson.decode(commit.raw)  # this keeps 64-bit numbers 64 bits wide
     record["_id"] = records.commit_id(catalog, record["revision"])
     record["catalog"] = catalog
     record.pop("reply_id", None)
@@ -217,8 +221,8 @@ class MongoCopies(StorePart):
                 raise _elsewhere(head.catalog)
 
     def _as_restorer(self, catalog: str, by: str, write: Callable[..., Any]) -> None:
-        """Write, and keep the name for a minute more, both or neither: a process that stood still
-        meanwhile writes nothing into what a later restore makes."""
+        """Write, and reserve the name for another minute, both or neither: a process that stood
+        still writes nothing into what a later restore makes."""
 
         def both(session: ClientSession) -> None:
             kept = [{"$set": records.lease_fields(_KEPT_S)}]
@@ -238,7 +242,7 @@ class MongoCopies(StorePart):
 
 
 def _page(cursor: Iterable[RawBSONDocument]) -> tuple[list[bytes], str]:
-    """As many as take some megabytes, and the name of the last one."""
+    """The commits up to the one that exceeds _PAGE_BYTES, and the ``_id`` of the last."""
     page: list[bytes] = []
     size_bytes, last = 0, ""
     for each in cursor:

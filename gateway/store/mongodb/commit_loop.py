@@ -32,14 +32,16 @@ from gateway.store.mongodb.records import Record
 
 _log = logging.getLogger(__name__)
 
+# What one answer of ``commits`` may take: bytes of changes as JSON text, and bytes of memory once
+# they are parsed.
 _COMMITS_BYTES_MAX = 16 * 1024 * 1024
 _COMMITS_MEMORY_MAX = 64 * 1024 * 1024
-# The second try finds the record that the first one met, unless it was purged meanwhile.
+# The second try updates the record that made the first one fail, unless it was purged meanwhile.
 _WRITE_TRIES = 4
-# What isn't of this format after as many takes no format that any gateway has written.
+# A head that isn't of this format after as many tries has no format that any gateway has written.
 _TAKE_OVER_TRIES = 3
-# An insert takes the server a fifth of the time of an update that inserts; for a few documents
-# that isn't worth another call, for which the others wait.
+# From this many new documents on, they are inserted. An insert takes the server a fifth of the time
+# of an update that inserts, but it is another call, for which the other documents wait.
 _INSERTS_MIN = 16
 
 
@@ -53,14 +55,14 @@ class LoopPart(StorePart):
         return self._heads(catalogs, records.HEAD_WITH_TAIL)
 
     def _heads(self, catalogs: Collection[str], fields: Record) -> dict[str, Head]:
-        """Raises ForeignRecord where a catalog has commits or documents, but no head: a new one
-        would begin a second history among these."""
+        """Raises ForeignRecord if a catalog has commits or documents, but no head: a new head would
+        begin a second history among these."""
         heads = self._present_heads(catalogs, fields)
         while missing := set(catalogs).difference(heads):
             begun = self._one_begun(missing)
             if begun is None:
                 break
-            # It may have been made between the two reads; then the rest is asked for again.
+            # Its head may have been made between the two reads; then the rest is read again.
             heads |= self._present_heads(missing, fields)
             if begun not in heads:
                 raise ForeignRecord(begun, None, "it has commits or documents, but no head")
@@ -76,7 +78,7 @@ class LoopPart(StorePart):
         return {record["_id"]: records.head_from(record) for record in found}
 
     def _one_begun(self, catalogs: Collection[str]) -> str | None:
-        """One of these that has commits or documents, if any has."""
+        """One of these catalogs that has commits or documents; None if none has."""
         ranges = [{"_id": of_catalog(catalog)} for catalog in catalogs]
         of_any = ranges[0] if len(ranges) == 1 else {"$or": ranges}
         for collection in (self._on.commits, self._on.documents):
@@ -87,7 +89,7 @@ class LoopPart(StorePart):
         return None
 
     def _took_over(self, found: Sequence[Record]) -> bool:
-        """Whether heads among these were of an older format, and are not any more."""
+        """Take over the heads of an older format among these; whether there were any."""
         try:
             older = [record["_id"] for record in found if is_older(record)]
         except UnknownFormat as error:
@@ -127,7 +129,8 @@ class LoopPart(StorePart):
             with self._on.reading() as session:
                 cursor = self._on.catalogs.find(query, records.BARE_HEAD, session=session)
                 found = list(cursor.hint(OPEN).skip(skip).limit(limit))
-            # So what a gateway of an older format still makes is found, though nobody asks for it.
+            # This finds heads that a gateway of an older format still makes and that nobody asks
+            # for.
             older = [each for each in found if not isinstance(each.get("head"), dict)]
             if not self._took_over(older):
                 break
@@ -190,7 +193,7 @@ class LoopPart(StorePart):
         with self._on.reading() as session:
             shown = None if content_bytes_max is None else records.with_content(content_bytes_max)
             raw = list(self._on.raw_documents.find(query, shown, session=session))
-        # Outside: who waits for memory is in nobody's way, and times no read out.
+        # Outside: to wait for memory neither holds a session nor lets the read time out.
         found = records.documents_from(raw)
         return {(catalog, document.key): document for catalog, document in found}
 
@@ -216,7 +219,7 @@ class LoopPart(StorePart):
             reply: Reply = (records.commit_from if is_commit else records.verdict_from)(record)
             assert reply.idempotency is not None
             name = (reply.catalog, reply.idempotency.principal, reply.idempotency.key)
-            # A commit beside a verdict was made when that was over.
+            # If there is a verdict, too, the commit was made after that had expired.
             if isinstance(reply, CommitRecord) or name not in replies:
                 replies[name] = reply
         return replies
@@ -236,8 +239,8 @@ class LoopPart(StorePart):
         self._on.bulk(self._on.catalogs.bulk_write, [left])
 
     def move_heads(self, moves: Sequence[HeadMove]) -> Mapping[str, MoveResult]:
-        # With upsert, a head that is elsewhere answers with an error, for that catalog alone: the
-        # filter doesn't match it, and its name can't be inserted a second time.
+        # With upsert, a lost move is an error of that catalog alone: the filter doesn't match the
+        # head, and its name can't be inserted a second time.
         updates = [
             UpdateOne(
                 records.moved_from(move) | records.in_line(move),
@@ -269,15 +272,15 @@ class LoopPart(StorePart):
         for _ in range(_WRITE_TRIES):
             if not left:
                 return
-            # Two inserts of one document at the same time: the second one becomes an update.
+            # If a document is inserted twice at the same time, the second insert becomes an update.
             left = [left[index] for index in self._on.bulk(self._on.documents.bulk_write, left)]
         if left:
             raise StoreUnreachable("documents are made and deleted while they are written")
 
     def write_commits(self, commits: Sequence[CommitRecord]) -> None:
         left = [records.commit_record(commit) for commit in commits]
-        # In order, so that a visible commit proves the ones before it; one that is there already
-        # stops the insert, which goes on behind it without all others that are there.
+        # In order, so that a visible commit proves the ones before it. An existing commit stops the
+        # insert; the rest is tried again without those that exist.
         while left:
             taken = self._on.bulk(self._on.commits.insert_many, left, ordered=True)
             left = left[min(taken) + 1 :] if taken else []
@@ -290,20 +293,21 @@ class LoopPart(StorePart):
             self._on.bulk(self._on.verdicts.bulk_write, writes)
 
     def _there(self, ids: Collection[str]) -> set[str]:
-        """Those of these commits' ids that are there."""
+        """The ``_id``s among these under which commits are stored."""
         with self._on.reading() as session:
             found = self._on.commits.find({"_id": one_of(ids)}, {"_id": 1}, session=session)
             return {record["_id"] for record in found}
 
 
 def _verdict_update(verdict: Verdict, kept_s: int) -> UpdateOne:
-    """Writes the verdict where its key has none, or an earlier one: that of another run."""
+    """The update that writes the verdict if its key has none, or an earlier one: that of another
+    run."""
     record = records.verdict_record(verdict, kept_s)
     earlier = {"_id": record.pop("_id"), "number": {"$lt": verdict.number}}
     return UpdateOne(earlier, {"$set": record}, upsert=True)
 
 
 def _document_update(catalog: str, document: DocumentRecord) -> UpdateOne:
-    """Writes the document where an older one is stored, or none."""
+    """The update that writes the document if none is stored, or an older one."""
     name = {"_id": records.document_id(catalog, document.key)}
     return UpdateOne(name, records.document_update(catalog, document), upsert=True)

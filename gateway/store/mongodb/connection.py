@@ -3,16 +3,16 @@
 Reads are majority reads from the primary; writes are acknowledged by a majority with its journal on
 disk.
 
-**Sessions.** The driver asks each member once for each connection whether it has sessions; a member
-that recovers says no. The connection stays in the pool when the member is primary again, and no
-call that needs a session gets past it. So the first call that is refused for this replaces the
-client.
+**Sessions.** The driver asks a member once for each connection whether it supports sessions; a
+member that is recovering says no. The connection stays in the pool when the member is primary
+again, and every call that needs a session fails on it. So the first call that fails for this reason
+replaces the client.
 
 **Elections.** A new primary has every acknowledged write. But its majority reads answer from the
 last state that it knows a majority to have, and it learns of acknowledgements later than the
 clients that waited for them. Until it has committed a write of its own, its majority reads may be
 older than its predecessor's answers. The time of its last write, asked for once it is primary, is
-later than all of these, and a read that waits for that time sees everything.
+later than all acknowledged writes, so a read that waits for that time sees all of them.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _DUPLICATE_KEY: Final = 11000
-_OF_NAMES: Final = ("_id", "")  # the index that refuses a duplicate, where the server says which
-# An upsert whose filter gives no record: it changes one that is there, or nothing.
+# The index on names, as the server names it in a duplicate-key error; "": it doesn't say which.
+_OF_NAMES: Final = ("_id", "")
+# The code of an upsert whose filter can't make a record: it changes an existing one, or nothing.
 _MAKES_NONE: Final = 54
 _DISK_FULL: Final = 14031
 _TOO_LARGE: Final = "it is larger than a record of MongoDB may be"
 _TOO_LARGE_CODES: Final = (10334, 17419, 17420)
 _INVALID: Final = 121
 _OF_VIEW: Final = 166
-# Errors of a server about what is written: bad values, conflicting paths, indexes that can't hold
-# it, validators, views in the place of collections, writes that an administrator blocks.
+# A server's errors about the data of a write: bad values, conflicting paths, indexes that can't
+# hold it, validators, views instead of collections, writes that an administrator blocks.
 _DATA_CODES: Final = (
     2,
     9,
@@ -87,26 +88,28 @@ _DATA_CODES: Final = (
     371,
 )
 _ASSERTIONS: Final = 10_000
-# Errors about the state of a member, with numbers as high: not primary, shutting down, interrupted,
-# the routing is out of date.
+# Codes above _ASSERTIONS that are about the state of a member: not primary, shutting down,
+# interrupted, outdated routing.
 _STATE_CODES: Final = (10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436)
-# Errors of a server about times that it can't have given: those of another MongoDB.
+# A server's errors about times that it can't have given, so another MongoDB did.
 _TIMES_REFUSED: Final = ("KeyNotFound", "TimeProofMismatch", "ClusterTimeFailsRateLimiter")
-# Errors of a server that doesn't let the user in, or not do this: it has done nothing.
+# A server's errors about a user who may not sign in, or may not do this: it has done nothing.
 _USER_REFUSED: Final = (13, 18, 8000)
 _FORBIDDEN: Final = re.compile(r"not authorized on (\S+) to execute command \{ (\w+): \"?([\w.]*)")
-# A MongoDB that never has sessions must not get a new client for every call.
+# A client isn't replaced before this age: a MongoDB that never supports sessions must not get a new
+# one for every call.
 _REPLACED_AFTER_S: Final = 1.0
-# For so long a read waits for a primary once a call has waited for one in vain.
+# How long a read waits for a primary after a call has waited for one in vain.
 _AWAY_WAIT_S: Final = 0.9
+# How long closing a replaced client may take.
 _CLOSING_S: Final = 1.0
 
 
 class Connection:
     """The client and collections that all parts of the store share.
 
-    Each call takes ``client``, ``database`` and the collections from here, because a client that
-    can't be used any more is replaced.
+    Each call gets ``client``, ``database`` and the collections from here, because a client that has
+    become useless is replaced.
     """
 
     def __init__(self, open_client: Callable[[], MongoClient[Record]], database: str) -> None:
@@ -124,7 +127,7 @@ class Connection:
     def to(cls, uri: str, database: str, timeout_ms: int, *, appname: str) -> Self:
         """Connect in the background. ``timeout_ms`` bounds each call as a whole.
 
-        Raises ValueError where the URI is malformed.
+        Raises ValueError if the URI is malformed.
         """
 
         def open_client() -> MongoClient[Record]:
@@ -133,11 +136,11 @@ class Connection:
                 timeoutMS=timeout_ms,
                 serverSelectionTimeoutMS=timeout_ms,
                 connectTimeoutMS=timeout_ms,
-                # The loop repeats writes itself, after a look-up where one is needed.
-                # The driver's own way costs the server a fifth to a third more for each write.
+                # The loop repeats writes itself, after a look-up if one is needed. The driver's
+                # retries cost the server a fifth to a third more for each write.
                 retryWrites=False,
-                # Asked every so often, a member that was elected twice in between would seem to
-                # have been primary all the time, and may read from before its last election.
+                # With polling, a member that was elected twice between two polls would seem to have
+                # been primary all the time, and may read from before its last election.
                 serverMonitoringMode="stream",
                 appname=appname,
             )
@@ -165,8 +168,8 @@ class Connection:
         self.raw_documents = self.documents.with_options(codec_options=records.RAW)
 
     def ensure_indexes(self) -> None:
-        """Look at the format and make the indexes, once for each connection, before its first read
-        at the latest; indexes again where a read misses one.
+        """Check the format and make the indexes, once for each Connection, before its first read at
+        the latest; and again after a read has missed an index.
 
         Raises StoreUnreachable.
         """
@@ -184,11 +187,11 @@ class Connection:
     def reading(self) -> Iterator[ClientSession]:
         """Reads inside see every acknowledged write, by any process, whichever member answers.
 
-        A new primary may for a moment answer from before its election; told the time of its last
-        write, it waits until a majority has that write. Raises StoreUnreachable, also where another
-        primary was elected meanwhile: it may have answered without that time. Once it is known that
-        MongoDB is away, that takes less than a second, until there is a primary again. TooMuchWork
-        where the request that asks has used up what it may compute.
+        For a moment, a new primary may answer from before its election; given the time of its last
+        write, it waits until a majority has that write. Raises StoreUnreachable, also if another
+        primary was elected meanwhile, because it may have answered without that time. While MongoDB
+        is known to be away, that takes less than a second. Raises TooMuchWork if the request's
+        account of processor time is used up.
         """
         require_some_left()
         let_others()
@@ -216,7 +219,8 @@ class Connection:
 
     @contextmanager
     def writing(self) -> Iterator[ClientSession]:
-        """Later reads of this process see the write inside. Raises StoreUnreachable."""
+        """For use around a write, which later reads of this process see. Raises
+        StoreUnreachable."""
         with self.as_unreachable(), self.client.start_session(causal_consistency=True) as session:
             try:
                 yield session
@@ -226,11 +230,12 @@ class Connection:
     def in_transaction(
         self, write: Callable[[ClientSession], _T], read_concern: ReadConcern | None = None
     ) -> _T:
-        """What ``write`` returns, all of whose writes are made, or none. The driver calls it again
-        where it may.
+        """The result of ``write``, whose writes are all made, or none. The driver may call it
+        several times.
 
-        Raises what it raises, and StoreUnreachable: one with ``nothing_done`` only while it wasn't
-        through once, for the driver sends a commit again, too, and the first may have been made.
+        Raises the errors of ``write``, and StoreUnreachable. That has ``nothing_done`` only if
+        ``write`` never returned: after that, the driver may send the transaction's commit more than
+        once, and the first may have been made.
         """
         is_through = False
 
@@ -250,10 +255,11 @@ class Connection:
 
     @contextmanager
     def as_unreachable(self) -> Iterator[None]:
-        """Raise the driver's errors as the contract's.
+        """Raise the driver's errors as those of the contract.
 
-        Unsent is about the first command inside, so only one command goes inside; WriteRejected
-        with ``nothing_done`` is about a write of one record, or a transaction.
+        Unsent says that the first command inside wasn't sent, so put only one command inside.
+        WriteRejected has ``nothing_done``, so put inside only a write of one record, or a
+        transaction.
         """
         client = self.client
         try:
@@ -279,22 +285,23 @@ class Connection:
     def bulk(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> set[int]:
-        """Run a bulk; the positions of the operations whose ``_id`` was taken, or that make no
-        record where none is as they ask for.
+        """Run a bulk; return the positions of the operations whose ``_id`` was taken, or that match
+        no record and can't make one.
 
-        Any other refusal is WriteRejected, also one by a unique index that isn't the gateway's.
+        Raises WriteRejected for any other refusal, also one by a unique index that isn't the
+        gateway's, and StoreUnreachable.
         """
         results = self.bulk_each(bulk_write, operations, ordered)
         if results.in_doubt:
-            raise StoreUnreachable(_told(results.in_doubt.values()))
+            raise StoreUnreachable(_bulk_failure(results.in_doubt.values()))
         if results.rejected:
-            raise WriteRejected(_told(each.reason for each in results.rejected.values()))
+            raise WriteRejected(_bulk_failure(each.reason for each in results.rejected.values()))
         return results.taken
 
     def bulk_each(
         self, bulk_write: Callable[..., Any], operations: Sequence[Any], ordered: bool = False
     ) -> BulkResults:
-        """Run a bulk; what became of each operation. StoreUnreachable: all are in doubt."""
+        """Run a bulk; return the result of each operation. StoreUnreachable: all are in doubt."""
         let_others()
         with self.writing() as session:
             try:
@@ -302,7 +309,7 @@ class Connection:
             except BulkWriteError as error:
                 return _results(error)
             except InvalidDocument as error:
-                # One of them is larger than can be sent; those before it may have been.
+                # One operation is too large to be sent; those before it may have been sent.
                 if len(operations) > 1:
                     raise StoreUnreachable(
                         "an operation of a bulk is too large to be sent"
@@ -311,7 +318,7 @@ class Connection:
         return BulkResults()
 
     def _meet_primary(self) -> ObjectId | str | None:
-        """The election of the primary, once reads wait for its last write."""
+        """Have later reads wait for the primary's last write; return its election."""
         if known_election(self.client) != self._election:
             with self.client.start_session(causal_consistency=True) as session:
                 election = ask_primary(self.client, session)
@@ -320,9 +327,10 @@ class Connection:
         return self._election
 
     def _replace(self, client: MongoClient[Record]) -> None:
-        """Go on with a new client, unless ``client`` was replaced or opened a moment ago.
+        """Use a new client from now on, unless ``client`` is already replaced, or was opened a
+        moment ago.
 
-        Calls under way on the old one fail as on a broken connection.
+        Calls under way on the old one fail as if the connection broke.
         """
         with self._lock:
             if self.client is not client:
@@ -339,7 +347,8 @@ class Connection:
             client.close()
 
     def _forget_times(self) -> None:
-        """Start as a new process does: MongoDB was replaced, for example by a restored one."""
+        """Forget all times, like a new process: MongoDB was replaced, for example by a restored
+        one."""
         with self._lock:
             self._seen_until = None
             self._election = ""
@@ -356,21 +365,21 @@ class StorePart:
 
     def __init__(self, connection: Connection) -> None:
         self._on = connection
-        self._told: dict[str, str] = {}  # by the name of a record, why it can't be read
+        self._reported: dict[str, str] = {}  # by the name of a record, why it can't be read
 
     def _readable(
         self, found: Iterable[Record], made_from: Callable[[Record], _T], what: str
     ) -> list[_T]:
-        """The records that a gateway has written. One that somebody wrote by hand is left out, and
-        logged once, so that the others can be read."""
+        """The values made from the records that can be read. Others, which somebody wrote by hand,
+        are left out and logged once each."""
         made = []
         for record in found:
             try:
                 made.append(made_from(record))
             except (LookupError, TypeError, ValueError) as error:
                 name = repr(record["_id"])
-                if self._told.get(name) != repr(error):
-                    self._told[name] = repr(error)
+                if self._reported.get(name) != repr(error):
+                    self._reported[name] = repr(error)
                     _log.error("the %s %s can't be read: %r", what, name, error)
         return made
 
@@ -385,11 +394,11 @@ def _refuses_time(error: PyMongoError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BulkResults:
-    """What became of a bulk's operations, by position; those that aren't named were done.
+    """The results of a bulk's operations, by position; operations that aren't named were done.
 
-    ``taken``: its ``_id`` was taken, or it makes no record where none is as it asks for.
-    ``rejected``: the server refuses it for what it is.
-    ``in_doubt``: neither is known; the reason.
+    ``taken``: its ``_id`` was taken, or it matches no record and can't make one.
+    ``rejected``: the server refuses it because of its data.
+    ``in_doubt``: it isn't known whether it was done; with the reason.
     """
 
     taken: set[int] = field(default_factory=set)
@@ -398,10 +407,10 @@ class BulkResults:
 
 
 def _results(error: BulkWriteError) -> BulkResults:
-    """Raises StoreUnreachable where it isn't known that a majority has what was done."""
+    """Raises StoreUnreachable if it isn't known that a majority has what was done."""
     details = error.details or {}
     if unconfirmed := details.get("writeConcernErrors", []):
-        raise StoreUnreachable(_told(map(_reason, unconfirmed))) from None
+        raise StoreUnreachable(_bulk_failure(map(_reason, unconfirmed))) from None
     failures = {each["index"]: each for each in details.get("writeErrors", [])}
     others = {n: each for n, each in failures.items() if not _has_name_taken(each)}
     return BulkResults(
@@ -411,7 +420,7 @@ def _results(error: BulkWriteError) -> BulkResults:
     )
 
 
-def _told(reasons: Iterable[str]) -> str:
+def _bulk_failure(reasons: Iterable[str]) -> str:
     return f"a bulk write failed: {'; '.join(list(dict.fromkeys(reasons))[:3])}"
 
 
@@ -420,15 +429,15 @@ def _rejected(failure: Mapping[str, Any]) -> Rejected:
 
 
 def _is_about_data(failure: Mapping[str, Any]) -> bool:
-    """Whether the server refuses what was to be written, not the moment or the place.
+    """Whether the server refuses the data itself, whenever and to whichever member it is sent.
 
-    Only then is it certain that nothing was done: a router says of a shard that it lost, too, that
-    the operation failed.
+    Only then is it certain that nothing was done: a router also says that an operation failed if it
+    lost the connection to a shard.
     """
     code = failure.get("code")
     if code in _DATA_CODES:
         return True
-    # From there on they are numbers of single assertions, but for a few of old.
+    # From there on, codes are numbers of single assertions, except for a few old ones.
     return isinstance(code, int) and code >= _ASSERTIONS and code not in _STATE_CODES
 
 
@@ -439,13 +448,14 @@ def _has_name_taken(failure: Mapping[str, Any]) -> bool:
 
 
 def require_name_taken(error: DuplicateKeyError) -> None:
-    """Raise it where no name is taken: a unique index of somebody else refuses the write."""
+    """Raise ``error`` unless it says that the ``_id`` is taken: then a unique index that isn't the
+    gateway's refuses the write."""
     if _index_of(error.details or {}) not in _OF_NAMES:
         raise error
 
 
 def _index_of(failure: Mapping[str, Any]) -> str:
-    """The fields of the unique index that a duplicate violates; "" where the server doesn't say."""
+    """The fields of the unique index that a duplicate violates; "" if the server doesn't say."""
     return ", ".join(failure.get("keyPattern", ()))
 
 
@@ -463,7 +473,7 @@ def _reason(failure: Mapping[str, Any]) -> str:
     return f"{said.rstrip(': ')} (code {failure.get('code')})"
 
 
-# The driver's, where all members went away that it had found.
+# In the driver's message when all members that it had found are gone.
 _GUESS: Final = "configured with internal hostnames or IPs?"
 
 
@@ -474,12 +484,12 @@ def has_primary(client: MongoClient[Any]) -> bool:
 
 
 def explained(client: MongoClient[Any], error: PyMongoError) -> str:
-    """The driver's error, in an operator's words where it is a known one."""
+    """The driver's message; for known errors, one that tells an operator what to do."""
     servers = client.topology_description.server_descriptions()
     kinds = {server.server_type_name: _named(place) for place, server in servers.items()}
     if "RSGhost" in kinds:
         return f"the replica set of {kinds['RSGhost']} is not initiated: run rs.initiate() there"
-    if forbidden := _FORBIDDEN.search(str(error)):  # followed by what was to be written
+    if forbidden := _FORBIDDEN.search(str(error)):  # the rest of the message quotes the data
         database, command, collection = forbidden.groups()
         return (
             f"the MongoDB user may not do {command} on {database}.{collection}: it needs the role"
@@ -498,14 +508,14 @@ def explained(client: MongoClient[Any], error: PyMongoError) -> str:
 
 def _named(place: tuple[str, int | None]) -> str:
     host, port = place
-    # A Unix socket has no port, but the driver may say that of TCP.
+    # A Unix socket has no port, but the driver may give TCP's.
     return host if port is None or host.endswith(".sock") else f"{host}:{port}"
 
 
 def known_election(client: MongoClient[Any]) -> ObjectId | None:
     """The election of the primary that the driver would ask now; no I/O.
 
-    None without a known primary, and on a sharded cluster, whose primaries the driver never sees.
+    None if no primary is known, and on a sharded cluster, whose primaries the driver never sees.
     """
     for server in client.topology_description.server_descriptions().values():
         if server.server_type_name == "RSPrimary":
@@ -516,8 +526,8 @@ def known_election(client: MongoClient[Any]) -> ObjectId | None:
 def ask_primary(client: MongoClient[Any], session: ClientSession) -> ObjectId | None:
     """The primary's election; None on a sharded cluster.
 
-    Afterwards the session's operation time is not before the last write that the primary has.
-    Raises StoreUnreachable where it has stepped down, and the driver's errors.
+    Afterwards, the session's operation time isn't before the primary's last write. Raises
+    StoreUnreachable if the primary has stepped down, and the driver's errors.
     """
     hello = client.admin.command("hello", session=session, read_preference=ReadPreference.PRIMARY)
     if not hello["isWritablePrimary"]:

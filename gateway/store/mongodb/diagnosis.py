@@ -1,6 +1,6 @@
-"""The kind of a MongoDB, and whether it takes the gateway's writes: for `gateway doctor`.
+"""For `gateway doctor`: the kind of MongoDB, and whether it takes the gateway's writes.
 
-And the server's own count of head writes, for the demonstration.
+For the demonstration: the server's own count of head writes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from gateway.store.mongodb.format import BROKEN_OFF, UnknownFormat, known_format
 from gateway.store.mongodb.indexes import COLLECTIONS, INDEXES
 from gateway.store.mongodb.records import Record
 
+# The most heads and notes of backups that are read.
 _LOOKED_AT: Final = 10_000
-# Filters on what gateways write: by hand, anything may be there.
+# Filters that find only records as gateways write them, not those that somebody wrote by hand.
 _NAME: Final[Record] = {"$type": "string"}
 _NUMBER: Final[Record] = {"$type": ["int", "long"]}
 _TIME: Final[Record] = {**_NUMBER, "$gte": 0, "$lt": 200_000_000_000_000_000}  # the year 8307
@@ -33,11 +34,14 @@ _OPTIONS: Final = ("key", "unique", "sparse", "expireAfterSeconds", "partialFilt
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """``replicated``: a replica set or a sharded cluster, as the gateway needs. ``topology`` names
-    it. ``refused`` is the reason why a journaled majority write isn't acknowledged; None: it is,
-    after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that can
-    refuse its writes or delete its data. ``open_to_all``: it asks nobody who they are.
-    ``backups``: those of `gateway backup`, None where none was made. ``broken_restores``: the
+    """What was found out about a MongoDB.
+
+    ``replicated``: it is a replica set or a sharded cluster, as the gateway needs. ``topology``
+    says which. ``refused`` is the reason why a journaled majority write isn't acknowledged; None:
+    it is, after ``acknowledged_ms``. ``foreign`` are additions to the gateway's collections that
+    can refuse its writes or delete its data. ``misfits`` are collections that can't hold the
+    gateway's data, and why. ``open_to_all``: it lets everybody in, without a user.
+    ``backups``: those of `gateway backup`, None if none was made. ``broken_restores``: the
     catalogs that nobody can use because a `gateway restore` of them broke off. ``unknown_format``
     says why no gateway of this version can use the database.
     """
@@ -57,9 +61,9 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class BackupAges:
-    """What `gateway backup` has saved of the ``catalogs`` that there are, as far as was looked:
-    ``without`` names those that it never saved. ``oldest`` is the catalog whose backup is the
-    oldest among those that have changed since, with the backup's time."""
+    """The backups that `gateway backup` made. ``catalogs`` is the number of catalogs that were
+    looked at (at most _LOOKED_AT); ``without`` names those that were never saved. ``oldest`` is the
+    oldest backup of a catalog that has changed since: the catalog's name, and the backup's time."""
 
     catalogs: int
     without: tuple[str, ...]
@@ -67,7 +71,8 @@ class BackupAges:
 
 
 def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
-    """Ask the primary, without a change. ValueError for a malformed URI; StoreUnreachable."""
+    """Diagnose a MongoDB by asking its primary; this changes nothing. Raises ValueError for a
+    malformed URI, and StoreUnreachable."""
     connection = Connection.to(uri, database, timeout_ms, appname="metadata-gateway doctor")
     try:
         with connection.as_unreachable():
@@ -96,7 +101,7 @@ def diagnose(uri: str, database: str, timeout_ms: int) -> Diagnosis:
     finally:
         connection.client.close()
     replicated = topology != "a single server"
-    # What was asked of it takes rights, where it gives any.
+    # A MongoDB with users would have refused these calls without one.
     open_to_all = not users and refused is None
     return Diagnosis(
         version=version,
@@ -122,7 +127,7 @@ def _unknown_format(database: Database[Record]) -> str | None:
 
 
 def _backups(database: Database[Record]) -> BackupAges | None:
-    """None where none was made: MongoDB may be backed up as a whole."""
+    """None if none was made: MongoDB may be backed up as a whole."""
     noted = {each["_id"]: each for each in database["backups"].find(_NOTE).limit(_LOOKED_AT)}
     if not noted:
         return None
@@ -148,8 +153,8 @@ def _broken_restores(database: Database[Record]) -> tuple[str, ...]:
 
 
 def _refusal(connection: Connection) -> str | None:
-    """The refusal of an update that matches nothing: it needs the same right and waits for the same
-    majority as one that matches.
+    """Why MongoDB refuses an update; None if it doesn't. The update matches nothing, but it needs
+    the same right and waits for the same majority as one that matches.
     """
     try:
         with connection.as_unreachable():
@@ -160,7 +165,7 @@ def _refusal(connection: Connection) -> str | None:
 
 
 def _misfit(collection: Mapping[str, Any]) -> str | None:
-    """The reason why it can't hold what the gateway writes."""
+    """Why the collection can't hold what the gateway writes; None if it can."""
     if collection["type"] != "collection":
         return f"is a {collection['type']}"
     return (
@@ -169,9 +174,10 @@ def _misfit(collection: Mapping[str, Any]) -> str | None:
 
 
 def _foreign(database: Database[Record], there: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """``there``: the gateway's collections, as the database describes them."""
+    """The validators and indexes that aren't the gateway's. ``there``: its collections, as the
+    database describes them."""
     for name in sorted(there):
-        if there[name]["type"] != "collection":  # which has no indexes
+        if there[name]["type"] != "collection":  # a view has no indexes
             continue
         if there[name]["options"].get("validator"):
             yield f"{name}: a validator"
@@ -183,7 +189,7 @@ def _foreign(database: Database[Record], there: Mapping[str, Mapping[str, Any]])
 
 
 def _problem(index: Mapping[str, Any], own: Mapping[str, Any] | None) -> str | None:
-    """The reason why an index can't stay; ``own`` is the gateway's index of that name."""
+    """Why an index can't stay; None if it can. ``own`` is the gateway's index of that name."""
     if own is not None:
         same = all(index.get(option) == own.get(option) for option in _OPTIONS)
         return None if same else "is not as the gateway makes it"
@@ -198,7 +204,7 @@ def _problem(index: Mapping[str, Any], own: Mapping[str, Any] | None) -> str | N
 
 
 def count_head_writes(uri: str, database: str) -> int:
-    """The number of head writes since the server started, won and lost ones."""
+    """The number of head writes since the server started, whether won or lost."""
     with MongoClient[Record](uri) as client:
         stages: list[Record] = [{"$collStats": {"latencyStats": {}}}]
         found = list(client[database]["catalogs"].aggregate(stages))

@@ -1,22 +1,21 @@
 """The format of what is stored, by its number, and how an older one is taken over.
 
-``format`` ``_id`` "format"; number. A database without it is new, or of format 1.
+``format`` ``_id`` "format"; number. A database without this record is new, or of format 1.
 
 1. A head holds its last batch: revision, base_revision, batch.
-2. A head holds its tail: head, written, tail (see ``records``). The documents, commits, pins
-   and tokens of format 1 are as they were.
-3. Documents and changes may have owners, and commits what their applies skipped and which actions
-   were left out. All else is as in format 2.
+2. A head holds its tail: head, written, tail (see ``records``). Documents, commits, pins and tokens
+   are as in format 1.
+3. Documents and changes may have owners. Commits may say what their applies skipped, and which
+   actions were left out. All else is as in format 2.
+4. A head has its position in one field: format, revision and commit, verdict. Commits name their
+   parents, and changes their bases. Earlier records stay as they were; the last commit of a head
+   without a tail isn't known until the next one.
 
-4. A head says where it is in one field: format, revision and commit, verdict. Commits name their
-   parents, and changes what they were made from. What was recorded before is as it was; the last
-   commit of a head without a tail isn't known until its next one.
-
-A gateway looks at the number when it connects, and refuses one that it doesn't know. One that runs
-on is kept out by the heads, since every move asks for ``head`` as its own format has it: as a
-number, in 2 and 3; as an object with the number of the format in it, from 4 on; in 1, for another
-field. So all its moves are lost, and it can't read a head either. Whatever it still makes, a
-catalog that is new, is taken over when it is read, or by the janitor.
+A gateway checks the number when it connects, and refuses one that it doesn't know. A gateway of an
+older format that is still running is kept out by the heads, since every move requires ``head`` as
+its own format has it: a number in 2 and 3, an object with the format's number from 4 on, and in 1
+another field. So all its moves are lost, and it can't read a head either. It can still make new
+catalogs: their heads are taken over when they are read, or by the janitor.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from pymongo.database import Database
 from gateway.store.contract import BeingRestored
 from gateway.store.mongodb.records import FORMAT, LEASE_IS_OVER, Record
 
-_OLDER: Final = (2, 3)  # which differ in what documents and commits may have
+_OLDER: Final = (2, 3)  # 3 only allows more in documents and commits than 2
 _NAME: Final = {"_id": "format"}
 # The format of a head whose catalog is being restored: no gateway reads such a head or can move it.
 # The record also holds the lease of the restore, which the head's ``last`` names.
 RESTORED: Final = "restored"
-# Finds those whose restore has stood still for so long that another one may begin.
+# The filter on heads whose restore stood still until its lease was over, so another one may begin.
 BROKEN_OFF: Final[Record] = {"head.format": RESTORED, "$expr": LEASE_IS_OVER}
 
 _SWEEP_LEFT = {"$gt": [{"$ifNull": ["$floor", 0]}, {"$ifNull": ["$swept", 0]}]}
@@ -82,7 +81,7 @@ class UnknownFormat(Exception):
 
 
 def take_over(database: Database[Record]) -> None:
-    """Bring the database to ``FORMAT``. May be repeated, and done by several gateways at once.
+    """Bring the database to ``FORMAT``. Idempotent; several gateways may do it at once.
 
     Raises UnknownFormat, and the driver's errors.
     """
@@ -97,7 +96,7 @@ def take_over(database: Database[Record]) -> None:
 
 
 def known_format(database: Database[Record]) -> int | None:
-    """The format that the database has; None where it is new, or of format 1.
+    """The format that the database has; None if it is new, or of format 1.
 
     Raises UnknownFormat, and the driver's errors.
     """
@@ -111,13 +110,13 @@ def known_format(database: Database[Record]) -> int | None:
 
 
 def take_over_heads(catalogs: Collection[Record], which: Any) -> None:
-    """Bring the heads that ``which`` finds to ``FORMAT``, each by itself at one moment."""
+    """Bring the heads that the filter ``which`` matches to ``FORMAT``, each head atomically."""
     catalogs.update_many({**which, "revision": {"$exists": True}}, _FROM_1)
     catalogs.update_many({**which, "head": {"$type": "number"}}, _FROM_3)
 
 
 def is_older(record: Record) -> bool:
-    """Whether a head is of an older format. Raises UnknownFormat where it is of a newer one, and
+    """Whether a head is of an older format. Raises UnknownFormat if it is of a newer one, and
     BeingRestored."""
     head = record.get("head")
     if not isinstance(head, dict):
@@ -127,4 +126,4 @@ def is_older(record: Record) -> bool:
         raise BeingRestored(record["_id"])
     if isinstance(number, int) and number > FORMAT:
         raise UnknownFormat(number)
-    return False  # what no gateway writes is for whoever reads the head
+    return False  # what no gateway writes is refused by the code that reads the head

@@ -1,38 +1,40 @@
-"""Which indexes there are, and why; how the collections are sharded.
+"""The indexes, and why there are; how the collections are sharded.
 
-Each ``_id`` begins with the catalog's name (``gateway.store.mongodb.records``), so the one index
-that every collection has anyway serves what is done all day: a head, a document, a span of
-commits, a scan over keys. The ones below serve the rest:
+Each ``_id`` begins with the catalog's name (``gateway.store.mongodb.records``), so the index that
+every collection has anyway serves the frequent reads: a head, a document, a span of commits, a scan
+over keys. The indexes below serve the rest:
 
-``catalogs``   open, sparse: the heads that have a tail; a move of one that has doesn't touch it
-               uncommitted, sparse: those without a commit, by the time of their last verdict; no
-               move beyond the first commit touches it
+``catalogs``   open, sparse: the heads that have a tail; moving a head that has one doesn't touch
+               the index
+               uncommitted, sparse: the heads without a commit, by the time of their last verdict;
+               only moves up to the first commit touch the index
 ``commits``    catalog, keys, revision: the history of a key; with ``keys`` empty, the commits that
-               are kept for their reply alone (an empty array has an entry of its own)
+               are kept only for their reply (an empty array has an entry of its own)
                catalog, time_us: the state at a time
-               reply_id, sparse: what became of an idempotency key; a commit without one costs
+               reply_id, sparse: the reply under an idempotency key; a commit without one costs
                nothing
-``documents``  catalog, revision of tombstones alone: what can be purged, without a look at a
-               living document, whose writes it costs nothing
+``documents``  catalog, revision of tombstones only: finds what can be purged without reading live
+               documents; their writes don't touch the index
 ``uploads``, ``upload_parts``, ``verdicts``
-               expires: MongoDB deletes what is past it
+               expires: MongoDB deletes what has expired
 ``uploads``    open, expires, principal, bytes: who holds how much, read from the index alone
 
 Sharding: ``catalogs``, ``documents``, ``commits``, ``verdicts``, ``uploads`` and ``upload_parts``
 by range of ``_id``, for example ``sh.shardCollection("metadata.commits", {_id: 1})``. Since a
 catalog is a range of ``_id``, every write and every read by ``_id`` goes to one shard, the only
-unique index stays unique, and a catalog stays in one place as long as it fits into a chunk. Reads
-by another index have the catalog's range of ``_id`` beside it, so that they ask the shards that
-have the catalog alone; they name their index, since that range would have the planner choose
+unique index stays unique, and a catalog stays on one shard as long as it fits into a chunk. Reads
+by another index also have the catalog's range of ``_id`` in their filter, so they ask only the
+shards that have the catalog. They name their index, since with that range the planner would choose
 between two.
 Nothing relies on where a record is. ``leases``, ``subscriptions`` and ``backups`` are a handful of
 records, and not sharded.
 
-Filters on ``_id``: a few values, a span of commits, the names that begin with a prefix.
+This module also makes filters on ``_id``: a few values, a span of commits, the names that begin
+with a prefix.
 
-Every query on ``documents`` and ``commits`` has one, also where another index serves it and the
-catalog is in that: by it a sharded cluster knows whom to ask. Only a verification of all catalogs
-asks for the next name, whichever that is.
+Every query on ``documents`` and ``commits`` has one, even if it uses another index that contains
+the catalog: the filter tells a sharded cluster which shards to ask. Only a verification of all
+catalogs asks for the next name, whichever it is.
 
 MongoDB orders text by its UTF-8 bytes, which is the order of its code points.
 """
@@ -105,19 +107,19 @@ _SURROGATES = (0xD800, 0xDFFF)
 
 
 def one_of(values: Collection[str]) -> Any:
-    """A filter on these values; on a single one it is cheaper than a list of one."""
+    """A filter on these values. For a single one, the value itself is cheaper than a list."""
     return next(iter(values)) if len(values) == 1 else {"$in": list(values)}
 
 
 def of_catalog(catalog: str) -> Record:
-    """A filter on all names in the catalog."""
+    """A filter on all ``_id``s that belong to the catalog."""
     return names_after("", f"{catalog}\0")
 
 
 def of_catalogs(catalogs: Collection[str]) -> Record:
-    """A filter on all names in any of the catalogs.
+    """A filter on all ``_id``s that belong to any of the catalogs.
 
-    It is one range over all of them: a range for each would take the server several times as long,
+    It has one range over all of them: a range for each would take the server several times as long,
     and many catalogs are on all shards anyway.
     """
     if len(catalogs) == 1:
@@ -152,7 +154,7 @@ def in_spans(spans: Mapping[str, tuple[int, int]]) -> Record:
 
 
 def names_after(after: str, prefix: str) -> Record:
-    """The bounds of the names above ``after`` that begin with ``prefix``."""
+    """A filter on the names above ``after`` that begin with ``prefix``."""
     bounds: Record = {"$gt": after} if after >= prefix else {"$gte": prefix}
     end = prefix_end(prefix)
     if end is not None:
@@ -161,7 +163,7 @@ def names_after(after: str, prefix: str) -> Record:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The lowest text above all texts that begin with ``prefix``; None where there is none."""
+    """The lowest text above all texts that begin with ``prefix``; None if there is none."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < sys.maxunicode:

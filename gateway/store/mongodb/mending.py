@@ -1,6 +1,6 @@
-"""A head that can't be read as a whole, is at the wrong place, or is gone: what is left of it, and
-another one put there. A document that nothing can be written over: another record put there, by a
-move of the head. See ``gateway.store.contract.Mending``."""
+"""Replaces a head that can't be read as a whole, is at the wrong position, or is gone; and, by a
+move of the head, a record of a document that can't be written over. See
+``gateway.store.contract.Mending``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class MongoMending(StorePart):
         name = {"_id": head.catalog}
 
         def both(session: ClientSession) -> bool:
-            # Not by a filter: with a long tail that and the record would be too large for a call.
+            # Not in the update's filter: with a long tail, that and the record would be too large
+            # for one call.
             if self._on.raw_catalogs.find_one(name, session=session) != lost.record:
                 return False
             self._on.catalogs.update_one(name, instead, upsert=True, session=session)
@@ -85,8 +86,9 @@ class MongoMending(StorePart):
         return self._in_transaction(both)
 
     def _in_transaction(self, write: Callable[[ClientSession], bool]) -> bool:
-        """What it reads is as it was read until it has written over it: otherwise MongoDB refuses
-        the write, and the driver begins anew."""
+        """Run ``write`` in a transaction; False also if a record that it would make exists by then.
+        Nobody changes what it has read before it writes over that: otherwise, MongoDB refuses its
+        write, and the driver begins anew."""
 
         def unless_taken(session: ClientSession) -> bool:
             try:
@@ -102,4 +104,4 @@ class MongoMending(StorePart):
 
 
 class _Taken(Exception):
-    """There was no record to be written over, but is one by now."""
+    """There was no record to be written over, but there is one by now."""

@@ -35,9 +35,12 @@ from gateway.store.mongodb.indexes import BY_KEY, BY_TIME, names_after, of_catal
 from gateway.store.mongodb.records import Record
 
 _T = TypeVar("_T")
+# How many commits on a key are read first, and how many at a time after that.
 _FEW = 4
 _MANY = 64
+# The highest revision that there can be.
 _LAST: Final = 2**63 - 1
+# The size of the pieces in which raw batches are decoded.
 _PIECE_BYTES: Final = 512 * 1024
 _length_at = struct.Struct("<i").unpack_from  # each record begins with its length
 
@@ -48,14 +51,14 @@ class HistoryPart(StorePart):
     def changes_of(self, catalog: str, key: str, through: int) -> Sequence[CommitRecord]:
         found: list[Record] = []
         size = 0
-        # Few at first: the newest often holds the whole document, and may be large. Otherwise the
-        # rest of the chain is patches up to one whole document, and one query fetches it.
+        # Few at first: the newest often holds the whole document, and may be large. If it doesn't,
+        # one query reads the rest of the chain: patches, and then one whole document.
         for limit in (_FEW, 0):
             through = found[-1]["revision"] - 1 if found else through
             newest_first = self._newest_first(catalog, key, through, limit)
             for record in newest_first:
                 size += len(record["changes"])
-                if size > memory.REPLY_BYTES:  # so much was taken for the answer
+                if size > memory.REPLY_BYTES:  # the account already holds that much for an answer
                     memory.account().require(size)
                 found.append(record)
                 if _begins(record):
@@ -68,7 +71,7 @@ class HistoryPart(StorePart):
     def _newest_first(
         self, catalog: str, key: str, through: int, limit: int
     ) -> Generator[Record, None, None]:
-        """The commits on ``key`` up to ``through``; all of them where ``limit`` is 0."""
+        """At most ``limit`` commits on ``key`` up to ``through``, newest first; 0: all of them."""
         query = _of_keys(catalog, key, 0, through)
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).sort("revision", DESCENDING)
@@ -123,7 +126,7 @@ class HistoryPart(StorePart):
         with self._on.reading() as session:
             cursor = self._on.commits.find(query, session=session).hint(BY_KEY)
             found = [records.commit_from(record) for record in cursor]
-        # Sorted here: the server would sort whole records, with less memory for it.
+        # Sorted here: the server would sort whole records, and has less memory for it.
         return sorted(found, key=lambda commit: commit.revision)
 
 
@@ -132,7 +135,7 @@ class _Named(msgspec.Struct):
 
 
 class _Beginning(msgspec.Struct):
-    """What tells whether a change says everything; its content is skipped."""
+    """The fields that tell whether a change holds the whole document; its content isn't parsed."""
 
     action: str
     create_revision: int
@@ -149,7 +152,7 @@ def _chain(found: Sequence[Record]) -> Undecoded[CommitRecord]:
 
 
 def _begins(record: Record) -> bool:
-    """Whether the change in it needs no state before it: see ``Change.begins_at``."""
+    """Whether the record's one change needs no state before it: see ``Change.begins_at``."""
     with records.as_unreadable(record):
         (change,) = _beginnings_in(record["changes"])
     is_whole = change.action == "delete" or change.value is not msgspec.UNSET
@@ -157,7 +160,7 @@ def _begins(record: Record) -> bool:
 
 
 def _of_key_alone(record: Record, key: str) -> Record:
-    """The record without its changes of other keys: they may be many, and large."""
+    """The record without its changes of other keys, which may be many and large."""
     with records.as_unreadable(record):
         changes = _changes_in(record["changes"])
         if len(changes) < 2:
@@ -167,7 +170,8 @@ def _of_key_alone(record: Record, key: str) -> Record:
 
 
 def _of_keys(catalog: str, keys: Any, after: int, through: int) -> Record:
-    """A query on ``keys``: one key, or a filter on keys."""
+    """The query for the commits on ``keys`` (one key, or a filter on keys) above ``after`` up to
+    ``through``."""
     revisions = {"$gt": after, "$lte": through}
     return {
         **span(catalog, after, through),
@@ -213,9 +217,10 @@ class ListingsPart(StorePart):
     def _without_head(
         self, collection: Stored[Record], after: str, last: str | None, limit: int
     ) -> set[str]:
-        """Up to ``limit`` catalogs above ``after``, up to ``last``, of which it has records."""
+        """At most ``limit`` catalogs above ``after``, up to ``last``, that have no head, but
+        records in this collection."""
         found: set[str] = set()
-        beginning = f"{after}\x01" if after else ""  # behind all records of that catalog
+        beginning = f"{after}\x01" if after else ""  # above all records of that catalog
         while len(found) < limit:
             with self._on.reading() as session:
                 query = {"_id": {"$gt": beginning}}
@@ -248,7 +253,7 @@ class ListingsPart(StorePart):
     ) -> Scanned[BareDocument]:
         query = {
             **_scan(catalog, "", prefix),
-            # What can't be read is among them: it isn't known to be deleted.
+            # These include documents that can't be read: they aren't known to be deleted.
             "$or": [{"state.deleted": {"$ne": True}}, {"state.revision": {"$gt": newer_than}}],
         }
         with self._on.reading() as session:
@@ -287,7 +292,7 @@ class ListingsPart(StorePart):
             return self._changed_above(catalog, after, prefix, limit, above, parts)
         query = _scan(catalog, after, prefix)
         if above:
-            query["state.revision"] = {"$not": {"$lte": above}}  # also one that is no number
+            query["state.revision"] = {"$not": {"$lte": above}}  # matches also what is no number
         return self._digests(query, parts, limit)
 
     def _is_near(self, catalog: str, above: int) -> bool:
@@ -301,13 +306,13 @@ class ListingsPart(StorePart):
     def _changed_above(
         self, catalog: str, after: str, prefix: str, limit: int, above: int, parts: bool
     ) -> Scanned[Digested]:
-        """What the few commits above a revision have changed."""
+        """The documents that the few commits above revision ``above`` have changed."""
         found: Scanned[Digested] = Scanned()
         while True:
             keys = self._keys_above(catalog, after, prefix, limit, above)
             records = self.digests_of(catalog, keys, parts=parts)
             found += [each for each in records if each.revision > above]
-            # A commit may be there before its documents, and what it deleted be gone.
+            # Fewer records than keys don't mean the end: what a commit deleted may be purged.
             found.is_whole = records.is_whole and len(keys) < limit
             if found.is_whole or len(found) >= limit or (found and not records.is_whole):
                 if len(found) > limit:
@@ -338,7 +343,7 @@ class ListingsPart(StorePart):
         return self._digests({"_id": {"$in": ids}}, parts)
 
     def _digests(self, query: Record, parts: bool, limit: int = 0) -> Scanned[Digested]:
-        """Of all of them where ``limit`` is 0."""
+        """At most ``limit`` of the documents that ``query`` finds; 0: all."""
         shown = {**records.DIGESTED, **records.PARTS} if parts else records.DIGESTED
         with self._on.reading() as session:
             batches = self._on.documents.find_raw_batches(query, shown, session=session)
@@ -392,8 +397,8 @@ def _changes_text(record: Record) -> str | bytes:
 def _scanned(
     batches: Iterable[Any], decode: Callable[[bytes], list[_T]], limit: int, bytes_max: int
 ) -> Scanned[_T]:
-    """The records of raw batches, which are at most ``limit`` (0: all), up to the one that fills
-    ``bytes_max``, or a few behind it."""
+    """The records of raw batches, up to the one that fills ``bytes_max``, or a few more. ``limit``
+    is that of the query (0: none)."""
     found: Scanned[_T] = Scanned()
     for piece in _pieces(batches):
         if bytes_max <= 0:
@@ -406,7 +411,7 @@ def _scanned(
 
 
 def _pieces(batches: Iterable[Any]) -> Iterator[bytes]:
-    """The same records in pieces of _PIECE_BYTES or little more, which are decoded at once."""
+    """The same records in pieces of _PIECE_BYTES or a little more, each to be decoded at once."""
     for batch in batches:
         begin = end = 0
         while len(batch) - begin > _PIECE_BYTES:

@@ -1,26 +1,28 @@
-"""How everything is laid out as BSON.
+"""How records are laid out as BSON, and their conversion to and from the values of ``model``.
 
-``catalogs``   ``_id`` the catalog's name; ``head``, which each move asks for and replaces: format
+``catalogs``   ``_id`` the catalog's name; ``head``, which each move requires and replaces: format
                (see ``format``), revision and last (the commit's id), judged (the number of the last
-               verdict) and verdict (its id); time_us, deleted, ``out`` (up to where it is written
-               out), tail: [commit], judged_out and verdicts: [verdict], with ``open`` where it has
-               any of either; claims: [claim]; of retention floor, raises, swept and pins: [pin],
-               which no move touches; and ``uncommitted``, the time of the last verdict, where it
-               has no commit
-``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``, which has the revision
-               first, and content and attributes as native BSON, so that people can query them,
-               with the content's digest, unless that is large, or an earlier version wrote it;
-               and owners, as JSON text, where anybody has applied, with ``parts``, the digests of
-               what each manager owns, unless that is large, or of items of lists
-``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so that ``_id`` order is history;
-               ``keys`` are those that it is found under: of what it changed, or what was kept;
-               of each change ``base`` is what it was made from: [revision, commit id]
-``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date); until
-               they are written out, the head has them
+               verdict) and verdict (its id); time_us, deleted, ``out`` (the revision up to which
+               everything is written out), tail: [commit], judged_out and verdicts: [verdict], with
+               ``open`` if there are any of either; claims: [claim]; for retention: floor, raises,
+               swept and pins: [pin], which no move touches; and ``uncommitted``, the time of the
+               last verdict, if there is no commit
+``documents``  ``_id`` catalog + NUL + key; catalog, key, and ``state``. Its first field is the
+               revision. Content and attributes are native BSON, so that people can query them.
+               The content's digest is there unless the content is large, or an earlier version
+               wrote it. If anybody has applied, there are the owners, as JSON text, and ``parts``,
+               the digests of what each manager owns, unless the content is large, there are many
+               managers, or they own items of lists
+``commits``    ``_id`` catalog + NUL + revision as 16 hex digits, so the order of ``_id`` is that of
+               history; ``keys`` are those that the commit is found under: the ones that it changed,
+               or those of them that compaction kept; the ``base`` of a change is the document that
+               it was made from: [revision, commit id]
+``verdicts``   ``_id`` catalog + NUL + principal + NUL + idempotency key; expires (a date). Until
+               they are written out, they are in the head
 
-What a commit changed is kept as JSON text: it is written three times as often as it is read, and
-text needs neither BSON's restrictions nor a walk over every value. Catalog names hold no NUL.
-A field that most commits would hold the same value of is there only where it says otherwise.
+The changes of a commit are JSON text: they are written three times as often as they are read, and
+text needs neither BSON's restrictions nor a walk over every value. Catalog names contain no NUL.
+A field that has the same value in most commits is stored only if it has another one.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ _log = logging.getLogger(__name__)
 Record = dict[str, Any]
 _T = TypeVar("_T")
 
-# What a record that no gateway has written makes the functions raise that read it.
+# What the functions that read a record may raise if no gateway has written it.
 _FOREIGN: Final = (LookupError, TypeError, ValueError, AttributeError, BSONError)
 
 _encode = msgspec.json.Encoder().encode
@@ -104,7 +106,7 @@ class _StoredCommit(msgspec.Struct):
 
 
 class _StoredChange(msgspec.Struct):
-    """Likewise of one of its changes; the patch is read by whoever applies it."""
+    """The fields of one of its changes. The patch is checked by the code that applies it."""
 
     key: str
     action: Action
@@ -120,7 +122,7 @@ class _StoredChange(msgspec.Struct):
 
 
 class _StoredVerdict(msgspec.Struct):
-    """Likewise of a verdict."""
+    """The fields of a stored verdict."""
 
     number: _Whole
     revision: _Whole
@@ -132,7 +134,7 @@ class _StoredVerdict(msgspec.Struct):
 
 
 class _StoredPlace(msgspec.Struct, forbid_unknown_fields=True):
-    """Likewise of where a head is. No move finds a head that has more there."""
+    """The position of a stored head. With any other field, no move would match the head."""
 
     format: int
     revision: _Whole
@@ -142,7 +144,7 @@ class _StoredPlace(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _StoredHead(msgspec.Struct):
-    """Likewise of a head, without its tail."""
+    """The fields of a stored head, without its tail."""
 
     head: _StoredPlace
     time_us: _TimeUs
@@ -154,14 +156,14 @@ class _StoredHead(msgspec.Struct):
 
 
 class _StoredRaise(msgspec.Struct):
-    """Likewise of one of its floors, and when that was raised."""
+    """A floor of a stored head, and when it was raised."""
 
     floor: _Whole
     at: datetime
 
 
 class _StoredRetention(msgspec.Struct):
-    """Likewise of what a head says of retention."""
+    """The fields of a stored head that are about retention."""
 
     head: _StoredPlace
     floor: _Whole = 0
@@ -171,7 +173,7 @@ class _StoredRetention(msgspec.Struct):
 
 
 class _PlainInt(TypeDecoder):
-    """64-bit integers as int: an encoder refuses the driver's subclass as no JSON value."""
+    """Decodes 64-bit integers as int: JSON encoders refuse the driver's subclass."""
 
     bson_type = Int64
 
@@ -179,13 +181,14 @@ class _PlainInt(TypeDecoder):
         return int(value)
 
 
-# Of a larger content the digest costs more, with each write, than to make it when it is asked for.
+# The size of a content, and the number of managers, up to which digests are stored. Beyond that, it
+# costs more to compute them with each write than when somebody asks for them.
 _DIGESTED_BYTES_MAX: Final = 64 * 1024
 _DIGESTED_MANAGERS_MAX: Final = 16
 
-# The driver decodes all records of an answer together. Whatever somebody has written into one of
-# them can be decoded, so that the others can be read; documents, which come raw, are decoded one by
-# one, as ``_STRICT`` has it.
+# The driver decodes all records of an answer together. These options decode whatever somebody has
+# written into one of them, so that the others can be read. Documents come raw, and are decoded one
+# by one with ``_STRICT``.
 _ANYTHING: Final[dict[str, Any]] = {
     "datetime_conversion": DatetimeConversion.DATETIME_AUTO,
     "unicode_decode_error_handler": "surrogateescape",
@@ -194,17 +197,17 @@ _STRICT: CodecOptions[dict[str, Any]] = CodecOptions(type_registry=TypeRegistry(
 PLAIN: CodecOptions[dict[str, Any]] = _STRICT.with_options(**_ANYTHING)
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument, **_ANYTHING)
 
-# The numbers of a document.
+# The fields of a document that are numbers.
 _NUMBERS: Final = ("revision", "create_revision", "time_us", "patches", "size_bytes")
 
-# To encode more than this may take long enough that others should have their turn before it.
+# To encode more than this may take so long that other requests may go on first.
 _APART_BYTES: Final = 64 * 1024
 
-# The fields of a document without its content. Its name has its catalog and key.
+# The fields of a document without its content. Its catalog and key are in its ``_id``.
 _BARE_STATE = ("revision", "create_revision", "deleted", "attributes.acl")
 BARE_DOCUMENT: Final = {f"state.{name}": 1 for name in _BARE_STATE}
-# Likewise, with its digest, and with what tells the parts of managers; without owners there are
-# none.
+# The same, with its digest; and the digests of what each manager owns. ``owned`` False: there are
+# no owners, so there are no such digests.
 DIGESTED: Final = {
     **BARE_DOCUMENT,
     **{f"state.{name}": 1 for name in ("commit_id", "size_bytes", "digest")},
@@ -213,7 +216,7 @@ PARTS: Final = {"state.parts": 1, "state.owned": {"$ne": [{"$type": "$state.owne
 
 
 def with_content(bytes_max: int) -> Record:
-    """The fields of documents, without the content of those larger than ``bytes_max``."""
+    """The projection of documents that leaves out contents larger than ``bytes_max``."""
     fields = ("revision", "create_revision", "commit_id", "time_us", "patches", "size_bytes")
     few = {"$lte": ["$state.size_bytes", bytes_max]}
     return {
@@ -233,14 +236,14 @@ def commit_id(catalog: str, revision: int) -> str:
 
 
 def named_by(name: str) -> tuple[str, int]:
-    """The catalog and revision of a commit's ``_id``."""
+    """The catalog and revision in a commit's ``_id``."""
     catalog, _, revision = name.rpartition("\0")
     return catalog, int(revision, 16)
 
 
 @contextmanager
 def as_unreadable(record: Mapping[str, Any]) -> Iterator[None]:
-    """Around what reads the changes of a stored commit."""
+    """For use around code that reads a stored commit: raises its errors as ForeignRecord."""
     try:
         yield
     except _FOREIGN as error:
@@ -250,7 +253,8 @@ def as_unreadable(record: Mapping[str, Any]) -> Iterator[None]:
 def _unreadable(
     record: Mapping[str, Any], what: Callable[[str], str], error: Exception
 ) -> ForeignRecord:
-    """``what`` calls the record by what comes behind the catalog in its name."""
+    """The error for a record that can't be read. ``what`` makes the record's description from the
+    part of its name after the catalog."""
     why = (
         f"it has no {error}" if isinstance(error, KeyError) else f"{error or type(error).__name__}"
     )
@@ -286,7 +290,7 @@ def stored_bytes(content: Json) -> int:
 
 
 def commit_record(commit: CommitRecord, keys: Collection[str] | None = None) -> Record:
-    """``keys`` are those of its changes that find the commit; None: all."""
+    """The record of a commit, to be found under ``keys``; None: under the keys of all changes."""
     record: Record = {
         "_id": commit_id(commit.catalog, commit.revision),
         "catalog": commit.catalog,
@@ -301,7 +305,10 @@ def commit_record(commit: CommitRecord, keys: Collection[str] | None = None) -> 
 
 
 def bounded_commit_from(record: Mapping[str, Any]) -> CommitRecord:
-    """One of several whose memory is bounded together."""
+    """The commit in a record that is one of several; the caller bounds their memory together.
+
+    Raises ForeignRecord.
+    """
     try:
         return _logged_commit(record)
     except _FOREIGN as error:
@@ -309,7 +316,8 @@ def bounded_commit_from(record: Mapping[str, Any]) -> CommitRecord:
 
 
 def commit_from(record: Mapping[str, Any]) -> CommitRecord:
-    """Raises AboveLimit and MemoryFull, as all do here that decode what may be large."""
+    """The commit in a record. Raises ForeignRecord; and AboveLimit and MemoryFull, like all
+    functions here that decode large values."""
     try:
         memory.account().take_parsed(record["changes"])
         return _logged_commit(record)
@@ -318,8 +326,8 @@ def commit_from(record: Mapping[str, Any]) -> CommitRecord:
 
 
 def _logged_commit(record: Mapping[str, Any]) -> CommitRecord:
-    """Raises ValueError, too, where its name isn't that of its catalog and revision, by which it is
-    looked for."""
+    """The commit in a record. Raises _FOREIGN; ValueError also if its ``_id``, by which it is
+    looked up, isn't that of its catalog and revision."""
     commit = commit_of(record["catalog"], record)
     if record["_id"] != commit_id(commit.catalog, commit.revision):
         raise ValueError(f"its name isn't that of {commit.revision} of {commit.catalog!r}")
@@ -327,7 +335,8 @@ def _logged_commit(record: Mapping[str, Any]) -> CommitRecord:
 
 
 def logged_from(raw: bytes) -> LoggedCommit:
-    """Of a stored commit that can be read as a whole."""
+    """The revision, id and parent of a stored commit. Raises ForeignRecord unless all of it can be
+    read."""
     with as_unreadable(RawBSONDocument(raw, RAW)):
         record = _decode_plain(raw)
         commit = _logged_commit(record)
@@ -368,8 +377,8 @@ def commit_fields(commit: CommitRecord) -> Record:
 
 
 def _require_texts(*texts: str | None) -> None:
-    """Raises ValueError where one isn't UTF-8 in the database (see ``_ANYTHING``): it would fail
-    whoever encodes it, long after."""
+    """Raises ValueError if a text isn't UTF-8 in the database (see ``_ANYTHING``): later, the code
+    that encodes it would fail."""
     for text in texts:
         if text is not None and not text.isascii():
             text.encode()
@@ -460,15 +469,15 @@ def document_update(catalog: str, document: DocumentRecord) -> Record:
 
 
 def document_record(catalog: str, document: DocumentRecord) -> Record:
-    """The record of a document where none is stored."""
+    """The record of a document, to be inserted."""
     name = document_id(catalog, document.key)
     state = _state(document)
     return {"_id": name, "catalog": catalog, "key": document.key, "state": state}
 
 
 def _state(document: DocumentRecord) -> Record | RawBSONDocument:
-    """A large one is encoded by itself: all of a bulk would be one call that lets nobody else go
-    on."""
+    """The field ``state``. A large one is encoded here, by itself: the driver would encode a whole
+    bulk in one go, during which no other request can go on."""
     state = _document_state(document)
     if document.size_bytes <= _APART_BYTES:
         return state
@@ -514,7 +523,8 @@ def document_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
 
 
 def documents_from(raw: Iterable[RawBSONDocument]) -> list[tuple[str, DocumentRecord]]:
-    """Likewise all of them; small ones count where they are many."""
+    """(catalog, document) of all these records. Once many small ones add up, they are weighed
+    like large ones."""
     found = []
     size = 0
     for each in raw:
@@ -557,8 +567,8 @@ def unweighed_from(raw: RawBSONDocument) -> tuple[str, DocumentRecord]:
 
 
 def _require_right(record: Mapping[str, Any], document: DocumentRecord) -> None:
-    """Raises ValueError where a number is none, by hand, or the name is that of another document:
-    pages go by names, and on from keys."""
+    """Raises ValueError if somebody has replaced a number, or if the ``_id`` is that of another
+    key: a page is read in the order of ``_id``, and the next one begins after the last key."""
     if record["_id"] != document_id(record["catalog"], document.key):
         raise ValueError(f"its name isn't that of its key {document.key!r}")
     for name in _NUMBERS:
@@ -576,12 +586,13 @@ def bare_document_from(raw: RawBSONDocument) -> tuple[str, BareDocument]:
 
 
 def bare_documents_from(batch: bytes) -> list[BareDocument]:
-    """From a raw batch of records with the fields of BARE_DOCUMENT."""
+    """The documents in a raw batch of records with the fields of BARE_DOCUMENT."""
     return _all_of(batch, _bare_of)
 
 
 def digested_from(batch: bytes) -> list[Digested]:
-    """From a raw batch of records with the fields of DIGESTED, and those of PARTS or not."""
+    """The documents in a raw batch of records with the fields of DIGESTED, and perhaps those of
+    PARTS."""
     return _all_of(batch, _digested_of)
 
 
@@ -644,7 +655,7 @@ def _decode_plain(raw: bytes | memoryview) -> Mapping[str, Any]:
 
 def _decoded(raw: RawBSONDocument) -> Mapping[str, Any]:
     """The record, in which an object that looks like a DBRef stays a plain object."""
-    # The driver gives views of what is large, in which ``in`` would look at numbers one by one.
+    # Not ``in``: large records are memory views, in which it would compare byte by byte in Python.
     if _has_reference(raw.raw):
         return cast(Mapping[str, Any], _plain(raw))
     return memory.trees.parse(_decode_plain, raw.raw, len(raw.raw))
@@ -717,7 +728,7 @@ def idempotency_fields(asked: Idempotency) -> Record:
 
 
 def reply_id(catalog: str, principal: str, key: str) -> str:
-    """The name that finds a reply: a verdict, or a commit with an idempotency key."""
+    """The name under which a reply is found: a verdict, or a commit with an idempotency key."""
     return f"{catalog}\0{principal}\0{key}"
 
 
@@ -733,19 +744,19 @@ HEAD_WITH_TAIL: Final = {**BARE_HEAD, "tail": 1, "verdicts": 1, "claims": 1}
 
 
 def head_at(catalog: str, place: HeadPosition) -> Record:
-    """The filter on a head at this place, of this format."""
+    """The filter on a head at this position, and of this format."""
     return {"_id": catalog, "head": _head_fields(place)}
 
 
 def moved_from(move: HeadMove) -> Record:
-    """The filter on a head that a move begins at. Only one that begins at revision 0 may make a
-    head: of two conditions on one field MongoDB makes no record."""
+    """The filter on the head that a move starts from. Only a move from revision 0 may make a head:
+    with a second condition on one field, MongoDB's upsert makes no record."""
     at = head_at(move.catalog, move.place)
     return {**at, REVISION: move.base} if move.base else at
 
 
 def _head_fields(place: HeadPosition) -> Record:
-    """In the order in which MongoDB compares them."""
+    """The field ``head``. The order counts: MongoDB compares objects member by member."""
     return {
         "format": FORMAT,
         "revision": place.revision,
@@ -755,27 +766,27 @@ def _head_fields(place: HeadPosition) -> Record:
     }
 
 
-# The revision of a head, to be asked for.
+# The path of a head's revision, for filters.
 REVISION: Final = "head.revision"
 
 
 def in_line(move: HeadMove) -> Record:
-    """The filter on a head whose first claim the move may pass, or that has none."""
+    """The filter on a head that has no claim, or whose first claim the move may overtake."""
     if move.passes_all:
         return {}
     nobody: Record = {"claims.0": {"$exists": False}}
     if not move.past:
         return nobody
-    # That the name is missing says nothing: the path means a member "0" of each claim, too.
+    # Not ``claims.0.by`` missing: that path also means the member "0" of each claim.
     return {"$or": [nobody, {"claims.0.by": {"$in": [*move.past]}}]}
 
 
 def head_move(move: HeadMove) -> Record:
     """The update that makes a move; it leaves retention alone.
 
-    The tail keeps as many of its last commits as are above ``written``, whichever revision the head
-    itself has been noted to be written out to: so neither update can take too many from it. The
-    verdicts likewise.
+    The tail keeps its last commits down to ``written``, whatever ``out`` says in the head: so
+    neither this update nor the one that empties tails can drop too many commits. The same goes for
+    verdicts.
     """
     goal = move.goal
     revision, judged = goal.revision, goal.judged
@@ -791,7 +802,7 @@ def head_move(move: HeadMove) -> Record:
         verdicts = [verdict_fields(verdict) for verdict in move.verdicts]
         pushed["verdicts"] = {"$each": verdicts, "$slice": move.judged_written - judged}
     update: Record = {"$set": state, "$max": written, "$push": pushed}
-    if not move.base:  # a catalog that was never written may have verdicts
+    if not move.base:  # the catalog has no commit yet, but it may have verdicts
         if move.commits:
             update["$unset"] = {"uncommitted": ""}
         elif move.verdicts:
@@ -804,7 +815,7 @@ def head_move(move: HeadMove) -> Record:
 
 
 def head_advanced(place: HeadPosition, commit: CommitRecord) -> Record:
-    """The fields of a head at ``place`` once it has moved on to a commit that is written out."""
+    """The fields of a head once it has moved from ``place`` to a commit that is written out."""
     return {
         "head": _head_fields(place._replace(revision=commit.revision, last=commit.id)),
         "time_us": commit.time_us,
@@ -823,7 +834,7 @@ def head_from(record: Mapping[str, Any]) -> Head:
 
 
 def readable_heads(found: Iterable[Mapping[str, Any]]) -> list[Head]:
-    """The heads of whatever catalogs: one that can't be read is left out, and told in the log."""
+    """The heads that can be read; the others are left out, and logged."""
     heads = []
     for record in found:
         try:
@@ -864,8 +875,8 @@ def _head_of(record: Mapping[str, Any]) -> Head:
 
 
 def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
-    """Whatever of a head's record can be read by itself. ``judged``: the highest number of a
-    verdict that is written out."""
+    """The parts of a head's record that can be read by themselves. ``judged``: the highest number
+    of a verdict that is written out."""
     found = {} if record is None else decode(record.raw, codec_options=PLAIN)
     at: Any = found.get("head")
     at = at if isinstance(at, dict) else {}
@@ -889,7 +900,7 @@ def lost_head_from(record: RawBSONDocument | None, judged: int) -> LostHead:
 
 
 def _read_as(value: Any, kind: Any) -> Any:
-    """None where it isn't of this kind, or has a text that isn't UTF-8."""
+    """The value as this type; None if it isn't of the type, or has a text that isn't UTF-8."""
     with suppress(ValueError):
         found = msgspec.convert(value, kind)
         _encode(found)
@@ -898,12 +909,12 @@ def _read_as(value: Any, kind: Any) -> Any:
 
 
 def text_of(record: Mapping[str, Any], name: str) -> str | None:
-    """None where it has none, or it can't be read."""
+    """The text in this field; None if there is none, or it can't be read."""
     return cast(str | None, _read_as(record.get(name), str))
 
 
 def whole_head(head: Head, lost: LostHead) -> Record:
-    """The record of ``head``, with what the lost one says of retention."""
+    """The record of ``head``, with what is left of the lost head's retention."""
     record: Record = {
         "_id": head.catalog,
         "head": _head_fields(head.place),
@@ -920,7 +931,7 @@ def whole_head(head: Head, lost: LostHead) -> Record:
 
 
 def _of_tail(reply: _Reply, record: Mapping[str, Any]) -> _Reply:
-    """The commit or verdict with the size that it takes in its head."""
+    """The commit or verdict, with the size that it has in the head."""
     return msgspec.structs.replace(reply, size_bytes=len(encode(record)))
 
 
@@ -929,7 +940,8 @@ def pin_record(pin: PinRecord) -> Record:
 
 
 def retention_from(record: Mapping[str, Any], now: datetime | None = None) -> Retention:
-    """``now``, by the database's clock, is needed where the floor was raised."""
+    """The bounds of history in a head's record. ``now``, by the database's clock, is needed only if
+    the record has ``raises``."""
     try:
         return _retention_of(record, now)
     except _FOREIGN as error:
@@ -953,12 +965,12 @@ def _retention_of(record: Mapping[str, Any], now: datetime | None) -> Retention:
 
 # A lease is a record with ``until`` (a date) and ``lasts_ms``, by the clock of the database.
 #
-# A lease that ends later than anybody could have asked for is over, too: the clock was set back
-# since, or a new primary's is behind. Twice its length is allowed, since clocks differ. One that
-# was never taken, or was ended, has no ``until``, which is lower than any date.
+# A lease is also over if it ends later than anybody could have asked for: then the clock was set
+# back since, or a new primary's clock is behind. Twice its length is allowed, since clocks differ.
+# A lease that was never taken, or was ended, has no ``until``; MongoDB orders that below any date.
 #
-# Where somebody wrote anything else into ``lasts_ms``, it counts as the longest one: what can't be
-# computed for one record would end the query, and keep all others from being found.
+# If somebody wrote anything else into ``lasts_ms``, it counts as the longest lease: an expression
+# that fails for one record would fail the whole query, and no other record would be found.
 _LONGEST_MS: Final = 10**13
 _LASTS_MS: Final = {
     "$cond": [
@@ -981,6 +993,6 @@ LEASE_RUNS: Final[Record] = {"$not": LEASE_IS_OVER}
 
 
 def lease_fields(duration_s: float) -> Record:
-    """Of a lease that begins now, for an update by a pipeline."""
+    """The fields of a lease that begins now, for an update by a pipeline."""
     milliseconds = round(duration_s * 1000)
     return {"until": {"$add": ["$$NOW", milliseconds]}, "lasts_ms": milliseconds}

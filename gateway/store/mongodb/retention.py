@@ -1,9 +1,9 @@
 """Pins, the floor, and the removal of history below it.
 
-Two updates of one record, the head, decide whether a pin holds or the floor passes it: each checks
-what the other has written, and MongoDB puts them in an order. All other steps follow a raised
-floor, and may be broken off and repeated. By a lease, the temporary right to a task, one process of
-all compacts; the database's clock decides.
+Whether a pin holds or the floor passes it is decided by two updates of one record, the head: each
+checks what the other has written, and MongoDB puts them in an order. All other steps follow a
+raised floor, and may be broken off and repeated. A lease has only one process of all gateways
+compact in the background; it runs by the database's clock.
 
 ``leases`` ``_id`` the lease's name; holder, and the fields of a lease
 """
@@ -25,7 +25,8 @@ from gateway.store.mongodb.indexes import BY_KEY, TOMBSTONES, of_catalog, span
 from gateway.store.mongodb.records import Record
 
 _BOUNDS = dict.fromkeys(("head", "floor", "swept", "pins", "raises"), 1)
-# Beyond as many, the later ones wait for the last.
+# The most raises of a floor that a head keeps. A further one replaces the last, so what the last
+# would have let sweep waits for the new one.
 _RAISES_MAX = 100
 
 
@@ -38,7 +39,7 @@ class RetentionPart(StorePart):
             record = self._on.catalogs.find_one(there, _BOUNDS, session=session)
             if record is None or not record.get("raises"):
                 return None if record is None else records.retention_from(record)
-            # Read after the raises: an age is never less than it is told.
+            # The clock is read after the raises, so no age is too short.
             clock = self._on.catalogs.find_one(there, {"now": "$$NOW"}, session=session)
         return None if clock is None else records.retention_from(record, clock["now"])
 
@@ -128,7 +129,7 @@ class RetentionPart(StorePart):
             found = list(cursor.hint(TOMBSTONES).limit(limit))
         if not found:
             return 0
-        # Each at the revision that was seen: a document that was made again since then stays.
+        # Each only at the revision that was read: a document that was made again since stays.
         deletions = [
             DeleteOne({"_id": r["_id"], "state.revision": r["state"]["revision"]}) for r in found
         ]
@@ -181,8 +182,8 @@ def _sweep(catalog: str, swept: Swept) -> DeleteOne | ReplaceOne[Record]:
     name: Record = {"_id": records.commit_id(catalog, swept.revision)}
     if swept.commit is None:
         return DeleteOne(name)
-    # Never back: a sweep that arrives late finds that a later one has taken a key away. Without
-    # upsert for the same reason.
+    # A sweep that arrives late must not bring back what a later one has removed: the filter finds
+    # no commit that lacks one of the keys, and nothing is upserted.
     if swept.keys:
         name["keys"] = {"$all": sorted(swept.keys)}
     return ReplaceOne(name, records.commit_record(swept.commit, swept.keys))

@@ -20,13 +20,13 @@ from gateway.store.contract import CommitSignals, StoreUnreachable
 from gateway.store.mongodb import records
 from gateway.store.mongodb.connection import StorePart, explained
 
-# Time that the server holds an empty answer back: each of them costs both a millisecond. The driver
-# fixes it for the life of a cursor, so ``next`` may be late by as much.
+# How long the server holds an empty answer back: each costs both sides a millisecond. The driver
+# fixes this time for the life of a cursor, so ``next`` may be late by as much.
 _HELD_BACK_MS = 1000
 _PIPELINE: list[records.Record] = [
     {"$changeStream": {}},
     {"$match": {"operationType": "insert"}},
-    # The event's own _id has to stay; the server insists.
+    # Keeps the event's own _id, which the server requires.
     {"$project": {"commit": "$documentKey._id"}},
 ]
 
@@ -37,8 +37,8 @@ class SignalsPart(StorePart):
     def commit_signals(self) -> CommitSignals:
         self._on.ensure_indexes()
         with self._on.as_unreachable():
-            # As raw batches: all that there is to tell comes at once, and no event is decoded by
-            # itself. The driver's own change stream tells one at a time, and not which is last.
+            # As raw batches: all events that there are come at once and are decoded together. The
+            # driver's own change stream gives one at a time, and doesn't say which is the last.
             cursor = self._on.commits.aggregate_raw_batches(_PIPELINE, maxAwaitTimeMS=_HELD_BACK_MS)
         return MongoSignals(cursor, self._on.client)
 
@@ -46,8 +46,8 @@ class SignalsPart(StorePart):
 class MongoSignals:
     """See ``gateway.store.contract.CommitSignals``. For one caller at a time.
 
-    ``next`` may take a second longer than its time; where the server is out of reach, up to the
-    bound on a call.
+    ``next`` may take a second longer than its time; if the server can't be reached, as long as a
+    call may take.
     """
 
     def __init__(self, batches: Any, client: MongoClient[Any]) -> None:
@@ -59,28 +59,29 @@ class MongoSignals:
     def next(self, timeout_s: float) -> Mapping[str, int]:
         deadline = time.monotonic() + timeout_s
         while True:
-            told = self._told()
-            if told or time.monotonic() >= deadline:
-                return told
+            newest = self._next_batch()
+            if newest or time.monotonic() >= deadline:
+                return newest
 
     def close(self) -> None:
         self._batches.close()
 
-    def _told(self) -> dict[str, int]:
-        """The signals in one answer. Raises StoreUnreachable, and from then on always."""
+    def _next_batch(self) -> dict[str, int]:
+        """The signals in one answer: the newest revision by catalog. Once it raises
+        StoreUnreachable, it always does."""
         try:
-            # The bound on a call starts when the server may answer.
+            # The bound on a call starts only when the server stops holding the answer back.
             with pymongo.timeout(self._timeout_s):
                 batch = self._batches.try_next()
         except PyMongoError as error:
             self._batches.close()
             raise StoreUnreachable(explained(self._client, error)[:500]) from error
-        told: dict[str, int] = {}
+        newest: dict[str, int] = {}
         for event in decode_all(batch or b""):
-            with suppress(ValueError, AttributeError):  # what somebody else has put there is none
+            with suppress(ValueError, AttributeError):  # a record that isn't a gateway's: no commit
                 catalog, revision = records.named_by(event["commit"])
-                told[catalog] = max(revision, told.get(catalog, 0))
+                newest[catalog] = max(revision, newest.get(catalog, 0))
         # The server ends the stream, for example when the collection is dropped.
-        if not told and not self._batches.alive:
+        if not newest and not self._batches.alive:
             raise StoreUnreachable("the signals have ended")
-        return told
+        return newest

@@ -1,7 +1,7 @@
 """Subscriptions: see ``gateway.store.contract`` for the contract.
 
 ``subscriptions``  ``_id`` catalog + NUL + name; the fields of ``SubscriptionRecord``; holder and
-                   the lease of the worker that works for it. A handful of records,
+                   the lease of the worker that delivers for it. A handful of records,
                    listed as a whole, not sharded
 """
 
@@ -22,12 +22,12 @@ from gateway.store.mongodb.connection import StorePart, require_name_taken
 from gateway.store.mongodb.indexes import of_catalog
 from gateway.store.mongodb.records import LEASE_IS_OVER, LEASE_RUNS, Record, lease_fields
 
-# A revision, and maybe a place within its documents; see ``SubscriptionRecord``.
+# A revision, and perhaps a position within its documents; see ``SubscriptionRecord``.
 _is_position = re.compile(r"(?:[0-9]{1,19}(?:/.*)?)?", re.DOTALL).fullmatch
 
 
 class MongoSubscriptions(StorePart):
-    """See ``gateway.store.contract.SubscriptionStore``. What no gateway has written is none."""
+    """See ``gateway.store.contract.SubscriptionStore``. Skips records that can't be read."""
 
     @property
     def _records(self) -> MongoCollection[Record]:
@@ -45,7 +45,8 @@ class MongoSubscriptions(StorePart):
         return self._unreadable(_id(catalog, name)) is not None
 
     def _unreadable(self, name: str) -> Record | None:
-        """What finds the record, as it is, that can't be read; None: there is none."""
+        """A filter that finds the record, unless it changes, if there is one that can't be read;
+        else None."""
         with self._on.reading() as session:
             there = self._records.find_one({"_id": name}, session=session)
         if there is None or self._ours([there]):
@@ -156,7 +157,7 @@ def _fields(record: SubscriptionRecord) -> dict[str, Any]:
 
 
 def _from(record: Record) -> SubscriptionRecord:
-    """Raises LookupError, TypeError and ValueError."""
+    """The subscription in a record. Raises LookupError, TypeError and ValueError."""
     found = msgspec.convert(record, SubscriptionRecord)
     if record["_id"] != _id(found.catalog, found.name):
         raise ValueError(f"its name isn't that of {found.name!r} of {found.catalog!r}")

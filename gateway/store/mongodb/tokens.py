@@ -1,7 +1,7 @@
 """Issued tokens: see ``gateway.store.contract`` for the contract.
 
-``tokens``  ``_id`` the token's id; name, grants, the secret's digest, times. A handful of records
-            beside the documents: read by ``_id``, listed as a whole, not sharded
+``tokens``  ``_id`` the token's id; name, grants, the secret's digest, times. A handful of records:
+            read by ``_id``, listed as a whole, not sharded
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.store.mongodb.records import Record
 
 
 class MongoTokens(StorePart):
-    """See ``gateway.store.contract.TokenStore``. What no gateway has written is none."""
+    """See ``gateway.store.contract.TokenStore``. Skips records that can't be read."""
 
     @property
     def _tokens(self) -> Collection[Record]:
@@ -74,5 +74,5 @@ class MongoTokens(StorePart):
 
 
 def _token_from(record: Record) -> StoredToken:
-    """Raises LookupError, TypeError and ValueError."""
+    """The token in a record. Raises LookupError, TypeError and ValueError."""
     return msgspec.convert({**record, "id": record["_id"]}, StoredToken)

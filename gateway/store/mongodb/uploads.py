@@ -1,7 +1,8 @@
 """Two-phase uploads: see ``gateway.store.contract`` for the contract.
 
 ``uploads``       ``_id`` catalog + NUL + upload id; what it is for, terms as JSON text, expires;
-                  ``open`` and, while it is, ``rooms``: by part what it may take, ``bytes``: all
+                  ``open``; while that is true, ``rooms``: the bytes reserved for each part, and
+                  ``bytes``: their sum
 ``upload_parts``  ``_id`` catalog + NUL + upload id + NUL + number as 8 hex digits; its size, its
                   digest, its content, expires
 """
@@ -24,8 +25,9 @@ from gateway.store.mongodb.records import Record
 
 PART_BYTES_MAX: Final = 12 * 1024 * 1024
 
-# MongoDB deletes expired records by its own clock, which may be ahead of the gateways', in no
-# order, about once a minute; parts have to go first.
+# How long parts and uploads are kept after they expire. MongoDB deletes expired records about once
+# a minute, in any order, by its own clock, which may be ahead of the gateways'; the parts have to
+# go first.
 _PARTS_KEPT = timedelta(minutes=10)
 _UPLOAD_KEPT = 2 * _PARTS_KEPT
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -74,7 +76,7 @@ class MongoUploads(StorePart):
         return next(iter(self._readable(found, _upload_from, "upload")), None)
 
     def held(self, principal: str, now_us: int) -> tuple[UploadsHeld, UploadsHeld]:
-        # By an index with all fields, so that no upload is read.
+        # The index has all fields, so no upload is read.
         now = _date(now_us) + _UPLOAD_KEPT
         is_own = {"$eq": ["$principal", {"$literal": principal}]}
         count = {"_id": is_own, "uploads": {"$sum": 1}, "bytes": {"$sum": "$bytes"}}
@@ -102,7 +104,7 @@ class MongoUploads(StorePart):
         return done.matched_count == 1
 
     def put_part(self, upload: UploadRecord, number: int, content: bytes) -> UploadPart:
-        """Raises ValueError where the content is too large for one record."""
+        """Raises ValueError if the content is too large for one record."""
         if len(content) > PART_BYTES_MAX:
             raise ValueError(f"a part holds at most {PART_BYTES_MAX} bytes")
         part = UploadPart(number, len(content), hashlib.sha256(content).hexdigest())
@@ -120,7 +122,7 @@ class MongoUploads(StorePart):
                 self._parts.replace_one(name, record, upsert=True, session=session)
             except DuplicateKeyError as error:
                 require_name_taken(error)
-                # Another put made it at the same moment: replace it.
+                # Another put made the part at the same moment: replace it.
                 self._parts.replace_one(name, record, session=session)
         return part
 
@@ -136,7 +138,7 @@ class MongoUploads(StorePart):
         return None if record is None else bytes(record["content"])
 
     def count_uploads(self, now_us: int) -> int:
-        # By the index on the time of deletion, a fixed time after the expiry.
+        # Uses the index on the time of deletion, which is a fixed time after the expiry.
         query = {"expires": {"$gt": _date(now_us) + _UPLOAD_KEPT}}
         with self._on.reading() as session:
             return self._uploads.count_documents(query, session=session)
@@ -149,7 +151,7 @@ class MongoUploads(StorePart):
         name = {"_id": _upload_id(upload.catalog, upload.id)}
         with self._on.writing() as session:
             self._uploads.delete_one(name, session=session)
-        # Where this doesn't come about, they expire.
+        # If this fails, the parts expire.
         with self._on.writing() as session:
             self._parts.delete_many(_all_parts(upload), session=session)
 
@@ -172,7 +174,7 @@ def _date(time_us: int) -> datetime:
 
 
 def _upload_from(record: Record) -> UploadRecord:
-    """Raises LookupError, TypeError and ValueError."""
+    """The upload in a record. Raises LookupError, TypeError and ValueError."""
     terms = msgspec.json.decode(record["terms"])
     is_open = record.get("open", True)
     upload = msgspec.convert({**record, "terms": terms, "is_open": is_open}, UploadRecord)
