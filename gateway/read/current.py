@@ -1,4 +1,4 @@
-"""One document as it is at a moment within the call, also where that isn't written out."""
+"""A document as it is at a moment within the call, even if that state isn't written out yet."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from gateway.store.contract import Store
 
 
 class DocumentReading(NamedTuple):
-    """A document (live, tombstone or None) and the head revision it was read at."""
+    """A document (live, tombstone or None), and the head revision it was read at."""
 
     document: DocumentRecord | None
     catalog_revision: int
 
 
 class CurrentDocuments:
-    """The head is read first, by all readers of the process together; then the document, unless it
-    is cached at that revision; then the head's tail is laid over it."""
+    """Reads documents as they are now. The head is read first, by one call for all readers of the
+    process; then the document, unless it is cached at that revision. Then the head's tail is
+    applied to it."""
 
     def __init__(
         self,
@@ -43,11 +44,11 @@ class CurrentDocuments:
         self._looks = SharedLooks(observer.observe, runtime, parallel=2)
 
     def read(self, catalog: str, key: str) -> DocumentReading:
-        """Raises StoreUnreachable."""
+        """The document under ``key``. Raises StoreUnreachable."""
         since = moment(self._runtime)
         reading = self._read(catalog, key)
-        # Whoever slept in between finds nothing of what was deleted and purged meanwhile, and
-        # can't tell that it was there at the head.
+        # If this process slept after it read the head, the document may have been deleted and
+        # purged meanwhile, though it existed at that head.
         if reading.document is None and elapsed_s(since, moment(self._runtime)) > self._late_s:
             return self._read(catalog, key)
         return reading
@@ -60,7 +61,7 @@ class CurrentDocuments:
         try:
             return self._stored(catalog, key, standing)
         except (HistoryIncomplete, WrongBase):
-            # The tail was written out and compacted meanwhile: it isn't needed any more.
+            # The tail was written out and compacted meanwhile: read without it.
             return self._stored(catalog, key, self._settler.settle(catalog))
 
     def _stored(self, catalog: str, key: str, standing: Standing) -> DocumentReading:

@@ -1,9 +1,9 @@
-"""Differences: per document, what two revisions of a catalog have otherwise.
+"""Differences: the documents that two revisions of a catalog have differently.
 
-Worked example. Between 10 and 12 of a catalog, 11 changed a and created b, and 12 deleted c. The
-records that were changed above 10 are looked for: a, b and the tombstone of c. Each is rebuilt from
-history as both revisions had it. From 12 to 10 the same is told the other way round: b is deleted,
-c is made again.
+Worked example. Between revisions 10 and 12, commit 11 changed a and created b, and commit 12
+deleted c. The records that were changed above 10 are found: a, b and the tombstone of c. Each is
+rebuilt from history at both revisions. From 12 to 10, the differences are the same the other way
+round: b is deleted, c is made again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from patching import ABSENT, equal
 
 @dataclass(frozen=True, slots=True)
 class DocumentDifference:
-    """The live documents under ``key`` at the two revisions, which differ; None: there is none."""
+    """The live documents under ``key`` at the two revisions; they differ. None: there is none."""
 
     key: str
     before: DocumentRecord | None
@@ -49,8 +49,8 @@ _Told = TypeVar("_Told")
 
 @dataclass(frozen=True, slots=True)
 class DifferencePage(Generic[_Told]):
-    """What is told of differences by key, the settings first, whose key is ""; ``next_after`` None:
-    that was the last."""
+    """What ``tell`` made of differences, by key; the settings, whose key is "", come first.
+    ``next_after`` None: this is the last page."""
 
     before: int
     after: int
@@ -77,8 +77,8 @@ class Span:
 
 
 class DifferenceReads:
-    """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
-    (above the head) and RevisionCompacted (below the floor)."""
+    """Reads differences. Every method raises StoreUnavailable, CatalogNotFound (never written),
+    RevisionNotFound (above the head) and RevisionCompacted (below the floor)."""
 
     def __init__(self, store: Store, listing: Listing, limits: ServiceLimits) -> None:
         self._store = store
@@ -86,7 +86,7 @@ class DifferenceReads:
         self._page_bytes_max = limits.listing_page_bytes_max
 
     def span(self, catalog: str, before: int | None, after: int | None, prefix: str = "") -> Span:
-        """None: the head."""
+        """The span between two revisions that can be read; None: the head."""
         with as_unavailable():
             first, second = (self._listing.readable(catalog, each) for each in (before, after))
             return Span(catalog, first, second, prefix)
@@ -100,10 +100,11 @@ class DifferenceReads:
         limit: int,
         sight: Sight | None = None,
     ) -> DifferencePage[_Told]:
-        """The differences of keys above ``after``, of ``limit`` documents that were changed at
-        most: fewer, also none, where these are equal again or large, or take long.
+        """The differences of keys above ``after``, from at most ``limit`` documents that were
+        changed. There are fewer, or none, if documents are equal again, are large or take long.
 
-        A document beyond ``sight`` counts as none. They are made, and told, one after the other.
+        A document beyond ``sight`` counts as none. Only one difference at a time is made and given
+        to ``tell``.
         """
         found: list[_Told] = []
         seen: str | None = None
@@ -112,7 +113,7 @@ class DifferenceReads:
                 for told, _ in self._of_settings(span, tell):
                     found += told
             left, left_bytes = limit, self._page_bytes_max
-            is_begun = False  # there is a key to go on behind
+            is_begun = False  # there is a key after which the next page can begin
             for step in growing(limit):
                 records = scanned_digests(
                     self._store, span.catalog, after, span.prefix, step, above=span.low
@@ -132,7 +133,7 @@ class DifferenceReads:
                 else:
                     after = records[-1].key if records else after
                 is_last = records.is_whole and (not records or after == records[-1].key)
-                # Nobody learns the key of what is beyond his sight: there is none to go on behind.
+                # With a sight, the next page may begin only after a key that the reader sees.
                 if is_last or sight is None or seen is not None:
                     break
             self.require_retained(span)
@@ -155,8 +156,8 @@ class DifferenceReads:
         tell: Callable[[DocumentDifference], _Told],
         sight: Sight | None,
     ) -> Iterator[tuple[Sequence[_Told], int]]:
-        """What is told of the difference, if there is one, with its size; nothing at all of what is
-        beyond ``sight``."""
+        """What ``tell`` makes of the record's difference, and its size: () and 0 if the states are
+        equal. Nothing is yielded if there is no document within ``sight``."""
         with memory.account().holding():
             low, high = self.states(span, record.key, current)
             seen = [
@@ -171,9 +172,11 @@ class DifferenceReads:
                 yield (), 0
 
     def current(self, span: Span, keys: Sequence[str]) -> Mapping[str, DocumentRecord]:
-        """The documents and tombstones under ``keys`` that are as the later revision had them.
+        """The documents and tombstones under ``keys`` that haven't changed since the later
+        revision.
 
-        Read at once, these needn't be rebuilt; large ones are left out. Raises StoreUnreachable.
+        They are read in one call and needn't be rebuilt. Large ones are left out. Raises
+        StoreUnreachable.
         """
         if not keys:
             return {}
@@ -188,7 +191,8 @@ class DifferenceReads:
     def states(
         self, span: Span, key: str, current: Mapping[str, DocumentRecord]
     ) -> tuple[DocumentRecord | None, DocumentRecord | None]:
-        """``records`` at the revisions of ``span``; ``current`` has documents of the later one."""
+        """The document or tombstone under ``key`` at the lower and the higher revision of ``span``.
+        ``current`` has documents of the higher one."""
         if key not in current:
             return self.records(span.catalog, key, span.low, span.high)
         try:
@@ -200,9 +204,9 @@ class DifferenceReads:
     def records(
         self, catalog: str, key: str, low: int, high: int
     ) -> tuple[DocumentRecord | None, DocumentRecord | None]:
-        """The documents or tombstones at the two revisions, which are written out.
+        """The documents or tombstones under ``key`` at two revisions, which are written out.
 
-        Raises RevisionCompacted, StoreUnreachable.
+        Raises RevisionCompacted and StoreUnreachable.
         """
         try:
             return rebuild_both(self._store, catalog, key, low, high)
@@ -211,13 +215,13 @@ class DifferenceReads:
             raise
 
     def require_retained(self, span: Span) -> None:
-        """Raise RevisionCompacted where the floor has passed one of the revisions meanwhile."""
+        """Raise RevisionCompacted if the floor has passed one of the revisions meanwhile."""
         self._listing.require_above_floor(span.catalog, span.low)
 
 
 def _is_beyond(span: Span, record: BareDocument, sight: Sight | None) -> bool:
-    """Whether nothing that ``span`` shows under the key can be seen, as the present record tells:
-    nothing else of it needs to be read, and of such documents there may be many."""
+    """Whether the present record already shows that nothing of ``span`` under this key is visible.
+    Then nothing else has to be read for it; there may be many such documents."""
     created = record.create_revision
     is_of_one_life = created <= span.low or (span.low == 0 and created <= span.high)
     return sight is not None and is_of_one_life and not sight.sees_past(record, record)
@@ -225,7 +229,7 @@ def _is_beyond(span: Span, record: BareDocument, sight: Sight | None) -> bool:
 
 @interruptible
 def same_state(one: DocumentRecord | None, other: DocumentRecord | None) -> bool:
-    """Whether two live documents have equal content and attributes, or there are none."""
+    """Whether two live documents have equal content and attributes, or both are None."""
     if one is None or other is None:
         return one is other
     assert one.content is not ABSENT

@@ -1,11 +1,11 @@
-"""Digests of documents at one revision: what tells them apart, without their contents.
+"""Digests of documents at one revision, which show without the contents which documents differ.
 
-A document is stored with its digest, unless it is large. It is made anew where there is none, and
-where the document was changed after the revision that is asked for: of its state then, rebuilt from
-history.
+A document is stored with its digest, unless it is large. The digest is computed if none is stored,
+or if the document was changed after the revision that was asked for: then from its state at that
+revision, rebuilt from history.
 
-For a manager, the digest is that of its part: of what it owns (``patching.part_digests``). These
-are stored with the owners, unless items of lists are owned: then they are made anew.
+For a manager, the digest is that of its part, which is what it owns (``patching.part_digests``).
+Such digests are stored with the owners, unless items of lists are owned: then they are computed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ from patching import Json, digest
 from patching.list_declarations import NO_DECLARATIONS, ListDeclarations, parse_declarations
 from patching.part_digests import owned_digest
 
-# How many contents are read for a page, and their size; it ends before the next one.
+# The most contents, and bytes of contents, that are read for a page; it ends before the next one.
 _CONTENTS_MAX = 500
 _CONTENTS_BYTES_MAX = 4 * MIB
-# How many keys are looked at for a page of those that contain a text.
+# How many keys are read for a page of keys that contain a text.
 _KEYS_MAX = 10_000
-# Of so many at first it is asked which can be seen.
+# How many keys are checked for visibility at first; later there are more at a time.
 _SEEN_AT_ONCE = 100
-# How often a page of folders looks for what comes behind one, and how far each time.
+# How often a page of folders reads on (after the end of a folder, for example), and how many
+# records it reads each time.
 _SEEKS_MAX = 200
 _STEP = 20
-# Behind nearly every key of a folder; one that isn't may have its folder told twice.
+# With this after a folder's name, it comes after nearly all keys in the folder. If a key comes even
+# later, two pages may list its folder.
 _LAST = "\U0010ffff"
 
 
 class KeyDigest(NamedTuple):
-    """``digest``: of the content, or of the part of the manager that was asked for; None: it owns
-    nothing of the document."""
+    """A document's key, version token, digest and revision. The digest is that of the content, or
+    of the manager's part; None: the manager owns nothing of the document."""
 
     key: str
     token: str
@@ -54,9 +56,10 @@ class KeyDigest(NamedTuple):
 
 
 class Names(NamedTuple):
-    """Which keys are asked for: those that ``contain`` a text, or those of one folder.
+    """Which keys to list: all, those that ``contain`` a text, or those of one folder.
 
-    With a ``delimiter``, keys that have it behind the prefix are told as folders: up to it.
+    With a ``delimiter``, a key that has it after the prefix is listed as a folder: the part of the
+    key up to and including the delimiter.
     """
 
     contain: str = ""
@@ -74,7 +77,7 @@ class _Scan(NamedTuple):
     manager: str | None
 
     def is_known(self, record: Digested) -> bool:
-        """Whether the record tells the digest that is asked for, or that there is none."""
+        """Whether the record has the wanted digest, or shows that there is none."""
         if record.revision > self.at:
             return False
         told = record.digest if self.manager is None else record.parts
@@ -86,7 +89,7 @@ class _Scan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyDigestPage:
-    """Live documents by key, as ``revision`` had them; ``next_after`` None: that was the last."""
+    """The live documents at ``revision``, by key. ``next_after`` None: this is the last page."""
 
     revision: int
     documents: Sequence[KeyDigest]
@@ -111,9 +114,10 @@ class DigestListing:
         names: Names = ANY_NAME,
         manager: str | None = None,
     ) -> KeyDigestPage:
-        """Like ``Listing.page``, whose errors it has; fewer where contents have to be read.
+        """Like ``Listing.page``, with the same errors; a page has fewer documents if contents have
+        to be read.
 
-        With ``names`` it may be empty though there are more. With ``manager``, the digests are
+        With ``names``, a page may be empty although more follow. With ``manager``, the digests are
         those of its parts.
         """
 
@@ -140,7 +144,7 @@ class DigestListing:
         sight: Sight | None = None,
         manager: str | None = None,
     ) -> tuple[int, Mapping[str, KeyDigest | None]]:
-        """``Listing.several`` of digests; with ``manager``, of those of its parts."""
+        """Like ``Listing.several``, for digests; with ``manager``, for those of its parts."""
 
         def read(at: int) -> tuple[int, Mapping[str, KeyDigest | None]]:
             digested = self._digested(catalog, at, manager)
@@ -151,7 +155,8 @@ class DigestListing:
     def _digested(
         self, catalog: str, at: int, manager: str | None = None
     ) -> Callable[[DocumentRecord], KeyDigest]:
-        """What makes the digests of live documents, which ``at`` had: see ``page``."""
+        """A function that computes the digest of a live document at revision ``at``: see
+        ``page``."""
         if manager is None:
             return _content_digest
         lists = self._lists(catalog, at)
@@ -182,8 +187,9 @@ class DigestListing:
         return KeyDigestPage(scan.at, found, last if more else None)
 
     def _containing(self, scan: _Scan, after: str, limit: int, text: str) -> KeyDigestPage:
-        """Of the next _KEYS_MAX keys those with this text in them, without regard to case; of the
-        ones behind them, too, as long as none of them may be told."""
+        """The documents among the next _KEYS_MAX keys whose keys contain ``text``, which is
+        casefolded. With a sight, it reads on until there is a visible key after which the next page
+        can begin."""
         while True:
             page, keys = self._next_containing(scan, after, limit, text)
             if scan.sight is None or page.next_after is None:
@@ -197,7 +203,7 @@ class DigestListing:
     def _next_containing(
         self, scan: _Scan, after: str, limit: int, text: str
     ) -> tuple[KeyDigestPage, Sequence[str]]:
-        """With the keys that were looked at."""
+        """The page from the next _KEYS_MAX keys, and these keys."""
         keys = self._store.scan_keys(scan.catalog, after, scan.prefix, _KEYS_MAX)
         matching = [key for key in keys if text in key.casefold()]
         found: Sequence[KeyDigest] = ()
@@ -217,13 +223,13 @@ class DigestListing:
         return KeyDigestPage(scan.at, found, last if more else None), keys
 
     def _in_folders(self, scan: _Scan, after: str, limit: int, delimiter: str) -> KeyDigestPage:
-        """The documents without the delimiter behind the prefix, and the folders of the others.
+        """The documents without the delimiter after the prefix, and the folders of the others.
 
-        A folder is looked into only until something is found in it.
+        A folder is read only until a document is found in it.
         """
         documents: list[KeyDigest] = []
         folders: list[str] = []
-        seen = ""  # the last key of what was found
+        seen = ""  # the last key that was found
         steps = growing(min(limit, _STEP))
 
         def folder_of(key: str) -> str | None:
@@ -232,7 +238,8 @@ class DigestListing:
 
         for seeks in count():
             left = limit - len(documents) - len(folders)
-            # As long as nothing may be told, there is no key to go on behind.
+            # With a sight, the page can't end before a visible key, which the next one begins
+            # after.
             is_long = seeks >= _SEEKS_MAX or (seeks > 0 and cpu.is_half_used())
             if not left or (is_long and (scan.sight is None or seen)):
                 break
@@ -261,8 +268,8 @@ class DigestListing:
     def _visible(
         self, scan: _Scan, records: Sequence[Digested], limit: int
     ) -> tuple[Sequence[KeyDigest], str]:
-        """Of the first ``records`` those that were live and can be seen, ``limit`` at most; the key
-        of the last one that was looked at."""
+        """At most ``limit`` of the first ``records`` that were live and are visible; and the key of
+        the last record that was considered."""
         records = _within_bounds(scan, records)
         with memory.account().holding():
             found = self._digests_of(scan, records)
@@ -289,7 +296,7 @@ class DigestListing:
         return found
 
     def _contents(self, scan: _Scan, records: Sequence[Digested]) -> Mapping[str, DocumentRecord]:
-        """By key, the live documents of those records that don't tell the digest."""
+        """By key, the live documents of those records that don't have the wanted digest."""
         catalog, at = scan.catalog, scan.at
         unknown = [each for each in records if not scan.is_known(each)]
         keys = [each.key for each in unknown if each.revision <= at]
@@ -305,7 +312,7 @@ class DigestListing:
 
 
 def _last_seen(sight: Sight, keys: Sequence[str]) -> str | None:
-    """The last of ``keys`` under which there is a document that can be seen."""
+    """The last of ``keys`` under which there is a visible document; None: there is none."""
     steps = growing(_SEEN_AT_ONCE)
     while keys:
         step = next(steps)
@@ -330,7 +337,7 @@ def _part_digest(document: DocumentRecord, manager: str, lists: ListDeclarations
 
 
 def _within_bounds(scan: _Scan, records: Sequence[Digested]) -> Sequence[Digested]:
-    """The first of ``records``, one at least, for which few contents have to be read."""
+    """The first of ``records``, at least one, as long as few contents have to be read for them."""
     contents = size_bytes = 0
     for number, record in enumerate(records):
         if not scan.is_known(record):

@@ -1,6 +1,7 @@
 """History: documents at an earlier revision or time, commits, and the outcomes of requests.
 
-Records are decoded one after the other, as they are told: none is kept as objects.
+Records are decoded one after the other, only while they are turned into the answer, because objects
+take much memory.
 """
 
 from __future__ import annotations
@@ -19,16 +20,14 @@ from gateway.state.heads import HeadReader, Settler, Standing
 from gateway.state.replay import HistoryIncomplete, rebuild
 from gateway.store.contract import ForeignRecord, Store, Undecoded
 
-# How many revisions a page by an author looks at: there is no index on authors.
+# How many revisions a page of one author's commits reads: there is no index on authors.
 _AUTHORED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which commits are asked for, besides those above a revision.
-
-    Those below revision ``before``, by ``author``, made at or after ``since_us`` and at or before
-    ``until_us``, each if given; ``newest_first``: descending.
+    """Which commits to list: those below revision ``before``, by ``author``, made at or after
+    ``since_us`` and at or before ``until_us``, each if given; ``newest_first``: descending.
     """
 
     before: int | None = None
@@ -46,10 +45,8 @@ _Told = TypeVar("_Told")
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage(Generic[_Told]):
-    """What is told of commits, by revision; the next page begins behind ``next_after``, None: that
-    was the last.
-
-    It is the next page's ``after``, and its ``before`` where the newest come first.
+    """What ``tell`` made of commits, by revision. ``next_after`` is the next page's ``after``, or
+    its ``before`` if the newest come first; None: this is the last page.
     """
 
     commits: Sequence[_Told]
@@ -61,24 +58,26 @@ class HistoryPage(Generic[_Told]):
 class RevisionAt:
     """The revision of the last commit made at or before a time.
 
-    ``is_final``: none will ever be made that changes it. A commit's time is taken before its head
-    moves, which may be seconds later: so above the time of the newest commit there may yet be one.
+    ``is_final``: no later commit can change this answer. A commit gets its time before it moves the
+    head, perhaps seconds before. So for a time above that of the newest commit, a commit may still
+    come.
     """
 
     revision: int
     is_final: bool
 
 
-# Commits above a revision and up to another, at most so many, and so many bytes of changes.
+# (after, through, limit, bytes_max) -> commits: see ``Store.list_commits``.
 _Listed = Callable[[int, int, int, int], Sequence[CommitRecord]]
 _Page = list[tuple[int, _Told]]
 
 
 class HistoryReads:
-    """Every answer covers all commits up to a head read after the question came.
+    """Reads history. Every answer covers all commits up to a head that was read after the call
+    began.
 
-    The floor is looked at last: what compaction has overtaken isn't answered, for what was read
-    of it may have had gaps. All methods raise StoreUnreachable.
+    The floor is read last. If compaction has passed what was read, that may have gaps, and isn't
+    returned. All methods raise StoreUnreachable.
     """
 
     def __init__(
@@ -96,10 +95,10 @@ class HistoryReads:
         self._page_bytes_max = limits.history_page_bytes_max
 
     def document_at_revision(self, catalog: str, key: str, revision: int) -> DocumentRecord:
-        """The live document as the catalog's ``revision`` had it.
+        """The live document at the catalog's ``revision``.
 
-        Raises RevisionNotFound above the head, RevisionCompacted below the floor and
-        DocumentNotFound where there was none. Costs at most K changes, however old it is.
+        Raises RevisionNotFound above the head, RevisionCompacted below the floor, and
+        DocumentNotFound if there was none. Costs at most K changes, however old the state is.
         """
         standing = self._settler.settle(catalog)
         if revision > standing.revision or revision < 0:
@@ -123,10 +122,10 @@ class HistoryReads:
         return document
 
     def revision_at(self, catalog: str, time_us: int) -> RevisionAt:
-        """Which revision it was at that time.
+        """The catalog's revision at that time.
 
-        RevisionNotFound also for a time that is still to come, by this clock: above the newest
-        commit. What was then can't be told.
+        Raises RevisionNotFound also for a time in the future: later than this process's clock and
+        than the newest commit. Raises RevisionCompacted below the floor.
         """
         while True:
             standing = self._settler.settle(catalog)
@@ -139,7 +138,7 @@ class HistoryReads:
                 break
             if floor <= standing.floor:
                 raise RevisionCompacted(revision, floor)
-            # Compaction overtook the look: by then a later commit may have been the one.
+            # Compaction passed the commit while it was looked up: a later one may be the right one.
         if commit is None:
             raise RevisionNotFound("the catalog has no commit that old", standing.revision)
         return RevisionAt(commit.revision, final_at(time_us, standing))
@@ -147,7 +146,7 @@ class HistoryReads:
     def commits(
         self, catalog: str, *, after: int, limit: int, key: str | None, which: Which = EVERY
     ) -> HistoryPage[CommitRecord]:
-        """``told`` of the commits themselves."""
+        """Like ``told``, with the commits themselves."""
         return self.told(catalog, list, after=after, limit=limit, key=key, which=which)
 
     def told(
@@ -160,13 +159,15 @@ class HistoryReads:
         key: str | None,
         which: Which = EVERY,
     ) -> HistoryPage[_Told]:
-        """At most ``limit`` commits above revision ``after``, of one ``key`` if given.
+        """What ``tell`` makes of at most ``limit`` commits above revision ``after``, of one ``key``
+        if given.
 
-        A page may hold fewer where its commits are large, but at least one if there is one; by an
-        author it looks at _AUTHORED_MAX revisions, and may be empty though there are more.
+        A page has fewer commits if they are large, but at least one if there is one. With an
+        author, a page covers _AUTHORED_MAX revisions, and may be empty although more follow.
 
-        Raises RevisionCompacted where it would begin below the floor; newest first it ends there.
-        ForeignRecord where it would have all commits, and some are missing from the log.
+        Raises RevisionCompacted if the page would begin below the floor; if the newest come first,
+        it ends at the floor. Without a key and an author, raises ForeignRecord if commits are
+        missing from the log.
         """
         standing = self._settler.settle(catalog)
         after, through = self._span(catalog, after, standing.revision, which)
@@ -180,14 +181,14 @@ class HistoryReads:
             return [*map_commits(listed(after, through, limit, self._page_bytes_max), tell)]
 
         looked_at = standing.revision if which.author is None else _AUTHORED_MAX
-        # The commits as they are stored, and what is told of them.
+        # Once for the commits as they are stored, once for what ``tell`` makes of them.
         with memory.account().holding(2 * memory.REPLY_BYTES):
             if which.newest_first:
                 after = max(after, standing.floor)
                 told, more = self._descending(page, listed, after, through, looked_at)
                 floor = self._floor(catalog)
                 retained = [each for each in told if each[0] > floor]
-                if len(retained) < len(told):  # compaction overtook the look: there it ends now
+                if len(retained) < len(told):  # compaction passed some: the page ends there
                     told, more = retained, None
                 span = (max(after, floor) if more is None else more - 1, through)
             else:
@@ -214,7 +215,7 @@ class HistoryReads:
         return listed
 
     def _span(self, catalog: str, after: int, head: int, which: Which) -> tuple[int, int]:
-        """The revisions asked for: above the first and up to the second."""
+        """The revisions that ``which`` allows: above the first and up to the second."""
         through = head if which.before is None else min(head, which.before - 1)
         if which.since_us is not None:
             last = self._store.commit_at(catalog, which.since_us - 1)
@@ -232,7 +233,7 @@ class HistoryReads:
         through: int,
         looked_at: int,
     ) -> tuple[_Page[_Told], int | None]:
-        """A page, and what the next one begins behind."""
+        """A page, and the revision after which the next one begins; None: there is none."""
         end = min(through, after + looked_at)
         told = page(after, end)
         last = told[-1][0] if told else end
@@ -256,7 +257,8 @@ class HistoryReads:
         return told, end + 1 if end > after else None
 
     def told_commit(self, catalog: str, revision: int, tell: TellCommits[_Told]) -> _Told:
-        """What is told of the commit that made ``revision``."""
+        """What ``tell`` makes of the commit that made ``revision``. Raises RevisionCompacted and
+        RevisionNotFound."""
         standing = self._settler.settle(catalog)
         if 0 < revision <= standing.floor:
             raise RevisionCompacted(revision, standing.floor)
@@ -271,7 +273,8 @@ class HistoryReads:
         return told[0]
 
     def reply(self, catalog: str, principal: str, idempotency_key: str) -> Reply | None:
-        """What the key decided; None proves that it decided nothing up to now."""
+        """The reply under an idempotency key; None proves that nothing has been decided under it so
+        far."""
         standing = self._observer.observe([catalog])[catalog]
         for reply in chain[Reply](standing.tail, standing.verdicts):
             asked = reply.idempotency
@@ -282,7 +285,7 @@ class HistoryReads:
         return replies.get((catalog, principal, idempotency_key))
 
     def _require_retained(self, catalog: str, revision: int) -> None:
-        """Raise RevisionCompacted where the floor has passed the revision meanwhile."""
+        """Raise RevisionCompacted if the floor has passed the revision meanwhile."""
         floor = self._floor(catalog)
         if revision < floor:
             raise RevisionCompacted(revision, floor)
@@ -293,13 +296,14 @@ class HistoryReads:
 
 
 def final_at(time_us: int, standing: Standing) -> bool:
-    """Times increase: whatever is committed above the standing is later than it."""
+    """Whether the answer for this time is final: commit times increase, so later commits have later
+    times than the newest one in ``standing``."""
     return time_us <= standing.time_us
 
 
 def require_all(catalog: str, found: Sequence[int], after: int, through: int) -> None:
     """Raise ForeignRecord unless these are all revisions above ``after`` up to ``through``, in
-    order: a log without some of its commits would be told as if they had never been made."""
+    order: an answer that lacks commits would look as if they had never been made."""
     missing = after + 1
     for revision in [*found, through + 1]:
         if revision > missing:
@@ -316,10 +320,10 @@ def map_records(
     tell: Callable[[_Record], _Told],
     otherwise: Callable[[ForeignRecord], _Record] | None = None,
 ) -> Iterator[_Told]:
-    """What ``tell`` makes of each, which the request's account holds meanwhile; ``otherwise`` gives
-    what stands for one that can't be read.
+    """What ``tell`` makes of each record. The request's account holds only one decoded record at a
+    time. ``otherwise`` returns a substitute for a record that can't be read.
 
-    Raises what these do, AboveLimit and MemoryFull.
+    Raises what these raise, AboveLimit and MemoryFull.
     """
     if not isinstance(records, Undecoded):
         yield from map(tell, records)
@@ -337,7 +341,8 @@ def map_records(
         yield told
 
 
-# Of so much of their text commits are told at once, for their acls are looked up together.
+# How many bytes of changes are decoded and given to ``tell`` at a time: the acls of their documents
+# are looked up together.
 _CHUNK_BYTES = 512 * 1024
 TellCommits = Callable[[Sequence[CommitRecord]], Sequence[_Told]]
 
@@ -345,7 +350,8 @@ TellCommits = Callable[[Sequence[CommitRecord]], Sequence[_Told]]
 def map_commits(
     commits: Sequence[CommitRecord], tell: TellCommits[_Told]
 ) -> Iterator[tuple[int, _Told]]:
-    """What ``tell`` makes of each, some at a time, with its revision; else as ``map_records``."""
+    """Each commit's revision, and what ``tell`` makes of it. ``tell`` gets several commits at a
+    time. Raises what ``tell`` raises, ForeignRecord, AboveLimit and MemoryFull."""
     account = memory.account()
     start = 0
     while start < len(commits):

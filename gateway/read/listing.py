@@ -1,13 +1,13 @@
 """Several documents at one revision: pages of a catalog, named documents, and a whole export.
 
-Worked example. A page of catalog c is asked for at its head, 7; while it is read, somebody
+Worked example. A client asks for a page of catalog c at its head, 7; while it is read, somebody
 commits 8, which changes key b. The records of a, b and c are read in one go: a was last changed
-at 3 and c at 7, so they are what 7 had; b is at 8 already and is rebuilt from history as 7 had
-it. The next page is asked for at revision 7 too, however far the head has moved.
+at 3 and c at 7, so they are as 7 had them; b is at 8 already, and is rebuilt from history as of 7.
+The client asks for the next page at revision 7, too, however far the head has moved.
 
-Where history was compacted beyond the revision meanwhile, what was read may lack tombstones that
-were purged; so the floor is looked at last, and the answer given up if it has passed. Who asked
-for the head is answered at a newer one then: the present is never compacted away.
+If compaction has passed the revision meanwhile, tombstones may have been purged before they were
+read. So the floor is read last, and the page is dropped if the floor has passed the revision. A
+client that asked for the head then gets the page of a newer one: the present is never compacted.
 """
 
 from __future__ import annotations
@@ -40,25 +40,27 @@ from gateway.store.unreachable import as_unavailable
 _Answer = TypeVar("_Answer")
 _Told = TypeVar("_Told")
 RefuseMorePins = Callable[[str, str, str, Callable[[], None]], None]
-# What is told of a live document: it is made of one after the other, and none is kept.
+# Makes the answer's part about a live document. Only one document at a time is held for it.
 Tell = Callable[[DocumentRecord], _Told]
 
-# The maximum size of several documents by key, and of those that are read at once.
+# The most bytes of several documents by key, and of those that are read by one call.
 SEVERAL_BYTES_MAX = 16 * MIB
 _SMALL_BYTES = MIB
-# What a document's attributes and owners take beside its content, at most.
+# The most bytes that a document's attributes and owners take.
 _BESIDE_BYTES = MIB
+# How often a read begins again because compaction has passed its head.
 _OVERTAKEN_MAX = 20
+# The most records that one call scans while none of them is visible.
 _LOOKED_AT_MAX = 1_000
-# An export holds its revision while it runs; renewed well before it would end.
+# How long the pin of an export lasts, and after how many seconds it is renewed.
 _EXPORT_PIN_S = 120
 _EXPORT_RENEW_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class ListingPage(Generic[_Told]):
-    """What is told of live documents, by key, as ``revision`` had them; ``next_after`` None: that
-    was the last."""
+    """What ``tell`` made of the live documents at ``revision``, by key. ``next_after`` None: this
+    is the last page."""
 
     revision: int
     documents: Sequence[_Told]
@@ -67,11 +69,11 @@ class ListingPage(Generic[_Told]):
 
 @dataclass(frozen=True, slots=True)
 class CatalogExport(Generic[_Told]):
-    """A whole catalog as ``revision`` had it; ``pages`` can be gone through once.
+    """A whole catalog at ``revision``; ``pages`` can be iterated once.
 
-    ``close`` lets the revision go that was held for it: needed where nobody goes to the end.
-    ``renew`` holds it on: to be called now and then by who takes long over a page. ``next_after``
-    is where the second page begins; None: there is one alone.
+    ``close`` releases the pin of the revision; call it if you don't iterate to the end. ``renew``
+    renews the pin; call it now and then if you take long over a page. ``next_after`` is the key
+    after which the second page begins; None: there is only one.
     """
 
     revision: int
@@ -82,8 +84,8 @@ class CatalogExport(Generic[_Told]):
 
 
 class _Scan(NamedTuple):
-    """Which documents are gone through: see ``Listing``. ``is_export``: to their end, however long
-    that takes."""
+    """Which documents to scan: see ``Listing``. ``is_export``: to the end, however long that
+    takes."""
 
     catalog: str
     prefix: str
@@ -93,24 +95,24 @@ class _Scan(NamedTuple):
 
 
 def whole(document: DocumentRecord) -> DocumentRecord:
-    """The document itself is told: for who needs it, and has few of them."""
+    """The document itself, as a ``Tell``: for callers that have few documents."""
     return document
 
 
 def _nothing_held() -> None:
-    """Nothing is pinned for a single page."""
+    """Does nothing: nothing is pinned for a single page."""
 
 
 def _any_time() -> None:
-    """Whoever reads may take as long as it takes."""
+    """Does nothing: the reader may take as long as it needs."""
 
 
 class Listing:
-    """Every method raises StoreUnavailable, CatalogNotFound (never written), RevisionNotFound
-    (above the head) and RevisionCompacted (below the floor).
+    """Reads documents at one revision. Every method raises StoreUnavailable, CatalogNotFound (never
+    written), RevisionNotFound (above the head) and RevisionCompacted (below the floor).
 
-    ``sight`` is what somebody sees of the catalog; None: everything. Documents beyond it are left
-    out where they weren't asked for by their keys, and no page goes on behind the key of one.
+    ``sight`` is what the principal sees of the catalog; None: everything. Documents beyond it are
+    left out, unless they are asked for by key; and no page begins after the key of such a document.
     """
 
     def __init__(
@@ -130,13 +132,13 @@ class Listing:
         self._refuse_more_pins = refuse_more_pins
 
     def catalogs(self, *, after: str, prefix: str, limit: int) -> Sequence[Head]:
-        """Heads of catalogs, by name ascending (UTF-8), those of deleted ones among them."""
+        """Heads of catalogs, including deleted ones, by name ascending (UTF-8)."""
         with as_unavailable():
             return self._store.list_heads(after, prefix, limit)
 
     def head(self, catalog: str) -> Head:
-        """The catalog's head, read now. CatalogNotFound also for a deleted one, and without a
-        commit."""
+        """The catalog's head, read now. Raises CatalogNotFound also if the catalog is deleted or
+        has no commit."""
         with as_unavailable():
             head = self._store.heads([catalog]).get(catalog)
         if head is None or head.deleted or not head.revision:
@@ -156,9 +158,9 @@ class Listing:
     ) -> ListingPage[_Told]:
         """The live documents with keys above ``after`` that begin with ``prefix``, ascending.
 
-        At most ``limit``; fewer, also none, where they are large or take long to find. Where
-        ``sight`` is narrow there is one at least if any is left: there may be no key to go on
-        behind.
+        At most ``limit``; fewer, or none, if they are large or take long to find. With a ``sight``,
+        the page has at least one document if any is left: otherwise there might be no key after
+        which the next page may begin.
         """
 
         scan = _Scan(catalog, prefix, sight, _any_time)
@@ -173,11 +175,11 @@ class Listing:
         revision: int | None,
         sight: Sight | None = None,
     ) -> tuple[int, dict[str, _Told | None]]:
-        """What is told of the documents under ``keys`` (None: no live one) at one revision, which
-        comes first.
+        """A revision, and by key what ``tell`` makes of the documents at that revision; None: there
+        is no live one.
 
-        Raises DocumentForbidden where one of them is beyond ``sight``, and AboveLimit where several
-        take more than an answer may hold.
+        Raises DocumentForbidden if one of them is beyond ``sight``, and AboveLimit if several
+        documents take more than SEVERAL_BYTES_MAX.
         """
 
         def read(at: int) -> tuple[int, dict[str, _Told | None]]:
@@ -195,7 +197,7 @@ class Listing:
     ) -> dict[str, _Told | None]:
         """``several``, at a revision that can be read.
 
-        Large ones are read one after the other, and told before the next one is read.
+        Large documents are read one by one: ``tell`` gets each before the next one is read.
         """
         told: dict[str, _Told | None] = dict.fromkeys(keys)
         sizes: list[int] = []
@@ -216,14 +218,15 @@ class Listing:
                     if sight is not None and not sight.sees_past(document, record):
                         sight.refuse(key)
                     sizes.append(document.size_bytes)
-                    _refuse_heavy(sizes)  # they may have been larger then
+                    _refuse_heavy(sizes)  # at that revision, they may have been larger than now
                     told[key] = tell(document)
                     del document  # before the next one is read
             self.require_above_floor(catalog, at)
         return told
 
     def _read(self, catalog: str, record: DocumentRecord, at: int) -> DocumentRecord | None:
-        """The record with its content, where that was left out and is that of ``at``."""
+        """The record, with its content even if that was withheld, unless it is newer than
+        ``at``."""
         if record.content is not WITHHELD or record.revision > at:
             return record
         return stored_documents(self._store, {catalog: [record.key]}).get((catalog, record.key))
@@ -242,16 +245,15 @@ class Listing:
         page_documents: int | None = None,
         resumable: bool = False,
     ) -> CatalogExport[_Told]:
-        """All live documents by key ascending, read page by page while they are gone through.
+        """All live documents by key ascending, read page by page during the iteration.
 
-        Memory doesn't grow with the catalog. Where it takes more than a page, the revision is
-        pinned meanwhile, as one of the pins of the principal ``owner``: AboveLimit where it has too
+        Memory doesn't grow with the catalog. If there is more than one page, the revision is pinned
+        meanwhile, as one of the pins of the principal ``owner``: raises AboveLimit if it has too
         many. The iterator raises what ``page`` raises, and what ``require_time`` raises, which is
-        asked before each record.
+        called before each record.
 
-        A ``resumable`` one that is broken off can be gone on with ``after`` the last key for
-        _EXPORT_PIN_S: its pin is the owner's, for this revision and prefix. Only ``close`` drops
-        it.
+        If a ``resumable`` export stops, it can be resumed ``after`` its last key for _EXPORT_PIN_S:
+        the id of its pin comes from owner, revision and prefix. Only ``close`` drops that pin.
         """
         scan = _Scan(catalog, prefix, sight, require_time, is_export=True)
         limit = page_documents or self._export_page
@@ -260,7 +262,7 @@ class Listing:
         def begin(at: int) -> ListingPage[_Told]:
             page = self._page(scan, tell, after, limit, at)
             if page.next_after is not None or after:
-                # Now: who is told of the revision finds it there, or is told that it is not.
+                # Pinned before the revision is returned, so it can be read, or this raises.
                 hold.begin(at, self._refuse_more_pins)
             return page
 
@@ -272,7 +274,7 @@ class Listing:
 
         def close() -> None:
             more.close()
-            hold.end()  # which one that never began doesn't
+            hold.end()  # a generator that was never started doesn't run its ``finally``
 
         return CatalogExport(first.revision, more, close, hold.renew, first.next_after)
 
@@ -284,13 +286,13 @@ class Listing:
         page: ListingPage[_Told],
         hold: _Hold,
     ) -> Generator[Sequence[_Told]]:
-        """The pages of a revision that was just pinned."""
+        """The pages of a revision that was just pinned, beginning with ``page``."""
         try:
             while True:
                 hold.renew()
                 revision, after = page.revision, page.next_after
                 yield page.documents
-                del page  # it was sent: the next one needs its room
+                del page  # it was sent; the next one needs its memory
                 if after is None:
                     return
                 with as_unavailable():
@@ -304,7 +306,7 @@ class Listing:
     ) -> ListingPage[_Told]:
         catalog, prefix = scan.catalog, scan.prefix
         page: list[_Told] = []
-        last = after  # of what is told: nobody learns the key of what is beyond his sight
+        last = after  # with a sight, a visible key: the answer may reveal no other
         more, ends, steps = True, False, growing(limit)
         with memory.account().holding(memory.REPLY_BYTES):
             while not (page or ends) and more:
@@ -324,7 +326,7 @@ class Listing:
                     if scan.is_export and cpu.is_half_used():
                         cpu.renew()
                     ends = cpu.is_half_used() and bool(page or scan.sight is None)
-                    # They may have been larger then.
+                    # At that revision, documents may have been larger than now.
                     if ends or left_bytes <= 0 or len(page) == limit:
                         break
                 more = bool(records)
@@ -335,8 +337,8 @@ class Listing:
     def _teller(
         self, scan: _Scan, tell: Tell[_Told], revision: int
     ) -> Callable[[DocumentRecord], tuple[str, int, Sequence[_Told]]]:
-        """What makes of a record its key, the size of what it was, and what is told of that; with
-        nothing of what wasn't there then, or can't be seen."""
+        """A function from a record to its key, the size of its document at ``revision``, and what
+        ``tell`` makes of that; 0 and () if there was no document, or it isn't visible."""
         catalog, sight = scan.catalog, scan.sight
 
         def told(record: DocumentRecord) -> tuple[str, int, Sequence[_Told]]:
@@ -351,20 +353,21 @@ class Listing:
     def read_at(
         self, catalog: str, revision: int | None, read: Callable[[int], _Answer]
     ) -> _Answer:
-        """What ``read`` finds at the revision to read at: see ``readable``, ``not_overtaken``."""
+        """The result of ``read`` at ``revision``; None: the head. See ``readable`` and
+        ``not_overtaken``."""
         with as_unavailable():
             return not_overtaken(revision, lambda: read(self.readable(catalog, revision)))
 
     def as_of(
         self, catalog: str, key: str, record: DocumentRecord | None, revision: int
     ) -> DocumentRecord | None:
-        """The live document at ``revision``, given its record, which may be newer."""
+        """The live document at ``revision``, given its stored record, which may be newer."""
         if record is not None and record.revision > revision:
             return self.rebuilt(catalog, key, revision)
         return record if record is not None and record.exists else None
 
     def image(self, catalog: str, key: str, revision: int) -> DocumentRecord | None:
-        """The live document at a revision whose commit was told. Raises RevisionCompacted,
+        """The live document at a revision whose commit was already sent. Raises RevisionCompacted,
         StoreUnavailable, MemoryFull and AboveLimit."""
         with as_unavailable(), memory.account().holding(memory.REPLY_BYTES):
             document = self.rebuilt(catalog, key, revision)
@@ -380,7 +383,7 @@ class Listing:
             raise
 
     def readable(self, catalog: str, revision: int | None) -> int:
-        """The revision to read at, up to which everything is written out."""
+        """The revision to read at (None: the head), once everything up to it is written out."""
         standing = self._settler.settle(catalog)
         if standing.revision == 0:
             raise CatalogNotFound(catalog, 0)
@@ -402,8 +405,9 @@ class Listing:
 
 
 def growing(limit: int) -> Iterator[int]:
-    """How many records to look at, as long as nothing can be told of those before: by pages of one,
-    a million that somebody may not see would be a million questions."""
+    """How many records to scan at a time as long as none of them is visible: at first ``limit``,
+    then twice as many each time. With a limit of 1, a million invisible documents would otherwise
+    be a million calls."""
     while True:
         yield limit
         limit = max(limit, min(2 * limit, _LOOKED_AT_MAX))
@@ -437,7 +441,7 @@ class _Hold:
         return bool(self._pin.id)
 
     def begin(self, revision: int, refuse_more_pins: RefuseMorePins) -> None:
-        """Raises RevisionCompacted, AboveLimit and StoreUnreachable."""
+        """Pin the revision. Raises RevisionCompacted, AboveLimit and StoreUnreachable."""
         owner, pin_id = self._pin.owner, self._runtime.new_id()
         if self.resumable:
             named = f"{owner}\0{revision}\0{self._prefix}"
@@ -447,7 +451,8 @@ class _Hold:
         self._pin = pin
 
     def renew(self) -> None:
-        """Cheap: it is called often. Raises RevisionCompacted and StoreUnavailable."""
+        """Renew the pin if it is old enough; else this costs nothing. Raises RevisionCompacted and
+        StoreUnavailable."""
         if self._runtime.monotonic() - self._renewed_at > _EXPORT_RENEW_S:
             self._set(self._pin)
 
@@ -465,7 +470,8 @@ class _Hold:
 
 
 def not_overtaken(revision: int | None, read: Callable[[], _Answer]) -> _Answer:
-    """``read``, once more where compaction passes a head (``revision`` None) while it is read."""
+    """The result of ``read``, which begins again if ``revision`` is None and compaction passes the
+    head that it reads at."""
     for _ in range(_OVERTAKEN_MAX):
         try:
             return read()

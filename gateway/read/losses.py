@@ -3,9 +3,9 @@
 Worked example. nightly applied {"rows": 1, "note": "x"} to k, and ann changed /rows at revision 12
 and /note at 14. At 15 she gave /note back. nightly has lost /rows of k, at revision 12.
 
-They are found in history, the newest first, and compared with the documents as they are now: what
-the manager owns again, what nobody owns and what is gone isn't lost. Fields that a manager let go
-of aren't, either. What was lost below the floor can't be told any more.
+Losses are found in history, newest first, and compared with the documents as they are now. A field
+isn't lost if the manager owns it again, if nobody owns it, if it is gone, or if the manager let it
+go. Losses below the floor aren't known any more.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gateway.store.unreachable import as_unavailable
 from patching.owners import Set, tokens_of
 from patching.pointers import Tokens, is_within
 
-# How many commits a page looks at, and how many of them at a time.
+# How many commits a page reads, and how many of them at a time.
 _LOOKED_AT_MAX: Final = 2_000
 _PAGE: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
 class LostField:
-    """A leaf, and the ``owners`` that it, or what is in its place, has now."""
+    """A leaf that was lost, and the ``owners`` of what is in its place now."""
 
     tokens: Tokens
     owners: Set
@@ -51,8 +51,8 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class LossPage:
-    """The next page has commits below ``before``, of the newest of them the keys behind
-    ``after_key``; None: this was the last."""
+    """Losses, newest first. The next page has commits below ``before``, and of the newest of them
+    only keys above ``after_key``. ``before`` None: this is the last page."""
 
     losses: Sequence[Loss]
     head_revision: int
@@ -62,9 +62,9 @@ class LossPage:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What is asked for: losses of ``manager`` above revision ``after`` and below ``before``, of
-    the newest commit those of keys behind ``after_key``; of ``limit`` documents at most. What is
-    beyond ``sight`` is left out."""
+    """The query: at most ``limit`` losses of ``manager`` above revision ``after`` and below
+    ``before``; of commit ``before`` - 1, only keys above ``after_key``. Changes beyond ``sight``
+    are left out."""
 
     catalog: str
     manager: str
@@ -78,19 +78,20 @@ class Losses:
 @dataclass(slots=True)
 class _Found:
     losses: list[Loss] = field(default_factory=list)
-    # By key and leaf: lost later, too, or it is known not to be lost.
+    # The keys and leaves that are decided: a later commit took them, too.
     seen: set[tuple[str, Tokens]] = field(default_factory=set)
 
 
 class LossReads:
-    """Raises StoreUnavailable."""
+    """Reads losses. Raises StoreUnavailable."""
 
     def __init__(self, history: HistoryReads, documents: CurrentDocuments) -> None:
         self._history = history
         self._documents = documents
 
     def page(self, asked: Losses) -> LossPage:
-        """Fewer than were asked for, also none, where many commits took nothing over."""
+        """A page of losses; it has fewer than ``limit``, or none, if few commits took fields
+        over."""
         with as_unavailable():
             found, last = _Found(), None
             before, looked_at, head = asked.before, 0, 0
@@ -157,7 +158,8 @@ def _losses(asked: Losses, commit: CommitRecord) -> Iterator[Loss]:
 
 
 def _taken(manager: str, change: ChangeRecord) -> Iterator[Tokens]:
-    """The leaves that the manager lost while others gained them, or what came in their place."""
+    """The leaves that the manager lost and whose places, or places within or above them, others
+    gained."""
     owners = change.owners_change
     if owners is None:
         return
@@ -178,7 +180,7 @@ def _taken(manager: str, change: ChangeRecord) -> Iterator[Tokens]:
 
 
 def _owners_now(document: DocumentRecord | None, place: Tokens) -> Set:
-    """Of what is at, above or below ``place``."""
+    """The owners of the leaves at, above or below ``place``."""
     if document is None or document.owners is None:
         return ()
     owners = {

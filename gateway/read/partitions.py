@@ -1,21 +1,22 @@
-"""Partitions: where to cut a catalog's keys, for readers who share it at one revision.
+"""Partitions: where to cut a catalog's keys into key ranges, for readers that share the catalog at
+one revision.
 
-Only keys are read, from the index, and only so many, whatever the catalog has. Up to _KEYS_MAX are
-gone through, and every nth of them is kept (``evenly``). To count more would take too long, so a
-few are looked at in many places (a *probe*: the first keys above a text), and the number of keys in
-between is estimated from how dense they are there (``cuts``). The estimates decide on balance
-alone: whatever they say, every key is in exactly one piece.
+Only keys are read, from the index, and only a bounded number, however many there are. Up to
+_KEYS_MAX keys are scanned, and every nth of them is kept (``evenly``). If there are more, counting
+them would take too long. Then a few keys are read in many places (a *probe*: the first keys above a
+text), and the number of keys in between is estimated from how dense they are there (``cuts``). The
+estimates only affect the balance: whatever they are, every key is in exactly one piece.
 
-Worked example. The first 16 keys are t/0000 to t/0015, and nothing is above t/ with anything
-behind: all keys begin with "t/". As the digits 0 to 9 are the only characters seen, the keys go on
+Worked example. The first 16 keys are t/0000 to t/0015, and no key comes after those that begin with
+t/: so all keys begin with "t/". As only the digits 0 to 9 were seen, the keys are assumed to go on
 to t/9999 at that density: an estimate of 10,000. Half-way is t/5008; a probe there finds t/8000 and
-its neighbours. So there are two spans now, t/0000 to t/5008 and on from there, each with keys of
-its own to estimate from, and the heavier one is cut next.
+the keys after it. So there are two spans now, t/0000 to t/5008 and the rest, each with keys of its
+own to estimate from, and the heavier one is cut next.
 
-Keys count as they are now: a deleted document, or one newer than the revision, is counted as well.
-That may tip the balance; every document is in one range all the same.
+Keys count as they are now, including those of deleted documents and of documents newer than the
+revision. That may tip the balance; still, every document is in exactly one range.
 
-Who doesn't see all documents is told of keys that he sees, and of texts made of these alone.
+A principal that doesn't see all documents learns only keys that it sees, and texts made from these.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from gateway.read.visibility import Sight
 from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable
 
-# How many keys are gone through, and how many at a time.
+# How many keys are scanned at most, and how many at a time.
 _KEYS_MAX = 100_000
 _PAGE = 10_000
-# At least so many of them are kept for each range, or of those that may be out of sight.
+# How many of them are kept at least: for each range, or, with a sight, in total.
 _KEPT_PER_RANGE = 16
 _KEPT_FOR_SIGHT = 4_000
-# How many keys a probe goes through for one that isn't out of sight.
+# How many keys a probe reads to find visible ones.
 _PROBED_FOR_SIGHT = 64
 
 
@@ -56,8 +57,9 @@ class KeySpan:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """``bounds`` ascend. The first range has the keys up to the first of them, each next one those
-    above it up to the next, the last one the rest."""
+    """A revision, and the ``bounds`` between its key ranges, ascending. The first range has the
+    keys up to the first bound, each following one the keys above a bound up to the next, the last
+    one the rest."""
 
     revision: int
     bounds: Sequence[str]
@@ -91,7 +93,7 @@ class PartitionPlanner:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of ``span``, of which those beyond ``sight`` aren't told."""
+    """The keys of ``span``; those beyond ``sight`` are never returned."""
 
     store: Store
     catalog: str
@@ -99,8 +101,8 @@ class _Keys:
     sight: Sight | None
 
     def every_nth(self, at_least: int) -> list[str] | None:
-        """The nth, the 2nth and so on: so many at least, or all, and less than twice as many. None
-        where there are too many to go through."""
+        """Every nth key, with n so that there are at least ``at_least`` and less than twice as
+        many; all keys if there are fewer. None if there are too many keys to scan."""
         kept: list[str] = []
         step, passed, after = 1, 0, self.span.after
         while passed < _KEYS_MAX:
@@ -116,7 +118,8 @@ class _Keys:
         return None
 
     def probe(self, after: str, limit: int) -> Sequence[str]:
-        """The first keys above a text, for ``cuts``; none where there may be one far off."""
+        """The first keys above a text, for ``cuts``. With a sight, there may be none although a
+        visible key follows further on."""
         after = max(after, self.span.after)
         some = limit if self.sight is None else _PROBED_FOR_SIGHT
         page = self.store.scan_keys(self.catalog, after, self.span.prefix, some)
@@ -126,15 +129,19 @@ class _Keys:
         return keys if self.sight is None else self.sight.seen(keys)
 
 
-# The first keys above a text, ascending, at most so many.
+# (after, limit) -> the first keys above ``after``, ascending, at most ``limit``.
 Probe = Callable[[str, int], Sequence[str]]
 
+# How many keys a probe asks for.
 _SAMPLE: Final = 16
+# How often spans are cut at most: per piece, and in total.
 _CUTS_PER_PIECE: Final = 16
 _CUTS_MAX: Final = 1_000
-# Spans are cut until none is more than this share of a piece.
+# Spans are cut until none is heavier than a piece divided by this.
 _SHARE: Final = 4
+# The last character that there is.
 _TOP: Final = "\U0010ffff"
+# How many characters of a text count when it is taken as a number.
 _DIGITS: Final = 16
 _ASCII_LAST: Final = 0x7F
 _SURROGATES: Final = range(0xD800, 0xE000)  # no text that can be sent has them
@@ -142,9 +149,8 @@ _SURROGATES: Final = range(0xD800, 0xE000)  # no text that can be sent has them
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """The keys above ``after`` up to ``until``; ``keys`` are the first of them.
-
-    Fewer than a sample of ``keys`` are all that there are. ``solid``: it can't be cut.
+    """The keys above ``after`` up to ``until``; ``keys`` are the first of them, or all if they are
+    fewer than _SAMPLE. ``solid``: it can't be cut.
     """
 
     after: str
@@ -158,9 +164,9 @@ class _Span:
 
 
 def cuts(probe: Probe, pieces: int) -> list[str]:
-    """Ascending texts, fewer than ``pieces`` of them: piece i has the keys above the one and up to
-    the other. None where there are too few keys to be worth it. Asks for at most 16 keys at a
-    time, as a rule 10 to 20 times for each piece, and little more than 1,000 times.
+    """Ascending texts, fewer than ``pieces``, between the pieces: each piece has the keys above one
+    text up to the next. [] if there are no keys. Probes for at most 16 keys at a time, usually 10
+    to 20 times for each piece, and not much more than 1,000 times.
     """
     first = tuple(probe("", _SAMPLE))
     if pieces < 2 or not first:
@@ -180,14 +186,14 @@ def cuts(probe: Probe, pieces: int) -> list[str]:
             break
         spans[heaviest : heaviest + 1] = _halved(probe, alphabet, spans[heaviest])
     spans = [each for span in spans for each in (_one_each(span.keys) if span.is_known else [span])]
-    # the last of a known span's keys may lie below its end; what is between them is empty
+    # a known span now ends at its last key, which may be below its end; nothing is in between
     return _cut(spans, [alphabet.estimate(span) for span in spans], pieces)
 
 
 def evenly(keys: Sequence[str], pieces: int) -> list[str]:
-    """Those of the ascending ``keys`` that end a piece, as `cuts` has it: all but the last one's.
+    """The last key of each piece but the last, from the ascending ``keys``: see ``cuts``.
 
-    Fewer than asked for where there are fewer keys than ``pieces``; no piece is empty.
+    There are fewer pieces than asked for if there are fewer keys than ``pieces``; none is empty.
     """
     ends = {len(keys) * piece // pieces for piece in range(1, pieces)}
     return [keys[end - 1] for end in sorted(ends) if end > 0]
@@ -210,7 +216,7 @@ def _cut(spans: Sequence[_Span], weights: Sequence[float], pieces: int) -> list[
 
 
 def _shared_by_all(probe: Probe, first: str) -> str:
-    """The longest beginning of the ``first`` key that no key is beyond."""
+    """The longest prefix of the ``first`` key that all keys begin with."""
     shared, too_long = 0, len(first) + 1
     while too_long - shared > 1:
         middle = (shared + too_long) // 2
@@ -222,7 +228,7 @@ def _shared_by_all(probe: Probe, first: str) -> str:
 
 
 def _shared(low: str, high: str) -> int:
-    """How many characters both begin with."""
+    """How many characters the two texts share at the beginning."""
     unlike = (
         index for index, pair in enumerate(zip(low, high, strict=False)) if len(set(pair)) > 1
     )
@@ -230,7 +236,8 @@ def _shared(low: str, high: str) -> int:
 
 
 def _halved(probe: Probe, alphabet: _Alphabet, span: _Span) -> list[_Span]:
-    """``span`` cut where half of what isn't known of it should be; narrowed if that is empty."""
+    """``span`` cut half-way between its last known key and its end; or shortened to that point, if
+    no key follows it."""
     last = span.keys[-1]
     middle = alphabet.between(last, span.until)
     if not last <= middle < span.until:
@@ -246,7 +253,7 @@ def _halved(probe: Probe, alphabet: _Alphabet, span: _Span) -> list[_Span]:
 
 
 def _between(low: str, high: str) -> str:
-    """A text about half-way by code points, for keys of characters that weren't seen yet."""
+    """A text about half-way by code points, for keys with characters that weren't seen yet."""
     shared = _shared(low, high)
     first = ord(low[shared]) if shared < len(low) else 0
     last = ord(high[shared])
@@ -273,18 +280,19 @@ class _Alphabet:
         self._characters = sorted(seen)
 
     def estimate(self, span: _Span) -> float:
-        """How many keys it has, going by how dense the first ones are."""
+        """How many keys the span has, estimated from the density of its first ones."""
         if span.is_known:
             return float(len(span.keys))
         shared = _shared(span.keys[0], span.until)
         places = [self._number(key, shared) for key in span.keys]
         gaps = sorted(b - a for a, b in pairwise(places) if b > a) or [1]
         everything = max(self._number(span.until, shared) - places[0], 0)
-        # not the mean: a few wide gaps would hide a crowd, and what hides is never cut
+        # the median, not the mean: with a few wide gaps, the mean would make a dense span seem
+        # light, and it would never be cut
         return len(span.keys) + everything / gaps[len(gaps) // 2]
 
     def between(self, low: str, high: str) -> str:
-        """A text about half-way; with little to go by, it may be outside."""
+        """A text about half-way; if few characters are known, it may be outside."""
         shared = _shared(low, high)
         number = (self._number(low, shared) + self._number(high, shared)) // 2
         base = self._base
@@ -292,7 +300,7 @@ class _Alphabet:
         for _ in range(_DIGITS):
             number, digit = divmod(number, base)
             digits.append(digit)
-        if number:  # beyond all that was seen
+        if number:  # it has more digits: beyond all texts of known characters
             digits = [base - 1] * _DIGITS
         characters = [self._characters[min(d, len(self._characters) - 1)] for d in reversed(digits)]
         return low[:shared] + "".join(characters)
@@ -302,7 +310,7 @@ class _Alphabet:
         return max(len(self._characters), 2)
 
     def _number(self, text: str, start: int) -> int:
-        """The characters from ``start`` on as digits; one that wasn't seen is the next that was."""
+        """The characters from ``start`` on, as digits; an unknown one counts as the next known."""
         base = self._base
         number = 0
         for index in range(start, start + _DIGITS):

@@ -1,11 +1,11 @@
-"""What a revert undoes, read from history: per document, the states before and after its changes.
+"""Reads what a revert undoes from history: per document, the states before and after its changes.
 
-History doesn't change, so this is read once, before the decision. What it comes to on the documents
-as they are then is decided (``decide.reverting``).
+History doesn't change, so this is read once, before the decision. The decision then applies it to
+the documents as they are at that moment (``decide.reverting``).
 
-Worked example. 12 changed a and b, 13 changed a, 14 both, 15 a again. Of the revisions 12,
-13 and 15, a has two undos, the newest first: from 15 back to 14, and from 13 back to 11, for 13
-follows 12 as far as a is concerned. b has one, from 12 back to 11, over which 14 has come since.
+Worked example. 12 changed a and b, 13 changed a, 14 both, 15 a again. To revert 12, 13 and 15, a
+has two undos, newest first: from 15 back to 14, and from 13 back to 11, because 13 directly follows
+12 among the changes of a. b has one undo, from 12 back to 11, although 14 has changed it since.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class RevertTerms:
-    """The terms of a revert: of the documents under ``prefix``, at most ``documents_max``, all of
-    which have to be within ``sight``; of the one under ``key`` alone, if given. ``forced`` is by
-    key."""
+    """The terms of a revert. It covers the documents under ``prefix``, or only the one under
+    ``key``, if given; at most ``documents_max``, all of which have to be within ``sight``.
+    ``forced`` is by key."""
 
     catalog: str
     prefix: str
@@ -47,8 +47,9 @@ class RevertTerms:
 
 
 class RevertReads:
-    """Every method raises StoreUnavailable, RevisionNotFound, RevisionCompacted, AboveLimit where
-    there is too much to undo, and RevertForbidden where some of it may not be read."""
+    """Reads the edits of a revert. Every method raises StoreUnavailable, RevisionNotFound,
+    RevisionCompacted, AboveLimit if there is too much to undo, and RevertForbidden if the principal
+    may not read some of it."""
 
     def __init__(self, store: Store, history: HistoryReads, differences: DifferenceReads) -> None:
         self._store = store
@@ -56,8 +57,8 @@ class RevertReads:
         self._differences = differences
 
     def of_revisions(self, revisions: Collection[int], terms: RevertTerms) -> list[KeyEdit]:
-        """Undo the commits that made ``revisions``. With an empty prefix the catalog's settings
-        are among the documents."""
+        """The edits that undo the commits that made ``revisions``. With an empty prefix, these
+        include the catalog's settings."""
         made: dict[str, list[int]] = {}
         with as_unavailable():
             for revision in sorted(set(revisions), reverse=True):
@@ -75,9 +76,9 @@ class RevertReads:
         return undos.edits()
 
     def to_revision(self, to: int, since: int | None, terms: RevertTerms) -> list[KeyEdit]:
-        """Undo what happened from ``to`` up to ``since``, or None: the head. Raises CatalogNotFound
-        too. The settings stay as they are."""
-        # The head is looked at last: what is made meanwhile doesn't come before ``to``.
+        """The edits that undo all changes above ``to`` up to ``since`` (None: the head). Also
+        raises CatalogNotFound. The settings stay as they are."""
+        # ``span`` reads the head after ``to`` was checked, so the head isn't below ``to``.
         span = self._differences.span(terms.catalog, to, since, terms.prefix)
         with as_unavailable():
             keys: list[str] = []
@@ -119,8 +120,8 @@ class RevertReads:
             yield Undo(base, target)
 
     def _runs(self, catalog: str, key: str, newest_first: Sequence[int]) -> Iterator[Undo]:
-        """The undos of a key's changes, each as its states are made; changes without another one
-        between them are one."""
+        """The undos of a key's changes, each yielded when its states are rebuilt. Changes that
+        directly follow each other become one undo."""
         base: DocumentRecord | None = None
         before: DocumentRecord | None = None
         for number, revision in enumerate(newest_first):
@@ -134,7 +135,7 @@ class RevertReads:
 
 
 class _Undos:
-    """The undos of one revert, as far as they may be and there is room for them."""
+    """The undos of one revert; refuses those that are too large or aren't visible."""
 
     def __init__(self, terms: RevertTerms) -> None:
         self._terms = terms
@@ -142,7 +143,7 @@ class _Undos:
         self._bytes = 0
 
     def add(self, key: str, undos: Iterable[Undo]) -> None:
-        """Each is weighed before the next one is made."""
+        """Add a key's undos; each is weighed before the next one is made."""
         taken: list[Undo] = []
         account = memory.account()
         held = account.held
@@ -155,8 +156,8 @@ class _Undos:
             self._edits.append(KeyEdit(key, Revert(tuple(taken), self._terms.conflict, forced)))
 
     def _weigh(self, undo: Undo, held: int) -> None:
-        """Hold the memory of its states, which were made since so much was held. Raises AboveLimit,
-        MemoryFull."""
+        """Have the account hold the memory of the undo's states. ``held`` is what it held before
+        they were made. Raises AboveLimit and MemoryFull."""
         states = [each for each in (undo.base, undo.target) if each is not None]
         self._bytes += sum(each.size_bytes for each in states)
         if self._bytes > DOCUMENTS_BYTES_MAX:

@@ -1,20 +1,20 @@
 """Visibility: which documents and changes, present and past, an acl lets a principal see.
 
 **A document's present acl decides**, also about its older states and the changes that led to them.
-A principal that is taken off the acl no longer reads the document in history, and one that is put
-on it can follow all that happened. A deleted document keeps its last acl.
+A principal that is removed from the acl can't read the document in history any more, and one that
+is added can read all of its history. A deleted document keeps its last acl.
 
 A key can have several documents, one after the other. Each is a *life*, named by the key and the
-revision that created it, and has an acl of its own: a document that is made under the key of a
-deleted one doesn't open the old one's history.
+revision that created it, and has an acl of its own: a new document under the key of a deleted one
+doesn't open the old one's history.
 
 Worked example. Revision 3 creates key k with an acl, 7 deletes it, 9 creates it again without one.
 A principal asks for k at revision 5, which belongs to the life (k, 3). The present document began
 at 9, so k is read as of 8: a tombstone that 7 left, of the life that began at 3. The last state of
 that life is the one at 6, and its acl decides. The acl of an ended life can't change any more, so
-it is remembered, unless the database is put back.
+it is remembered, until the database is put back.
 
-A life whose end was compacted away is visible to an admin only.
+A life whose end was compacted away is visible only to admins.
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ from gateway.store.unreachable import as_unavailable
 
 Record = DocumentRecord | BareDocument
 
+# The most keys whose acls are read by one call.
 _LOOK_KEYS_MAX = 1_000
-# What an acl takes at most, as it is read and as objects, and how many are held at most.
+# The most memory that an acl takes, as it is read and as objects, and the most acls that are held.
 _LOOK_BYTES = 128 * 1024
 _LOOK_HELD_MAX = 64
+# In the place of a document that wasn't read.
 _UNSEEN: Final = object()
-# Remembered states of ended lives, without content.
+# The most remembered states of ended lives, which are without content.
 _PAST_MAX = 1_000
-# A life that more than these have followed under its key is visible to an admin only.
+# How many states are read back to find a life. A life behind more is visible only to admins.
 _LIVES_MAX = 200
 # An acl that only an admin passes.
 _CLOSED: Attributes = {ACL: {"read": []}}
@@ -74,7 +76,7 @@ def life_of(document: Record) -> Life:
 
 
 def lives_of(commits: Iterable[CommitRecord]) -> frozenset[Life]:
-    """The lives that ``commits`` have changed, without the gateway's own documents."""
+    """The lives that ``commits`` have changed, except the gateway's own documents."""
     return frozenset(
         Life(change.key, change.create_revision)
         for commit in commits
@@ -87,7 +89,7 @@ _may_read: Final = interruptible(may_read)
 
 
 class AclLookup:
-    """The acls of one process's catalogs. Thread-safe. Every method raises StoreUnavailable."""
+    """Looks up acls, for one process. Thread-safe. Every method raises StoreUnavailable."""
 
     def __init__(
         self,
@@ -116,7 +118,8 @@ class AclLookup:
         is neither.
 
         Every commit that was acknowledged, or read by anyone, before the call is included. Acls
-        may be large: what was given isn't kept, so that some megabytes are there at a time.
+        may be large, so a document isn't kept after it was yielded: only some megabytes are held at
+        a time.
         """
         left = list(dict.fromkeys(keys))
         account = memory.account()
@@ -127,7 +130,7 @@ class AclLookup:
                 for key in page:
                     document = found.pop((catalog, key), _UNSEEN)
                     if document is _UNSEEN:
-                        left.append(key)  # there was no room for it
+                        left.append(key)  # the call had no room for it
                     else:
                         yield key, cast(BareDocument | None, document)
 
@@ -138,13 +141,13 @@ class AclLookup:
         try:
             return self._present(names, self._observer.observe(catalogs))
         except HistoryIncomplete:
-            # A tail was written out and compacted meanwhile: it isn't needed any more.
+            # A tail was written out and compacted meanwhile: read without it.
             return self._present(names, {each: self._settler.settle(each) for each in catalogs})
 
     def _present(
         self, names: Collection[tuple[str, str]], standings: Mapping[str, Standing]
     ) -> dict[tuple[str, str], BareDocument | None]:
-        """Of some of the names, one at least, what is there; None: nothing."""
+        """The documents and tombstones of some of ``names``, at least one; None: there is none."""
         stored, left = stored_bare_documents(self._store, names)
         return {
             (catalog, key): bare_laid_over(
@@ -159,7 +162,7 @@ class AclLookup:
         }
 
     def forget(self, catalog: str) -> None:
-        """The catalog went back: lives may have ended otherwise than is remembered."""
+        """Forget ended lives, because the catalog went back: they may have ended differently."""
         with self._lock:
             for name in [each for each in self._past if each[0] == catalog]:
                 del self._past[name]
@@ -188,9 +191,10 @@ class AclLookup:
         return _CLOSED
 
     def _as_of(self, catalog: str, key: str, revision: int) -> BareDocument | None:
-        """The key's record at a revision that some head has reached; None: history has it no more.
+        """The key's record at a revision that the head has reached; None: there was none, or
+        history doesn't have it any more.
 
-        The batch of that revision is written out first, if its writer hasn't done so yet.
+        Everything up to that revision is written out first.
         """
         name = (catalog, key, revision)
         with self._lock:
@@ -211,7 +215,7 @@ class AclLookup:
 
 
 class Sight:
-    """What acls let a principal without role admin see of a catalog."""
+    """What the acls of a catalog let a principal without the role admin see."""
 
     def __init__(self, acls: AclLookup, principal: Principal, catalog: str) -> None:
         self._acls = acls
@@ -246,7 +250,7 @@ class Sight:
                     self.refuse(key)
 
     def seen(self, keys: Collection[str]) -> list[str]:
-        """Those of ``keys`` under which there is a document now that is visible."""
+        """Those of ``keys`` under which there is now a visible document."""
         seen = {
             key
             for key, found in self._acls.present(self._catalog, keys)
@@ -257,7 +261,7 @@ class Sight:
         return [key for key in keys if key in seen]
 
     def closed(self, keys: Collection[str]) -> frozenset[str]:
-        """Those of ``keys`` under which there is a document now that isn't visible."""
+        """Those of ``keys`` under which there is now a document that isn't visible."""
         return frozenset(
             key
             for key, found in self._acls.present(self._catalog, keys)
