@@ -1,4 +1,4 @@
-"""Long reads of the database go on after another primary is elected."""
+"""Repeats reads of the database, so that long work goes on after another primary is elected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from gateway.runtime import Runtime
 from gateway.store.contract import BeingRestored, StoreUnreachable
 
 _T = TypeVar("_T")
-# An election takes some seconds.
+# How long calls are repeated while none works; an election takes some seconds.
 _AWAY_S: Final = 60.0
+# The pause between two tries.
 _PAUSE_S: Final = 0.5
 
 
@@ -20,7 +21,7 @@ class AskingAgain:
     """Repeats calls that raise StoreUnreachable or StoreUnavailable, until none has worked for
     _AWAY_S. The first call isn't repeated: MongoDB may not be there at all.
 
-    For callers whose every call may be made twice."""
+    Every call must be one that may be made twice."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -33,7 +34,7 @@ class AskingAgain:
         while True:
             try:
                 told = method(*args, **terms)
-            except (BeingRestored, CatalogRestored):  # that takes as long as it takes
+            except (BeingRestored, CatalogRestored):  # a restore may take any time
                 raise
             except (StoreUnreachable, StoreUnavailable):
                 now = self._runtime.monotonic()
@@ -46,7 +47,7 @@ class AskingAgain:
 
 
 class _Asked:
-    """Stands for a store or a settler: its methods are called by ``again``."""
+    """Stands for a store or a settler, and has ``again`` call its methods."""
 
     def __init__(self, asked: object, again: AskingAgain) -> None:
         self._asked = asked

@@ -1,16 +1,17 @@
-"""A catalog with its history, saved to a file at one revision beside live writers, and restored.
+"""Saves a catalog with its history to a file, at one revision and next to live writers; and
+restores it.
 
-The log is all that is saved: documents, with their attributes and owners, and settings follow from
-it. It must be whole: from the floor on, each commit names the one before it, up to the head. A pin
-keeps compaction away meanwhile; what is committed meanwhile isn't in it. The pin ends where this
-process stands still for too long, and an admin may drop it, so that the floor is looked at last.
-Not saved are pins, uploads, subscriptions, and the keys of requests that made no commit.
+Only the log is saved: documents, with their attributes and owners, and settings follow from it. It
+must be whole: from the floor on, each commit names the one before it, up to the head. A pin keeps
+compaction away meanwhile; later commits aren't saved. The pin ends if this process stands still for
+too long, and an admin may drop it, so the floor is read last. Pins, uploads, subscriptions, and the
+keys of requests that made no commit aren't saved.
 
-A restore keeps the catalog's name first, by a head that no gateway reads or moves and that names
-this restore, and replaces it last. In between nobody has such a catalog, and every write of the
-restore looks at the name in the same transaction, so what it writes is mixed with nothing, not even
-with another restore. It is gone where the restore fails, or, if that was killed, when the next one
-begins.
+A restore first reserves the catalog's name with a head that no gateway reads or moves, and that
+names this restore; it replaces that head last. In between, the catalog doesn't exist for anybody,
+and each write of the restore checks the reservation in the same transaction, so its data isn't
+mixed with any other, not even with that of another restore. If the restore fails, its data is
+removed; if it was killed, the next one removes it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from gateway.store.contract import (
 )
 from gateway.store.unreachable import as_unavailable
 
+# How many records one call writes, and the bytes that end its page.
 _PAGE_RECORDS: Final = 500
 _PAGE_BYTES: Final = 8 * MIB
 
@@ -46,8 +48,8 @@ _Stored = TypeVar("_Stored", StoredCommit, DocumentRecord)
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A catalog at ``revision``, the number of its commits that there are, and of documents and
-    tombstones that were made of them (0: none were)."""
+    """A catalog that was saved or restored at ``revision``, with the number of its commits, and of
+    the documents and tombstones that a restore made from them (0 after saving)."""
 
     catalog: str
     revision: int
@@ -56,7 +58,7 @@ class Saved:
 
 
 class Backup:
-    """Every method raises StoreUnavailable."""
+    """Saves and restores catalogs. Every method raises StoreUnavailable."""
 
     def __init__(self, store: Store, copies: CopyStore, settler: Settler, runtime: Runtime) -> None:
         self._store = store
@@ -65,13 +67,13 @@ class Backup:
         self._runtime = runtime
 
     def save(self, catalog: str, file: BinaryIO) -> Saved:
-        """Raises CatalogNotFound, and BackupRefused where the catalog's log isn't whole."""
+        """Save a catalog. Raises CatalogNotFound, and BackupRefused if its log isn't whole."""
         again = AskingAgain(self._runtime)
         copies = again.asking(self._copies)
         with as_unavailable():
             hold = HeldHead(again.asking(self._store), self._runtime, catalog)
             try:
-                # After the head was read: so whatever it stands for is written out.
+                # Settled after the head was read, so everything up to it is written out.
                 again.asking(self._settler).settle(catalog)
                 revision, copy = hold.head.revision, self._copies.copy_to(file, hold.head)
                 chain = LogChain(hold.head)
@@ -94,13 +96,13 @@ class Backup:
         return Saved(catalog, revision, copy.commits)
 
     def note(self, saved: Saved) -> None:
-        """Keep that the catalog's copy is whole and in its place, so that the doctor can tell how
-        old it is. A record for each catalog, which earlier gateways don't know."""
+        """Note that the catalog's copy is whole and in its place, so that the doctor can tell its
+        age. There is one record per catalog; earlier gateways don't know these records."""
         with as_unavailable():
             self._copies.note_copy(saved.catalog, saved.revision, self._runtime.now_us())
 
     def restore(self, file: BinaryIO, catalog: str | None = None) -> Saved:
-        """Make the catalog that a seekable file was saved of, under its name or another one. Raises
+        """Make the catalog that is saved in a seekable file, under its name or another one. Raises
         BackupRefused."""
         head, count = self._copies.copied_head(file)
         if catalog is not None:
@@ -112,13 +114,13 @@ class Backup:
                 documents = self._put_all(file, head, by)
                 self._copies.put_head(head, by)
             except BaseException:
-                with suppress(BackupRefused):  # what is there is of a later restore
+                with suppress(BackupRefused):  # the name belongs to a later restore
                     self._copies.drop_restore(head.catalog, by)
                 raise
         return Saved(head.catalog, head.revision, count, documents)
 
     def _put_all(self, file: BinaryIO, head: Head, by: str) -> int:
-        """The commits and the documents that follow from them; how many these are."""
+        """Write the commits and the documents that follow from them; return how many documents."""
         keys: dict[str, None] = {}
         commits = self._copies.copied_commits(file, head)
         for page in _pages(commits, lambda commit: len(commit.raw)):
@@ -144,7 +146,7 @@ class Backup:
 
 
 def _require_whole(catalog: str, fault: str | None) -> None:
-    """Raises BackupRefused."""
+    """Raise BackupRefused if there is a fault."""
     if fault is not None:
         raise BackupRefused(f"the history of {catalog!r} isn't whole: {fault}; see gateway verify")
 
@@ -152,7 +154,7 @@ def _require_whole(catalog: str, fault: str | None) -> None:
 def _pages(
     records: Iterable[_Stored], size_bytes_of: Callable[[_Stored], int]
 ) -> Iterator[list[_Stored]]:
-    """The records in their order, as many at once as are put with one call."""
+    """The records in their order, in pages that one call can write."""
     page: list[_Stored] = []
     size_bytes = 0
     for each in records:

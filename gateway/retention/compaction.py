@@ -1,21 +1,21 @@
-"""Compaction: the oldest readable revision moves up, and what nobody can read any more goes.
+"""Compaction: raises the floor, and sweeps the history that nobody can read any more.
 
-1. The floor is raised, by one conditional update that is decided against the pins: from then on
-   readers below it are told so, and a pin below it is refused. All or nothing: a floor that a pin
-   holds isn't raised at all. Only a revision that is written out becomes a floor.
-2. The history up to it is swept, window by window (``Sweeper``). No further floor is set before.
-3. Tombstones at or below the floor are purged once they are old, since a worker that slept may
-   still write an older state of a deleted document out (``late``). Replies that are old go too.
+1. The floor is raised by one conditional update that also checks the pins. From then on, reads
+   below the floor get an error, and a pin below it is refused. A floor that a pin holds isn't
+   raised at all. Only a revision up to which everything is written out becomes a floor.
+2. The history up to the floor is swept, in pieces (``Sweeper``), before the floor is raised again.
+3. Old tombstones at or below the floor are purged. They are kept for a while, because a worker that
+   slept may still write out an older state of a deleted document. Old replies are deleted, too.
 
 Each step can be broken off and repeated. The next compaction, in any worker, first finishes the
 one before it.
 
-A reader that compaction overtakes may find things gone: so readers look at the floor last, and
-answer only if it hasn't passed what they read.
+A reader may find things gone if compaction passes it. So readers read the floor last, and answer
+only if it hasn't passed what they read.
 
-Head and floor can also *advance* together, over revisions that nobody may use: a database that was
-put back to an earlier state would give the revisions of lost commits to new ones. Below the floor,
-whatever clients remember of the lost ones is refused.
+Head and floor can also *advance* together, over revisions that nobody may use: otherwise, after a
+database was put back to an earlier state, new commits would get the revisions of lost ones. The
+lost revisions are then below the floor, so whatever clients remember of them is refused.
 """
 
 from __future__ import annotations
@@ -52,14 +52,15 @@ from gateway.state.replay import stored_documents
 from gateway.store.contract import ForeignRecord, Store, StoreUnreachable
 from gateway.store.unreachable import as_unknown
 
+# How often a change of the head is tried.
 _TRIES = 20
-# Beyond so many lost races, writers have to wait: else a catalog that always moves on would keep
-# its history for ever.
+# After this many lost races, a claim makes writers wait: otherwise a catalog that changes all the
+# time would keep its history for ever.
 _TRIES_UNCLAIMED = 3
 _TOMBSTONES_AT_ONCE = 1_000
-# How long others wait for an advance, or a compaction, that has lost races.
+# How long other writers wait for such a claim.
 _HOLD_MS = 1_000
-# What JavaScript still counts exactly.
+# The highest integer that is exact in JavaScript.
 _REVISION_MAX = 2**53 - 1
 
 
@@ -74,10 +75,10 @@ class CompactionResult:
 
 
 class CatalogCompaction:
-    """Every method raises StoreUnreachable, ``compact`` UnknownOutcome once it may have changed
-    something, and all what the ``rest`` raises that they are given.
+    """Compacts catalogs. Every method raises StoreUnreachable, and what its ``rest`` raises;
+    ``compact`` raises UnknownOutcome once it may have changed something.
 
-    ``rest`` is called between two pieces of work, so that writers get their turn.
+    ``rest`` is called between two pieces of work, so that writers can go on in between.
     """
 
     def __init__(
@@ -99,8 +100,8 @@ class CatalogCompaction:
     def compact(self, catalog: str, revision: int, rest: Callable[[], None]) -> CompactionResult:
         """Make ``revision`` the oldest one that can be read.
 
-        Raises CatalogNotFound, RevisionNotFound above the head, SnapshotExists where the floor is
-        there already, and PinHolds.
+        Raises CatalogNotFound, RevisionNotFound above the head, SnapshotExists if the floor is at
+        ``revision`` or higher, and PinHolds.
         """
         standing = self._settler.settle(catalog)
         if standing.revision == 0:
@@ -118,13 +119,13 @@ class CatalogCompaction:
     def compact_as_wanted(
         self, catalog: str, wanted: Callable[[Standing], int], rest: Callable[[], None]
     ) -> CompactionResult | None:
-        """Compact to what ``wanted`` says of the catalog at the standing that it is given.
+        """Compact to the floor that ``wanted`` returns for the catalog's present standing.
 
-        ``wanted`` reads what it needs of the catalog, its settings among it, at that revision or
-        later; the floor rises only while the head still is there. So nothing that was acknowledged
-        before is passed over. Writers that move it on all the time are told to wait for a moment.
-        None where the floor is as high already. Raises StoreUnavailable where others raise it at
-        the same time.
+        ``wanted`` reads what it needs, such as the catalog's settings, at that revision or later;
+        the floor rises only while the head is still there. So no acknowledged change of the
+        settings is missed. If the head moves on all the time, a claim makes the writers wait for a
+        moment. Returns None if the floor is that high already. Raises StoreUnavailable if every try
+        is lost.
         """
         swept = self.finish(catalog, rest)
         by_claim = self._runtime.new_id()
@@ -142,7 +143,8 @@ class CatalogCompaction:
     def _raise_as_wanted(
         self, catalog: str, wanted: Callable[[Standing], int], by_claim: str
     ) -> tuple[int, int] | None:
-        """The new floor, and the revision of the head."""
+        """Raise the floor; return it, and the revision of the head. None: see
+        ``compact_as_wanted``."""
         for tried in range(_TRIES):
             if tried >= _TRIES_UNCLAIMED:
                 self._store.claim([catalog], Claim(by_claim, _HOLD_MS))
@@ -155,18 +157,18 @@ class CatalogCompaction:
         raise StoreUnavailable("the catalog changes all the time, or others compact it")
 
     def finish(self, catalog: str, rest: Callable[[], None]) -> int:
-        """Sweep what a raised floor has left to be swept; how many commits that were."""
+        """Sweep what is left to be swept up to the floor; return the number of commits."""
         swept = self._sweeper.finish(catalog, self._replies_since_us(), rest)
         if swept:
             self._meters.commits_swept(swept)
         return swept
 
     def tidy(self, catalog: str, rest: Callable[[], None]) -> int:
-        """Drop tombstones and replies that are old; how many tombstones that were."""
+        """Delete old tombstones and replies; return the number of tombstones."""
         bounds = self._store.retention(catalog)
         if bounds is None or bounds.swept == 0:
             return 0
-        # Up to what was swept: until then the history may need what they stand for.
+        # Only up to the revision that is swept: history above that may need its tombstones.
         before_us = self._runtime.now_us() - self._limits.tombstone_grace_s * 1_000_000
         purged = 0
         while True:
@@ -183,7 +185,7 @@ class CatalogCompaction:
         return purged
 
     def _raise_floor(self, catalog: str, revision: int) -> None:
-        """Raise the floor, or find out why not."""
+        """Raise the floor, or raise the reason why it can't rise."""
         for _ in range(_TRIES):
             now_us = self._runtime.now_us()
             bounds = self._store.retention(catalog)
@@ -202,8 +204,8 @@ class CatalogCompaction:
         raise StoreUnavailable("others compact the catalog at the same time")
 
     def pinned_us(self) -> int:
-        """A pin that ended by then holds nothing in the background. Not until now: the clock of the
-        gateway that made it may be behind this one."""
+        """The time by which a pin must have expired to hold nothing in the background. It is before
+        now, because the clock of the gateway that made the pin may be behind this one."""
         return self._runtime.now_us() - int(self._limits.sweep_grace_s * 1_000_000)
 
     def _replies_since_us(self) -> int:
@@ -211,19 +213,20 @@ class CatalogCompaction:
 
 
 def lowest_pin(pins: Sequence[PinRecord], now_us: int) -> int | None:
-    """The lowest revision that a pin holds; one that expired holds nothing."""
+    """The lowest revision that a pin holds; a pin that expired holds nothing."""
     return min((pin.revision for pin in pins if pin.expires_us > now_us), default=None)
 
 
 def advance(
     store: Store, settler: Settler, runtime: Runtime, catalog: str, by: int
 ) -> tuple[int, int] | None:
-    """Move head and floor together, by ``by`` revisions. Returns the revision before and after.
+    """Move head and floor together, by ``by`` revisions. Returns the revision before and after;
+    None if the catalog never had a commit.
 
-    At the new head is an empty commit, and all pins end. None if the catalog never had a commit.
-    Raises RevisionNotFound if there are no revisions so high, ForeignRecord if the log has commits
-    above the head (they would become history), StoreUnreachable, and StoreUnavailable if others
-    moved the head in between at every try. After the first lost try, a claim has the others wait.
+    The new head has an empty commit, and all pins end. Raises RevisionNotFound if the revision
+    would be too high, ForeignRecord if the log has commits above the head (they would become
+    history), StoreUnreachable, and StoreUnavailable if others moved the head at every try. After
+    the first lost try, a claim makes the others wait.
     """
     by_claim = runtime.new_id()
     try:
@@ -242,7 +245,7 @@ def advance(
 
 
 def _advanced(store: Store, settler: Settler, runtime: Runtime, head: Head, by: int) -> int | None:
-    """The new revision; None if others moved the head."""
+    """The new revision; None if others moved the head meanwhile."""
     catalog, revision = head.catalog, head.revision + by
     if revision > _REVISION_MAX:
         raise RevisionNotFound(f"a revision is at most {_REVISION_MAX}", head.revision)
@@ -272,7 +275,8 @@ _log = logging.getLogger(__name__)
 _LEASE = "compactor"
 _LEASE_S_MIN = 60.0
 _HEADS_AT_ONCE = 200
-# The first round comes soon, so that a process that is restarted often compacts at all.
+# The longest wait before the first round. It is short, so that a process that is restarted often
+# compacts at all.
 _FIRST_ROUND_S_MAX = 10.0
 
 
@@ -285,17 +289,17 @@ class LeaseLost(Exception):
 
 
 class Compactor:
-    """Compaction in the background: each catalog's history is cut to what is to be kept of it.
+    """Compacts in the background: raises each catalog's floor as its retention allows.
 
-    One process of all compacts at a time, elected by a lease that it renews while it works; the
-    others look now and then whether the lease is free. Two at once, after a lease ran out under a
-    process that slept, do no harm: see ``sweep``.
+    Only one process of all gateways compacts at a time, elected by a lease that it renews while it
+    works; the others try now and then to take the lease. Two at once, after a lease ran out under a
+    process that slept, do no harm: see ``state.history_sweep``.
 
-    A commit is kept while it is younger than the age or among the last ones, where both are set;
-    else by the one that is set; else for ever. What a catalog says of its own overrules the
-    gateway's settings, each for itself. Pins are never passed: the floor stays at the lowest.
+    If both an age and a number of commits are set, a commit is kept while it is younger than the
+    age or among the last ones; if one is set, by that one; otherwise for ever. Each of the two
+    settings of a catalog overrides the gateway's. The floor never passes a pin.
 
-    ``start`` is called once, in the process that is to do the work: after a fork."""
+    Call ``start`` once, in the process that is to do the work, after the fork."""
 
     def __init__(
         self,
@@ -336,9 +340,9 @@ class Compactor:
             self._runtime.sleep(self._limits.interval_s)
 
     def run_round(self) -> bool:
-        """Go over all catalogs once, if the lease can be had; whether the round was finished.
+        """Go over all catalogs once, if this process gets the lease; whether it finished the round.
 
-        The lease is kept until the next round, so that one process of all does them. Raises
+        It keeps the lease until the next round, so the same process does that, too. Raises
         StoreUnreachable.
         """
         self._holder = self._holder or self._runtime.new_id()
@@ -348,7 +352,7 @@ class Compactor:
             while heads := self._store.list_heads(after, "", _HEADS_AT_ONCE):
                 names = [head.catalog for head in heads]
                 settings: _Settings | None = None
-                with suppress(ForeignRecord):  # one that can't be read is its catalog's trouble
+                with suppress(ForeignRecord):  # then each catalog's settings are read alone
                     settings = self._settings(*names)
                 for head in heads:
                     self._compact_one(head, settings)
@@ -361,10 +365,10 @@ class Compactor:
         return stored_documents(self._store, dict.fromkeys(catalogs, (SETTINGS_KEY,)))
 
     def _compact_one(self, head: Head, settings: _Settings | None) -> None:
-        """Compact one catalog; its errors are no other's.
+        """Compact one catalog; errors of this catalog are logged, and don't stop the round.
 
-        ``settings`` tell whether it is worth a closer look: they may have changed since. None: they
-        are to be read.
+        ``settings`` only show whether to go on, because they may have changed since. None: they are
+        read here.
         """
         catalog = head.catalog
         try:
@@ -379,7 +383,7 @@ class Compactor:
         except LeaseLost:
             raise
         except StoreUnreachable as error:
-            self._store.ping()  # where it answers, the trouble is this catalog's
+            self._store.ping()  # raises if the trouble isn't this catalog's alone
             self._meters.compaction_failed()
             _log.warning(
                 "catalog %r could not be compacted: %s", catalog, error, extra={"catalog": catalog}
@@ -393,7 +397,7 @@ class Compactor:
                 extra={"catalog": head.catalog},
             )
         except CommitError as error:
-            # Somebody else compacted or pinned meanwhile; the next round sees to it.
+            # Somebody else compacted or pinned meanwhile; the next round tries again.
             _log.info("catalog %r was not compacted: %s", head.catalog, error)
         except Exception:  # noqa: BLE001 - one catalog's trouble is no other's
             self._meters.compaction_failed()
@@ -426,8 +430,8 @@ class Compactor:
         self._rest()
 
     def _wanted_floor(self, catalog: str, revision: int, floor: int, own: CatalogSettings) -> int:
-        """``floor`` where the settings and the pins let it rise no higher: those of the catalog's
-        ``own`` go before those of the process."""
+        """The highest floor that the settings and the pins allow, at least ``floor``. The catalog's
+        ``own`` settings override those of the process."""
         commits, age_s = own.retention_commits, own.retention_age_s
         commits = self._limits.commits if commits is None else commits
         age_s = self._limits.age_s if age_s is None else age_s

@@ -1,13 +1,14 @@
-"""A head that can't be read, is gone, or isn't where its log ends, rebuilt from the log.
+"""Rebuilds a head from the log: one that can't be read, is gone, or isn't where its log ends.
 
-Commits are in the log once they are written out; until then they are in the head alone. So where
-the head doesn't say itself that the log, with what can be read of the tail, is all there was, later
-commits may be lost, and clients may remember them. The new head then passes over their revisions,
-as after a restore: at a revision far above, with a commit of its own, which is the floor, too.
+Commits are in the log once they are written out; until then, they are only in the head. The old
+head may still show that the log, with what can be read of the tail, has all commits. If it doesn't,
+later commits may be lost, and clients may remember them. Then the new head passes over their
+revisions, as after a restore: it is at a far higher revision, with a commit of its own, which is
+also the floor.
 
-The floor of the lost head is kept if it can be read. Otherwise it is 0 if the log has every commit
-from the first one on as it was made, and where the head is if not: of a log that compaction has
-reduced nothing tells which revisions can still be rebuilt.
+The floor of the lost head is kept if it can be read. Otherwise, it is 0 if the log has every commit
+from the first one on as it was made. If not, the floor is at the head: nothing shows which
+revisions can still be rebuilt from a log that compaction has reduced.
 
 Verdicts that weren't written out are lost: refusals, and requests that changed nothing.
 """
@@ -33,8 +34,8 @@ _MESSAGE = "passes over the revisions that a lost head may have had"
 
 @dataclass(frozen=True, slots=True)
 class MendedHead:
-    """The head that there is to be. ``advance``: the commit at it that passes over lost ones.
-    ``behind``: the commits that the lost head alone has. ``dropped``: likewise, which
+    """The new head. ``advance``: its commit, if it passes over lost ones. ``behind``: the commits
+    that only the lost head has, and that follow the log. ``dropped``: commits of its tail that
     don't fit the log."""
 
     lost: LostHead
@@ -45,7 +46,7 @@ class MendedHead:
 
 
 class HeadRepair:
-    """Every method raises StoreUnreachable."""
+    """Finds and rebuilds wrong heads. Every method raises StoreUnreachable."""
 
     def __init__(self, store: Store, mending: Mending, runtime: Runtime) -> None:
         self._store = store
@@ -53,7 +54,8 @@ class HeadRepair:
         self._runtime = runtime
 
     def fault(self, catalog: str) -> str | None:
-        """What is wrong with the head; None: nothing, or there is neither a head nor a log."""
+        """What is wrong with the head. None: nothing, or it is the log that can't be read, or there
+        is neither a head nor a log."""
         try:
             head = self._store.tails([catalog]).get(catalog)
             self._store.retention(catalog)
@@ -65,7 +67,7 @@ class HeadRepair:
             return f"the head is at {head.revision}, below its floor {head.floor}"
         try:
             wrong = self._is_elsewhere(head)
-        except ForeignRecord:  # of the log, which is told by a verification
+        except ForeignRecord:  # it is about the log; a verification finds it
             return None
         now = self._store.heads([catalog]).get(catalog)
         return wrong if now is not None and now.place == head.place else None
@@ -85,11 +87,11 @@ class HeadRepair:
         if not last or (last[0].revision == revision and follows(last[0].id, head.last)):
             return None
         if last[0].revision < revision and last[0].id != head.last:
-            return None  # the log's end is gone, and the head may be right
+            return None  # the end of the log is gone; the head may be right
         return f"the head's last commit isn't commit {revision} of the log"
 
     def _logged_otherwise(self, tail: Sequence[CommitRecord]) -> Iterator[CommitRecord]:
-        """The commits of a tail in whose place the log has others."""
+        """The commits of a tail at whose revisions the log has other commits."""
         of_tail = {commit.revision: commit for commit in tail}
         if not of_tail:
             return
@@ -104,7 +106,8 @@ class HeadRepair:
                     yield commit
 
     def mended(self, catalog: str) -> MendedHead:
-        """Raises ForeignRecord where the log, too, can't be read or isn't whole."""
+        """The head as it should be. Raises ForeignRecord if the log can't be read either, or isn't
+        whole."""
         lost = self._mending.lost_head(catalog)
         end, is_untouched = self._followed(catalog, lost.floor)
         tail, dropped = _behind(end, lost)
@@ -135,15 +138,15 @@ class HeadRepair:
         return self._passing_over(lost, head, dropped)
 
     def put(self, mended: MendedHead) -> bool:
-        """Whether it is there now: it isn't where somebody has changed the lost one meanwhile."""
+        """Replace the lost head; False if somebody has changed it meanwhile."""
         if mended.advance is not None and mended.behind:
-            # Below the floor, but documents follow from them: whoever repairs these finds them.
+            # These are below the floor, but the repair of documents needs them.
             self._store.write_commits(mended.behind)
         return self._mending.put_head(mended.lost, mended.head, mended.advance)
 
     def _followed(self, catalog: str, floor: int | None) -> tuple[CommitRecord | None, bool]:
-        """The last commit of the log, and whether all are there as they were made. Raises
-        ForeignRecord, also for a gap from the floor on; below it, compaction leaves gaps."""
+        """The last commit of the log, and whether the log has all commits as they were made. Raises
+        ForeignRecord, also for a gap above the floor; below it, compaction leaves gaps."""
         end: CommitRecord | None = None
         is_untouched = True
         after = 0
@@ -204,7 +207,7 @@ def _fault_between(before: CommitRecord | None, commit: CommitRecord) -> str | N
 def _behind(
     end: CommitRecord | None, lost: LostHead
 ) -> tuple[tuple[CommitRecord, ...], tuple[CommitRecord, ...]]:
-    """What can be read of the lost tail above the log: what comes right behind it, and the rest."""
+    """The commits of the lost tail above the log: those that directly follow it, and the rest."""
     above = [each for each in lost.tail or () if end is None or each.revision > end.revision]
     for number, commit in enumerate(above):
         if _fault_between(end, commit):
@@ -214,7 +217,7 @@ def _behind(
 
 
 def _is_all(lost: LostHead, last: CommitRecord) -> bool:
-    """Whether what is left of the head says that this was its last commit."""
+    """Whether what is left of the head shows that ``last`` was its last commit."""
     if lost.last:
         return lost.last == last.id
     if lost.revision is not None:

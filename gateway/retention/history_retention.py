@@ -25,14 +25,15 @@ from gateway.store.contract import Store
 from gateway.store.unreachable import as_unavailable, as_unknown
 
 _TRIES = 20
-# Kept for a while after they ended: a renewal may be under way, by a clock that is a bit behind.
+# How long expired pins are kept: a renewal may be under way, by a clock that is a bit behind.
 _EXPIRED_KEPT_US = 60_000_000
 
 
 class HistoryRetention:
-    """Every method raises StoreUnavailable, and CatalogNotFound where there was never a commit.
+    """Pins and compacts history. Every method raises StoreUnavailable, and CatalogNotFound if the
+    catalog never had a commit.
 
-    The history of a catalog that was deleted can be pinned and compacted like any other.
+    The history of a deleted catalog can be pinned and compacted like any other.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class HistoryRetention:
     def pin(
         self, catalog: str, revision: int | None, seconds: int, owner: str, note: str = ""
     ) -> PinRecord:
-        """Hold ``revision`` (None: the head as it is now) for ``seconds``; ``owner``'s from now on.
+        """Hold ``revision`` (None: the present head) for ``seconds``, by a pin of the principal
+        ``owner``.
 
         Raises RevisionNotFound above the head, RevisionCompacted below the floor, and AboveLimit.
         """
@@ -92,8 +94,8 @@ class HistoryRetention:
         raise StoreUnavailable("the catalog's history moves on too fast to be pinned")
 
     def renew(self, catalog: str, pin_id: str, seconds: int, by: str) -> PinRecord:
-        """Hold what the pin holds for ``seconds`` from now. Raises PinNotFound, AboveLimit, and
-        OfAnother unless it is the principal ``by``'s."""
+        """Let the pin end ``seconds`` from now. Raises PinNotFound, AboveLimit, and OfAnother
+        unless it belongs to the principal ``by``."""
         self._refuse_long(seconds)
         with as_unavailable():
             for _ in range(_TRIES):
@@ -108,8 +110,8 @@ class HistoryRetention:
         raise StoreUnavailable("others renew the pin at the same time")
 
     def unpin(self, catalog: str, pin_id: str, by: str, *, anyones: bool = False) -> None:
-        """Raises PinNotFound, and OfAnother unless it is the principal ``by``'s, or ``anyones``
-        may go."""
+        """Remove a pin. Raises PinNotFound, and OfAnother unless it belongs to the principal
+        ``by``; with ``anyones``, it may belong to anybody."""
         with as_unavailable():
             held = self._live(catalog, pin_id)
             if held.owner != by and not anyones:
@@ -128,12 +130,13 @@ class HistoryRetention:
         return sorted(live, key=lambda pin: (pin.revision, pin.id))
 
     def read_pin(self, catalog: str, pin_id: str) -> PinRecord:
-        """Raises PinNotFound."""
+        """The pin, unless it has expired. Raises PinNotFound."""
         with as_unavailable():
             return self._live(catalog, pin_id)
 
     def compact(self, catalog: str, revision: int) -> CompactionResult:
-        """Make ``revision`` the oldest one that can be read; errors: those of the compaction."""
+        """Make ``revision`` the oldest one that can be read. Raises what
+        ``CatalogCompaction.compact`` raises."""
         with as_unavailable():
             return self._compaction.compact(
                 catalog, revision, lambda: self._runtime.sleep(self._pause_s)
@@ -142,8 +145,8 @@ class HistoryRetention:
     def refuse_more_pins(
         self, catalog: str, owner: str, pin_id: str, make: Callable[[], None]
     ) -> None:
-        """Have ``make`` set the pin. Raises AboveLimit where ``owner`` may not have one more pin in
-        the catalog, and has none with this id."""
+        """Have ``make`` set the pin. Raises AboveLimit if it is new, and ``owner`` may not have
+        another pin in the catalog."""
         with as_unavailable():
             bounds = self._bounds(catalog)
             is_new = all(pin.id != pin_id for pin in bounds.pins)
@@ -154,7 +157,8 @@ class HistoryRetention:
                 self._refuse_made(catalog, owner, pin_id)
 
     def _refuse_made(self, catalog: str, owner: str, pin_id: str) -> None:
-        """Drop the pin and raise AboveLimit where others were made since it was let through."""
+        """Drop the pin and raise AboveLimit if, with pins that others made at the same time, there
+        are too many."""
         bounds = self._bounds(catalog)
         others = tuple(each for each in bounds.pins if each.id != pin_id)
         try:
@@ -189,7 +193,7 @@ class HistoryRetention:
             )
 
     def _refuse_more(self, catalog: str, owner: str, bounds: Retention) -> None:
-        """Refuse one more pin than there may be; those that ended long ago are cleared away."""
+        """Raise AboveLimit if there may be no further pin. Drops pins that ended long ago."""
         over_us = self._runtime.now_us() - _EXPIRED_KEPT_US
         kept = [pin for pin in bounds.pins if pin.expires_us > over_us]
         cleared_us = min(over_us, self._compaction.pinned_us())

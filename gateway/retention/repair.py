@@ -1,21 +1,20 @@
-"""Documents that differ from their log, written anew from it, beside live writers.
+"""Repair: writes documents that differ from their log anew, next to live writers.
 
-The log is what was acknowledged; a document is derived from it, and so is the full value that is
-recorded beside some patches. One that says something else was
-read, and perhaps written on, by whoever asked: it can't be exchanged behind their backs. Workers
-would go on with the copy that they remember, and version tokens would stand for two contents. So
-the right state is *committed*, as a whole value or a deletion, by a move that asks for the very
-head at which the two were compared. Workers learn of it as of any commit, clients get a new token,
-and followers hear of it. A race that is lost is tried again on what is there then, with a claim.
+The log is what was acknowledged; documents are derived from it, and so are the full values that are
+recorded next to some patches. Clients may have read a wrong document, and written on it, so it
+can't be exchanged silently: workers would go on with the copy that they remember, and version
+tokens would stand for two contents. So the right state is *committed*, as a whole value or a
+deletion, by a move that requires the very head at which the two were compared. Workers learn of it
+like of any commit, clients get a new token, and followers get the commit. If the race is lost, it
+is tried again on the new state, with a claim.
 
-A record that can't be read, or is newer than the head, would stand in the way of what is committed,
-so another one is put there with the move, in one transaction: at no moment is there none, and what
-others commit later is written over it.
+A record that can't be read, or is newer than the head, can't be written over. So the move and the
+new record are written in one transaction: the record is never missing, and later commits are
+written out over it.
 
-A head that can't be read, is gone or isn't where its log ends is rebuilt first
-(``head_repair``).
+A head that can't be read, is gone or isn't where its log ends is rebuilt first (``head_repair``).
 
-What it can't mend is told: a log that isn't whole, or doesn't lead to a state.
+A log that isn't whole, or doesn't lead to a state, can't be repaired; that is reported.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ _AUTHOR = "gateway repair"
 _MESSAGE = "written anew from the log, from which it differed"
 _WOULD_BE = "would be rebuilt from the log, in place of the record that is there"
 _TRIES = 100
+# How long other writers wait for a claim.
 _HOLD_MS = 1_000
 _COMMITS_AT_ONCE = 1_000
 _PAGE_BYTES_MAX = 8 * MIB
@@ -51,8 +51,8 @@ _PAGE_BYTES_MAX = 8 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What became of a document, or (``key`` None) of the head, or is to become of it. ``mended``:
-    nothing is left to be done."""
+    """What was done, or would be done, about a document or (``key`` None) the head. ``mended``: it
+    is right now."""
 
     catalog: str
     key: str | None
@@ -62,16 +62,16 @@ class Repaired:
 
 @dataclass(slots=True)
 class _Followed:
-    """A document as its log has it at a revision. Each try goes on from where the last one was:
-    the whole of a long log takes longer than others wait for a claim."""
+    """A document's state by its log, at a revision. Each try goes on from where the last one ended:
+    to read a long log from the beginning takes longer than others wait for a claim."""
 
     revision: int = 0
     state: DocumentRecord | None = None
 
 
 class _Seen(NamedTuple):
-    """A stored document. ``fault``: why nothing can be written over its record, ``found``, which is
-    known where another one can be put there."""
+    """A stored document. ``fault``: why its record can't be written over. ``found``: that record,
+    if it can be replaced by another one."""
 
     document: DocumentRecord | None
     found: FoundDocument | None
@@ -79,7 +79,7 @@ class _Seen(NamedTuple):
 
 
 class Repair:
-    """Every method raises StoreUnavailable, and may be repeated."""
+    """Repairs catalogs. Every method raises StoreUnavailable, and may be repeated."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Repair:
         verification: Verification,
         mending: Mending | None = None,
     ) -> None:
-        """Without ``mending``, heads, and records that nothing can be written over, are left."""
+        """Without ``mending``, heads aren't repaired, nor records that can't be written over."""
         self._store = store
         self._settler = settler
         self._runtime = runtime
@@ -97,9 +97,9 @@ class Repair:
         self._mending = mending
 
     def repair(self, catalog: str, *, apply: bool) -> Iterator[Finding | Repaired]:
-        """The findings of a verification, then for each document among them what is done about it;
-        without ``apply`` what would be; before these, what is done about the head, without which
-        nothing can be verified. Raises CatalogNotFound."""
+        """What is done about the head, without which nothing can be verified; then the findings of
+        a verification; then what is done about each document among them. Without ``apply``, what
+        would be done. Raises CatalogNotFound."""
         if self._mending is not None:
             heads = HeadRepair(self._store, self._mending, self._runtime)
             with as_unavailable():
@@ -151,7 +151,7 @@ class Repair:
         try:
             for tried in range(_TRIES):
                 written = self._settler.settle(catalog).revision
-                # Who has lost a race has the others wait.
+                # After a lost race, a claim makes the others wait.
                 if tried:
                     self._store.claim([catalog], Claim(by, _HOLD_MS))
                 head = self._store.tails([catalog])[catalog]
@@ -166,14 +166,14 @@ class Repair:
     def _mend_at(
         self, head: Head, written: int, key: str, followed: _Followed, *, apply: bool
     ) -> Repaired | None:
-        """None where the head was moved meanwhile. Everything up to ``written`` is written out."""
+        """None if the head was moved meanwhile. Everything up to ``written`` is written out."""
         catalog = head.catalog
         written = max(written, head.written)
         seen = self._seen(head, written, key)
         if seen is None:
             return None
         stored, found, fault = seen
-        # Looked at once the record is read: that isn't newer only than this head.
+        # The head is read again after the record, which may be newer only because the head moved.
         if fault is not None and self._has_moved(head):
             return None
         if fault is not None and found is None:
@@ -205,7 +205,7 @@ class Repair:
         return Repaired(catalog, key, detail, mended=True)
 
     def _seen(self, head: Head, written: int, key: str) -> _Seen | None:
-        """None where it has changed meanwhile."""
+        """The stored document; None if it has changed meanwhile."""
         if written > head.revision:
             detail = f"the head is at {head.revision}, but written out to {written}"
             return _Seen(None, None, detail)
@@ -244,8 +244,8 @@ class Repair:
     def _follow(
         self, followed: _Followed, head: Head, written: int, key: str, through: int
     ) -> DocumentRecord | None:
-        """The document at ``through`` as the log has it. A value that is recorded beside a patch is
-        what a worker made of the document as it was then, so that the patch itself is followed."""
+        """The document at ``through`` by its log. Patches are applied, even if the full value is
+        recorded next to them: a worker made that from the document that it had then."""
         state, after = followed.state, followed.revision
         tail = (commit for commit in head.tail or () if commit.revision > max(written, after))
         for commit in chain(self._log(head.catalog, key, after, written), tail):
@@ -272,7 +272,7 @@ class Repair:
     ) -> CommitRecord:
         changes: tuple[ChangeRecord, ...] = ()
         if right is None or not right.exists:
-            # Of a record that can't be read, and that no commit has made, nobody has seen anything.
+            # Without both, no commit made the record, and nobody could read it: an empty commit.
             if begun := right or seen:
                 changes = (ChangeRecord(key, "delete", begun.create_revision),)
         else:
@@ -308,10 +308,10 @@ def _without_copy(change: ChangeRecord, commit: CommitRecord) -> ChangeRecord:
 
 
 def _move(head: Head, written: int, commit: CommitRecord) -> HeadMove:
-    """The move of this very head by ``commit``, past everybody in line.
+    """The move of this very head by ``commit``, which overtakes all claims.
 
-    It leaves what is written out, up to ``written``, out of the tail: replayed, it might not fit
-    the document that is to be mended.
+    It drops what is written out, up to ``written``, from the tail: replayed, those commits might
+    not fit the document that is being mended.
     """
     return HeadMove(
         head.catalog,
@@ -334,7 +334,8 @@ def _to(right: DocumentRecord | None) -> str:
 
 
 def _is_same(seen: DocumentRecord | None, right: DocumentRecord | None) -> bool:
-    """Whether two states say the same. A deletion may have been compacted away from the log."""
+    """Whether two states are the same. A missing document counts as a deleted one, since compaction
+    may have removed the deletion from the log."""
     if seen is None or not seen.exists or right is None or not right.exists:
         return not (seen and seen.exists) and not (right and right.exists)
     fields = ("revision", "create_revision", "commit_id", "time_us", "owners")

@@ -1,24 +1,24 @@
-"""Does a catalog's log give what its documents say? Read only, in bounded memory.
+"""Verification: are a catalog's documents what its log says? It only reads, in bounded memory.
 
 The log is followed from the oldest retained state to the head as it was when the verification
-began; what is written meanwhile isn't looked at. Findings, each of which must not be:
+began; later commits are ignored. These are the findings, none of which may ever occur:
 
-* commits or documents of a catalog that has no head, and a record that isn't as gateways write it;
-* revisions from the floor on to the head that are missing, times that don't increase, a commit
-  that names another one than the one before it, a commit above the head;
-* a change in the log whose document isn't there, or is at an older revision; a document that is
-  newer than the head;
-* a document that the log doesn't lead to: replayed from the state at the floor through each
-  change, something differs (content, attributes, revision, create_revision, commit_id, time), or a
-  value that a change records isn't what its patch makes of the state before;
-* a digest, of a content or of what a manager owns of it, that isn't what that gives;
-* where a second implementation of JSON Patch is given: a patch of which it makes something else.
+* commits or documents of a catalog that has no head; a record that isn't as gateways write it;
+* missing revisions from the floor up to the head, times that don't increase, a commit that doesn't
+  name the one before it as its parent, a commit above the head;
+* a change in the log whose document is missing or at an older revision; a document that is newer
+  than the head;
+* a document that the log doesn't lead to: after replaying each change from the state at the floor,
+  something differs (content, attributes, owners, revision, create_revision, commit_id, time); or a
+  value that a change records isn't the result of its patch;
+* a wrong digest of a content, or of what a manager owns of it;
+* with a second implementation of JSON Patch: a patch for which it gives another result.
 
-Some documents are replayed together, because two reads for each would take most of the time. If
-there is anything to be found about them, they are looked at again one by one.
+Several documents are replayed together, because two reads for each would take most of the time. If
+there is any finding about them, they are verified again one by one.
 
-A pin keeps compaction away meanwhile; a compaction that is under way is waited for by nobody, and
-may show as changes whose documents were deleted: such a catalog is to be verified again.
+A pin keeps compaction away meanwhile. But a compaction may already be under way, and nothing waits
+for it; it may show as changes whose documents were deleted. Then verify the catalog again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from patching.values import Absent
 _COMMITS_AT_ONCE = 1_000
 _DOCUMENTS_AT_ONCE = 500
 _PAGE_BYTES_MAX = 8 * MIB
-_HELD_BYTES_MAX = 32 * MIB  # of documents that are replayed together
+_HELD_BYTES_MAX = 32 * MIB  # the most bytes of documents that are replayed together
 _PIN_S = 600
 _PIN_RENEW_S = 60
 
@@ -66,7 +66,7 @@ _FROM_ONE_MOMENT = "repair it, or restore the three collections from one moment"
 
 Looked = Callable[[int], None]
 _Found = Iterator[tuple[str | None, str]]
-# A second implementation of RFC 6902: a state and a patch to the next state, or ValueError.
+# A second implementation of RFC 6902: from a state and a patch to the next state, or ValueError.
 Second: TypeAlias = "Callable[[Json | Absent, Json], Json | Absent]"
 
 
@@ -81,13 +81,13 @@ class Tally:
     catalogs: int = 0
     commits: int = 0
     documents: int = 0
-    patches: int = 0  # applied by the second implementation too
+    patches: int = 0  # also applied by the second implementation
     findings: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``key`` None: it is about the log as a whole."""
+    """Something that is wrong. ``key`` None: it is about the head, or the log as a whole."""
 
     catalog: str
     key: str | None
@@ -95,7 +95,7 @@ class Finding:
 
 
 class Verification:
-    """Every method raises StoreUnavailable. ``tally`` counts over all calls."""
+    """Verifies catalogs. Every method raises StoreUnavailable. ``tally`` counts over all calls."""
 
     def __init__(
         self, store: Store, settler: Settler, runtime: Runtime, second: Second | None = None
@@ -108,7 +108,7 @@ class Verification:
         self.tally = Tally()
 
     def catalogs(self, after: str = "") -> Iterator[str]:
-        """The names of all there are behind ``after``, in order, deleted ones among them."""
+        """The names of all catalogs above ``after``, in order, including deleted ones."""
         while True:
             with as_unavailable():
                 names = self._store.catalog_names(after, _DOCUMENTS_AT_ONCE)
@@ -142,7 +142,7 @@ class Verification:
         try:
             if unreadable := self._unreadable_retention(catalog):
                 yield None, f"{unreadable}; {_FROM_ONE_MOMENT}"
-            # After the head was read: so whatever it stands for is written out.
+            # Settled after the head was read, so everything up to it is written out.
             self._settler.settle(catalog)
             yield from _Verifying(self._store, hold, self.tally, looked, self.second).findings()
         except ForeignRecord as error:
@@ -154,7 +154,7 @@ class Verification:
             hold.end()
 
     def _unreadable_retention(self, catalog: str) -> str | None:
-        """Why the head's part that compaction reads can't be read, if so."""
+        """Why the part of the head that compaction reads can't be read; None if it can."""
         try:
             self._store.retention(catalog)
         except ForeignRecord as error:
@@ -190,13 +190,13 @@ class HeldHead:
             seen = head
 
     def renew(self) -> None:
-        """To be called now and then."""
+        """Renew the pin if it is old enough; call this now and then."""
         if self._runtime.monotonic() - self._pinned_at > _PIN_RENEW_S:
             self._pin()
 
     def has_held(self) -> bool:
-        """Whether history from the floor on is still kept. It isn't where this process stood still
-        for longer than a pin, or somebody has dropped the pin."""
+        """Whether history from the floor on was kept. It may not have been if this process stood
+        still for longer than a pin lasts, or somebody has dropped the pin."""
         bounds = self._store.retention(self.head.catalog)
         return bounds is not None and bounds.floor <= self.head.floor
 
@@ -211,8 +211,8 @@ class HeldHead:
 
 
 class LogChain:
-    """Whether a log has all the commits that lead to a head, from its floor on, each naming the one
-    before it. It is shown them oldest first, those below the floor among them."""
+    """Checks that a log has all commits from the floor to the head, each naming the one before it.
+    It has to be given all commits, oldest first, including those below the floor."""
 
     def __init__(self, head: Head) -> None:
         self._head = head
@@ -220,10 +220,10 @@ class LogChain:
         self._last = ""
 
     def fault_before(self, commit: CommitRecord | LoggedCommit) -> str | None:
-        """What is wrong between this one and the one that was shown before."""
+        """What is wrong between this commit and the last one; None: nothing."""
         expected, last = self._next, self._last
         if commit.revision < max(self._head.floor, 1):
-            return None  # what compaction has left
+            return None  # compaction has left only some of these
         self._next, self._last = commit.revision + 1, commit.id
         if commit.revision != expected:
             return f"the log has no commit {_span(expected, commit.revision - 1)}"
@@ -232,7 +232,7 @@ class LogChain:
         return None
 
     def fault_at_end(self) -> str | None:
-        """What is wrong between the one that was shown last and the head."""
+        """What is wrong between the last commit and the head; None: nothing."""
         head = self._head
         if self._next <= head.revision:
             return f"the log has no commit {_span(self._next, head.revision)}"
@@ -248,9 +248,8 @@ def _require_head(head: Head) -> None:
 
 
 def digest_fault(store: Store, catalog: str, document: DocumentRecord) -> str | None:
-    """What is wrong with the digests that are stored with a document, by which `sync` passes over
-    what is as it should be. None, too, where it was written anew meanwhile. Raises
-    StoreUnreachable."""
+    """What is wrong with the digests that are stored with a document. None: nothing, or it was
+    written again meanwhile. `sync` skips documents by these digests. Raises StoreUnreachable."""
     try:
         found = store.digests_of(catalog, [document.key], parts=True)
     except ForeignRecord as error:
@@ -279,10 +278,10 @@ class _TooLarge(Exception):
 
 @dataclass(slots=True)
 class _Replay:
-    """A document, and its state as the log has it so far.
+    """A document, and its state by the log so far.
 
-    ``is_lost``: the log doesn't give its state. ``is_told``: that is a finding already, and
-    nothing else will be found about the document.
+    ``is_lost``: the log doesn't give its state. ``is_told``: that was already reported as a
+    finding, and the document isn't followed any further.
     """
 
     document: DocumentRecord
@@ -292,8 +291,8 @@ class _Replay:
     is_told: bool = False
 
     def begin(self, commit: CommitRecord, change: ChangeRecord) -> None:
-        """Follow a change up to the floor. Of these, compaction keeps only what leads to the state
-        at the floor, so any of them may have no base."""
+        """Follow a change at or below the floor. Compaction keeps only the ones that lead to the
+        state at the floor, so the base of a change may be missing."""
         before = None if self.is_lost else self.state
         try:
             self.state, self.is_lost = advance(before, commit, change), False
@@ -306,7 +305,7 @@ def _held(replay: _Replay) -> int:
 
 
 class _Verifying:
-    """One catalog, up to the revision that its head was at and had written out."""
+    """Verifies one catalog up to the revision of the head that is held."""
 
     def __init__(
         self, store: Store, hold: HeldHead, tally: Tally, looked: Looked, second: Second | None
@@ -346,7 +345,8 @@ class _Verifying:
             yield None, f"the head's time isn't that of commit {self._head.revision}"
 
     def _above(self) -> _Found:
-        """A commit above the head would be taken for the next one, which is lost then."""
+        """Finds a commit above the head. The next commit would not be written out, since another
+        one seems to be there already."""
         head = self._head.revision
         for commit in self._store.list_commits(self._catalog, head, _LAST, 1, None, 1):
             now = self._store.heads([self._catalog])[self._catalog]
@@ -355,7 +355,7 @@ class _Verifying:
                 yield None, f"{detail}; {_FROM_ONE_MOMENT}"
 
     def _changed(self, commits: Sequence[CommitRecord]) -> _Found:
-        """Whether what the log says was changed is there."""
+        """Finds changes in the log that are missing from the documents."""
         last: dict[str, int] = {}
         for commit in commits:
             for change in commit.changes:
@@ -426,8 +426,9 @@ class _Verifying:
     def _replayed(
         self, documents: Sequence[DocumentRecord], tally: Tally, digests: _Digests | None
     ) -> _Found:
-        """The findings about documents that are replayed together, with their ``digests`` or one
-        by one. Raises ForeignRecord, and _TooLarge if there are several."""
+        """The findings about documents that are replayed together. ``digests`` are the stored ones;
+        None: they are read for each document. Raises ForeignRecord; and _TooLarge, if there are
+        several."""
         replays: dict[str, _Replay] = {}
         for document in documents:
             key, through = document.key, min(document.revision, self._head.revision)
@@ -535,7 +536,8 @@ class _Verifying:
 def _recorded_wrongly(
     before: DocumentRecord | None, commit: CommitRecord, change: ChangeRecord
 ) -> str | None:
-    """How the full value that a change records beside its patch differs from what that gives."""
+    """Why the full value that a change records next to its patch isn't the result of the patch;
+    None if it is."""
     if change.patch is None or change.value is ABSENT:
         return None
     try:
@@ -550,7 +552,8 @@ def _recorded_wrongly(
 def _otherwise(
     second: Second, before: Json | Absent, patch: Json, after: Json | Absent
 ) -> str | None:
-    """How what ``second`` makes of a patch differs from the state that replaying came to."""
+    """How the result of ``second`` for a patch differs from the replayed state; None: it
+    doesn't."""
     try:
         other = second(before, patch)
     except ValueError as error:
