@@ -1,12 +1,13 @@
-"""The channel of a watched catalog: its recent commits, encoded once for all, and its waiting
-watchers (``Channel``); and its log as watchers read it (``WatchLog``).
+"""The channel of a watched catalog: its recent commits, encoded once for all watchers, and its
+waiting watchers (``Channel``); and the log as watchers read it (``WatchLog``).
 
-The log is read onward for all watchers at once, or back for one that lags. Watchers get only the
-commits above the floor, which is read after them: compaction raises it before it reduces commits.
+New commits are read once for all watchers; for a watcher that lags, older ones are read again.
+Watchers get only commits above the floor, which is read after them: compaction raises the floor
+before it reduces commits.
 
-A commit names the one before it. Where that isn't the one that was told last, or the head went
-back, the database was put back to an earlier state: what was told since then isn't in the catalog's
-history, and whoever was told of it learns that, and is told nothing more.
+A commit names the one before it. If that isn't the last one that watchers got, or if the head went
+back, the database was put back to an earlier state. Then what watchers got since isn't in the
+catalog's history; those watchers get an error, and nothing more.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from gateway.store.contract import Store
 
 
 class Waiting(Protocol):
-    """A waiting watcher, as its channel knows it; ``position`` is the revision it has come to,
+    """A waiting watcher, as its channel knows it. ``position`` is the revision that it has reached,
     ``last`` the id of the commit there."""
 
     position: int
@@ -38,7 +39,7 @@ class Waiting(Protocol):
 
 
 class Watching(Protocol):
-    """Any watcher, waiting or not: ``lag`` is the number of commits by which it is behind."""
+    """Any watcher, waiting or not. ``lag``: how many commits it is behind."""
 
     @property
     def lag(self) -> int: ...
@@ -46,16 +47,18 @@ class Watching(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Channel:
-    """The ring holds the commits from somewhere up to ``position``, without a gap.
+    """What all watchers of one catalog share. Its ring holds the last commits up to ``position``,
+    without a gap.
 
-    A ring is a shortcut: what it has dropped is read from the log. Nothing in here waits or locks;
-    the hub does that. ``known_head`` is the newest revision heard of; ``due`` is when it may be
-    read again; ``left_at`` is when the last watcher left, None while there are any. ``last`` is the
-    id of the commit at ``position``, "" if it isn't known. ``lost``: at which revision the head was
-    found where the channel's history isn't the catalog's; None: it is.
-    Beyond ``finished_at`` all was found to be written out ``finished`` times, and nothing is there.
-    ``fault`` says what is missing or can't be read behind ``position``, where that is the channel's
-    end; "": it has none.
+    The ring only saves reads: commits that it has dropped are read from the log. Nothing in here
+    waits or locks; the hub does that.
+
+    ``known_head`` is the newest revision heard of. ``due``: when the log may be read again.
+    ``left_at``: when the last watcher left; None while there are any. ``last``: the id of the
+    commit at ``position``, "" if it isn't known. ``lost``: the head's revision when the channel's
+    history turned out not to be the catalog's; None: it is. ``finished``: how many times everything
+    above ``finished_at`` was written out, and still no commit was found there. ``fault``: which
+    commit after ``position`` is missing or can't be read, so that the channel has ended; "": none.
     """
 
     catalog: str
@@ -78,7 +81,8 @@ class Channel:
         return position >= self.position - len(self.ring)
 
     def above(self, position: int, limit: int, bytes_max: int) -> list[Told]:
-        """From a ring that covers ``position``; one at least if there is any."""
+        """The commits above ``position``, which the ring covers; at most ``limit``, and none after
+        the one that fills ``bytes_max``."""
         taken: list[Told] = []
         first = len(self.ring) - (self.position - position)
         for index in range(first, min(first + limit, len(self.ring))):
@@ -89,7 +93,8 @@ class Channel:
         return taken
 
     def append(self, told: Sequence[Told], limits: WatchLimits) -> None:
-        """``told`` begins right behind ``position``. The last commit is kept, whatever its size."""
+        """Add ``told``, which begins directly after ``position``. Drops the oldest commits beyond
+        the limits, but never the last one."""
         for each in told:
             self.ring.append(each)
             self.bytes += len(each.encoded)
@@ -105,15 +110,16 @@ class Channel:
         self.bytes = 0
 
     def skip_to(self, floor: int) -> None:
-        """History was compacted beyond ``position``: go on from the floor."""
+        """Go on from the floor, because compaction has passed ``position``."""
         self.clear()
         self.position, self.last = floor, ""
         self.known_head = max(self.known_head, floor)
 
     def release(self, told: Collection[Told], bookmark_commits: int) -> list[Waiting]:
-        """The waiting watchers that want some of ``told``, or a bookmark; they wait no longer.
+        """Take out and return the waiting watchers that want some of ``told``, or are due a
+        bookmark.
 
-        The positions of the others move on while they wait: it costs them nothing.
+        The positions of the others move on while they wait, which costs nothing.
         """
         released = []
         for watcher in tuple(self.waiting):
@@ -131,17 +137,17 @@ class Channel:
         return released
 
 
-# How a commit is told, made once for all watchers: bytes that only the layer above can read.
+# Encodes a commit once for all watchers, to bytes that only the layer above can read.
 Encode = Callable[[CommitRecord], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A commit as watchers are told it, when it was made, and the keys that it touched.
+    """A commit as watchers get it, with its time and the keys that it touched.
 
-    ``lives`` are the documents behind those keys, as their acls are looked up by. ``made_by`` are
-    (key, manager) of the changes that managers made. ``parent`` is the id of the commit before it,
-    "" where it names none.
+    ``lives`` are the lives of the documents under those keys, by which their acls are looked up.
+    ``made_by``: a pair (key, manager) for each change that a manager made. ``parent`` is the id of
+    the commit before it, "" if it names none.
     """
 
     revision: int
@@ -167,9 +173,9 @@ def not_in_history(revision: int, head_revision: int) -> RevisionNotFound:
 class Selection:
     """Which commits a watcher wants: those that touch one of ``keys``, or a key with ``prefix``.
 
-    Neither given: all, those among them that touch nothing. Of these, the ones by one of
-    ``authors``, and those in which one of ``managers`` made such a change, each if given.
-    ``settings``: besides, those that change the settings. A commit is told whole or not at all.
+    If neither is given: all, including touches. Of these, only those by one of ``authors``, and
+    those in which one of ``managers`` made such a change, each if given. ``settings``: also all
+    that change the settings. A watcher gets a commit whole or not at all.
     """
 
     keys: frozenset[str] = frozenset()
@@ -184,7 +190,7 @@ class Selection:
 
     @property
     def single_key(self) -> str | None:
-        """The only key that is wanted, where there is just one."""
+        """The only key that is wanted; None if that isn't all."""
         is_one = len(self.keys) == 1 and not self.prefix and not self.settings
         return next(iter(self.keys)) if is_one else None
 
@@ -207,10 +213,10 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The commits that a watcher took, ascending, and the ``revision`` that it has come to.
+    """The commits that a watcher took, ascending, and the ``revision`` that it has reached.
 
     It has had every wanted commit up to ``revision``; resuming from there misses nothing. ``last``
-    is the id of the commit there, "" where it isn't known.
+    is the id of the commit there, "" if it isn't known.
     """
 
     told: Sequence[Told]
@@ -219,10 +225,10 @@ class Taken:
 
 
 class WatchEnded(Exception):
-    """The gateway ends this watch, not the watcher; ``code`` says why.
+    """The gateway, not the watcher, ends this watch; ``code`` says why.
 
     ``watcher_too_slow``: it fell further behind than is allowed. ``shutting_down``: the process
-    stops. Going on from the last revision that was told is always right.
+    stops. It is always right to go on from the last revision that the watcher got.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -248,7 +254,7 @@ def encoded_commit(commit: CommitRecord, encode: Encode) -> Told:
     )
 
 
-# How many commits of one catalog are read onward at a time.
+# How many new commits of one catalog are read at a time.
 _ONWARD_COMMITS_MAX = 500
 _PAGE_BYTES_MAX = MIB
 
@@ -262,16 +268,16 @@ class Onward:
 
 
 class WatchLog:
-    """Every method raises StoreUnreachable."""
+    """The logs of watched catalogs. Every method raises StoreUnreachable."""
 
     def __init__(self, store: Store, encode: Encode) -> None:
         self._store = store
         self._encode = encode
 
     def onward(self, positions: Mapping[str, int]) -> dict[str, Onward]:
-        """By catalog, the commits written out above its position: two reads for all of them.
+        """By catalog, the written-out commits above its position, with two reads for all catalogs.
 
-        Nothing is told above a position that is below the floor.
+        There are no commits for a position that is below the floor.
         """
         spans = {c: (after, after + _ONWARD_COMMITS_MAX) for c, after in positions.items()}
         commits = self._store.commits(spans)
@@ -286,16 +292,16 @@ class WatchLog:
     def page(
         self, catalog: str, after: int, last: str, through: int, limit: int, selection: Selection
     ) -> tuple[list[Told], int, str]:
-        """Wanted commits above ``after``, the revision up to which those are all, and the id of the
-        commit there, as ``last`` is that of the one at ``after``: "" where it isn't known.
+        """The wanted commits above ``after``, the revision that was reached, and the id of the
+        commit there. ``last`` is the id of the commit at ``after``. Ids are "" if unknown.
 
-        ``through`` is written out. At most ``limit`` commits are looked at, or as many bytes as
-        make a page. Raises RevisionCompacted where ``after`` is below the floor, RevisionNotFound
-        where the commits don't follow ``last``, or another one is at ``after``, ForeignRecord where
-        some are missing from the log, and MemoryFull.
+        ``through`` is written out. Reads at most ``limit`` commits, and at most a page of bytes.
+        Raises RevisionCompacted if ``after`` is below the floor, RevisionNotFound if the commits
+        don't follow ``last`` (then the commit at ``after`` is another one), ForeignRecord if
+        commits are missing from the log, and MemoryFull.
 
-        Unlike those of the ring, they are in memory for this watcher alone: its request's account
-        keeps them.
+        Unlike those of the ring, these commits are in memory for this watcher alone, so its
+        request's account keeps them.
         """
         key = selection.single_key
         account = memory.account()
@@ -310,7 +316,8 @@ class WatchLog:
             require_all(catalog, [each.revision for each in told], after, reached)
         made = told[-1].commit_id if told else self._store.commit_id(catalog, reached)
         before = told[0].parent if told and told[0].revision == after + 1 else ""
-        if last and not before:  # one of another key may be between, or an older release made it
+        # The next listed commit may not be the next one, or an older release made it.
+        if last and not before:
             before = self._store.commit_id(catalog, after) or ""
         if not follows(last, before):
             raise not_in_history(after, 0 if head is None else head.revision)

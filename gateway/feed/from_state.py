@@ -2,12 +2,12 @@
 
 Worked example. A client asks for catalog c, whose head is at 7: its watcher joins at 7, and the
 documents are read as 7 had them. Somebody commits 8 meanwhile; the watcher takes it afterwards. The
-client is cut off behind key b and comes back with 7 and b, to any gateway: it gets the documents
-behind b as 7 had them, and then 8. Compaction can't pass 7 before it has taken 8, for the list's
-pin holds 7 until the client has caught up.
+client is cut off after key b and comes back with 7 and b, to any gateway: it gets the documents
+after b as 7 had them, and then 8. Compaction can't pass 7 before the client has taken 8, because
+the list's pin holds 7 until then.
 
-The watcher joins first: what is committed while a short list is sent, which has no pin, is in the
-ring.
+The watcher joins before the list is read: a short list has no pin, but what is committed while it
+is sent is in the ring.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gateway.read.visibility import Sight
 from gateway.store.unreachable import as_unavailable
 
 _Told = TypeVar("_Told")
-# What is told of a document as of a revision.
+# Makes the feed's event about a document as of a revision.
 TellAt = Callable[[DocumentRecord, int], _Told]
 
 
 class MadeBy(NamedTuple):
-    """What is told of the commit that made a revision."""
+    """The id and time of the commit that made a revision."""
 
     commit_id: str
     time_us: int
@@ -40,12 +40,13 @@ class MadeBy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FromState(Generic[_Told]):
-    """``watcher`` takes nothing before its ``begin``, and has to be closed. ``export`` None:
-    nothing was ever written. ``settings`` is what is told of them, ``made`` the commit that made
-    the revision, each None where there is none. The list goes on behind the key ``after``.
+    """The parts of a feed from the state.
 
-    ``export.close`` is to be called once the watcher has caught up, and not where the client is cut
-    off before.
+    ``watcher`` takes nothing before its ``begin``, and must be closed. ``export`` None: nothing was
+    ever written. ``settings`` is what ``tell`` made of the settings, ``made`` the commit that made
+    the revision; each None if there is none. The list begins after the key ``after``.
+
+    Call ``export.close`` once the watcher has caught up, but not if the client is cut off before.
     """
 
     watcher: Watcher
@@ -56,12 +57,12 @@ class FromState(Generic[_Told]):
 
     @property
     def revision(self) -> int:
-        """The one that is listed, as long as the watcher hasn't begun."""
+        """The revision that is listed, as long as the watcher hasn't begun."""
         return self.watcher.position
 
 
 class FeedsFromState:
-    """Thread-safe."""
+    """Begins feeds from the state. Thread-safe."""
 
     def __init__(self, listing: Listing, history: HistoryReads) -> None:
         self._listing = listing
@@ -81,12 +82,12 @@ class FeedsFromState:
         page_documents: int | None = None,
         settings: bool = False,
     ) -> FromState[_Told]:
-        """The documents that begin with ``prefix``, from behind ``position``, a revision and a key,
-        or (None) all of the present, with the settings.
+        """A feed from the state of the documents whose keys begin with ``prefix``. ``position`` is
+        a revision, and the key after which to go on; None: the whole present, with the settings.
 
-        ``settings``: later changes of them are told, too, whatever the prefix.
+        ``settings``: the feed also has later changes of the settings, whatever the prefix.
 
-        Raises what ``WatchService.watch`` and ``Listing.export`` raise. ``owner``: whose pin it is.
+        Raises what ``WatchService.watch`` and ``Listing.export`` raise. ``owner``: of the pin.
         """
 
         def begin() -> FromState[_Told]:
@@ -150,7 +151,7 @@ class FeedsFromState:
         return None
 
     def _made(self, catalog: str, revision: int) -> MadeBy | None:
-        """The commit at the revision, as far as history has it."""
+        """The commit at the revision; None if history doesn't have it any more."""
         if not revision:
             return None
         with suppress(RevisionCompacted), as_unavailable():

@@ -3,13 +3,13 @@
 Worked example. Ten watchers of catalog c are at revision 7, and so is its channel. Commits 8 and 9
 are written out, and the signals say "c: 8", then "c: 9". Signals are only hints: the hub reads c's
 log above 7, finds 8 and 9, encodes each once, puts them into the channel's ring and wakes the ten.
-Each takes the commits above its own position from the ring. If both signals are lost, the next look
-at the heads shows 9 within a second; if the writer died before it wrote 9 out, the hub does so
-then. So each watcher gets each commit exactly once, whatever happens to the signals.
+Each takes the commits above its own position from the ring. If both signals are lost, the hub finds
+9 within a second, when it next reads the heads; if the writer died before it wrote 9 out, the hub
+does so then. So each watcher gets each commit exactly once, whatever happens to the signals.
 
-A catalog that can't be read, or whose log has a hole because somebody edited it by hand, delays or
-ends only its own watchers: suspects (``gateway.state.sharing``) are read alone, by a thread of
-their own.
+If a catalog can't be read, or its log has a hole because somebody edited it by hand, only its own
+watchers are delayed or ended: suspects (``gateway.state.sharing``) are read one by one, by a thread
+of their own.
 """
 
 from __future__ import annotations
@@ -41,26 +41,31 @@ from gateway.store.contract import CommitSignals, ForeignRecord, Store, StoreUnr
 _log = logging.getLogger(__name__)
 _Read = TypeVar("_Read")
 
+# How often the heads are read.
 _LOOK_EVERY_S = 1.0
-# The next look at a head whose batch isn't written out: its writer is busy with that, or has died.
+# When a head is read again whose commits aren't written out: its writer is busy, or has died.
 _LOOK_AGAIN_S = 0.15
+# The pause after a read that failed.
 _RETRY_S = 0.5
-# A log that has nothing so many times, though all is written out, was edited by hand.
+# How often a read must find nothing, though all is written out, to mean that the log was edited by
+# hand.
 _HOLE = 5
-# A channel that woke watchers rests so long for each, several times what the waking cost, and so
-# leaves the process to the writers. A channel that has been quiet is read at once.
+# A channel that woke watchers isn't read again for this long per watcher, which is several times
+# what waking it cost, and at most for _SHARE_MAX_S: this leaves processor time to the writers. A
+# channel that has been quiet is read at once.
 _SHARE_S = 0.002
 _SHARE_MAX_S = 0.25
-# A new channel begins so many commits back at most: watchers that reconnect together share a read.
+# How many commits before the head a new channel may begin, so that watchers that reconnect together
+# share a read.
 _BEGIN_BEHIND_MAX = 1000
 
-# The holder of watchers that serve no client: they are as many as the process likes.
+# The holder of watchers that serve no client; they aren't limited in number.
 OWN: Final = ""
 
 
 class Hub:
-    """Thread-safe. Its two background threads run while there are watchers, and a little longer;
-    a third one while there are suspects."""
+    """See the module. Thread-safe. Two background threads run while there are watchers, and a
+    little longer; a third one while there are suspects."""
 
     def __init__(
         self,
@@ -82,7 +87,7 @@ class Hub:
         self._channels: dict[str, Channel] = {}
         self._pending: set[str] = set()
         self._watchers = Shares(limits.watchers_max)
-        self._runs = 0  # counts its starts: the threads of an earlier start end
+        self._runs = 0  # counts the starts, so that threads of an earlier start end
         self._is_running = False
         self._is_stopping = False
         self._look_due = 0.0
@@ -95,7 +100,7 @@ class Hub:
     # For watchers
 
     def admit(self, holder: str | None) -> None:
-        """Count a watcher in, against the share of ``holder`` if any. Raises TooManyWatchers."""
+        """Count a watcher, in the share of ``holder`` if given. Raises TooManyWatchers."""
         if holder == OWN:
             return
         with self.lock:
@@ -106,7 +111,7 @@ class Hub:
             self._watchers.take(holder)
 
     def dismiss(self, holder: str | None, channel: Channel | None) -> None:
-        """Count an admitted watcher out; ``channel`` is the one it had joined, if any."""
+        """Stop counting an admitted watcher; ``channel`` is the one that it had joined, if any."""
         with self.lock:
             if holder != OWN:
                 self._watchers.give_back(holder)
@@ -120,7 +125,7 @@ class Hub:
         return self._settler.settle(catalog)
 
     def join(self, standing: Standing, catalog: str, after: int) -> Channel:
-        """The catalog's channel, which the hub reads from now on for one watcher more."""
+        """The catalog's channel, with one more watcher; the hub reads its log from now on."""
         with self.lock:
             channel = self._channels.get(catalog)
             if channel is None:
@@ -128,7 +133,7 @@ class Hub:
                 last = standing.last if begin == standing.revision else ""
                 channel = Channel(catalog, begin, standing.revision, last)
                 self._channels[catalog] = channel
-                # The signal of a commit since the head was read has come and gone.
+                # A commit since the head was read may have been signalled already.
                 self._pending.add(catalog)
             channel.watchers += 1
             channel.left_at = None
@@ -144,7 +149,7 @@ class Hub:
             raise WatchEnded("shutting_down", "the gateway stops; connect again")
 
     def stop(self) -> None:
-        """End every watch, waiting ones at once; new ones end as they begin."""
+        """End every watch; waiting ones at once, new ones when they begin."""
         with self.lock:
             self._is_stopping = True
             released = [
@@ -173,7 +178,7 @@ class Hub:
         return self._is_running and self._runs == run and not self._is_stopping
 
     def hear(self, told: Mapping[str, int]) -> None:
-        """Take note of new commits: by catalog the newest; {}: any catalog may have some."""
+        """Note new commits: the newest revision by catalog; {}: any catalog may have some."""
         with self.lock:
             if not told:
                 self._look_due = self.runtime.monotonic()
@@ -200,9 +205,9 @@ class Hub:
         return max(0.0, due - self.runtime.monotonic())
 
     def step(self) -> None:
-        """Look at the heads and read the channels that are due; retry a failure a little later."""
+        """Read the heads and logs of the channels that are due; retry a failure a little later."""
         now = self.runtime.monotonic()
-        if self._suspects:  # also of a channel that was joined since
+        if self._suspects:  # a channel of a suspect may have been joined since
             self._start_apart()
         if now < self._retry_due:
             return
@@ -219,7 +224,7 @@ class Hub:
             self._retry_due = now + _LOOK_EVERY_S
 
     def look_at_heads(self, now: float) -> None:
-        """Find the channels that are behind their heads, and give up those without watchers."""
+        """Find the channels that are behind their heads, and drop those without watchers."""
         with self.lock:
             self._give_up(now)
             if not self._channels:
@@ -237,7 +242,7 @@ class Hub:
             for catalog, (channel, position, last) in places.items():
                 if heads is None or self._channels.get(catalog) is not channel:
                     continue
-                head = heads.get(catalog) or Head(catalog)  # never written, or put back to before
+                head = heads.get(catalog) or Head(catalog)  # never written, or put back to that
                 if _went_back(position, last, head):
                     released += self._lose(channel, head.revision)
                 elif head.revision > channel.position:
@@ -258,7 +263,7 @@ class Hub:
             channel.clear()
 
     def _read(self, now: float) -> None:
-        """Read the logs of the pending channels that are due, all in one read."""
+        """Read the logs of the pending channels that are due, with one read for all."""
         with self.lock:
             pending = self._pending - self._suspects_followed()
             due = [catalog for catalog in pending if self._channels[catalog].due <= now]
@@ -272,7 +277,7 @@ class Hub:
             try:
                 head = found[catalog].head
                 if len(found) > 1:
-                    # In a read of several logs, heavy ones may have left no room for this one.
+                    # The read of several logs may have had no room for this one.
                     onward = self.log.onward({catalog: positions[catalog]})[catalog]
                     if self._advance(catalog, positions[catalog], onward, now):
                         continue
@@ -287,13 +292,14 @@ class Hub:
         read: Callable[[Collection[str]], Mapping[str, _Read]],
         now: float,
     ) -> Mapping[str, _Read] | None:
-        """What one call finds; None where it fails: then each is read alone. Raises Unsent."""
+        """The result of one call for several catalogs. None: it failed, and each catalog will be
+        read alone. Raises Unsent."""
         if not names:
             return {}
         began = self.runtime.monotonic()
         try:
             found = read(names)
-        except Unsent:  # that is everybody's trouble
+        except Unsent:  # no single catalog is at fault
             raise
         except Exception as error:  # noqa: BLE001
             self._failed(names, error, now)
@@ -329,7 +335,7 @@ class Hub:
             self.step_apart()
 
     def step_apart(self) -> None:
-        """Read on in the logs of the suspects that are due, one by one."""
+        """Read the logs of the suspects that are due, one by one."""
         now = self.runtime.monotonic()
         with self.lock:
             due = [c for c in self._suspects_followed() if self._channels[c].due <= now]
@@ -358,11 +364,11 @@ class Hub:
                 if catalog in self._suspects:
                     channel.due = max(channel.due, now + _LOOK_EVERY_S)
                 elif catalog in self._channels:
-                    self._pending.add(catalog)  # from here on it is one of all
+                    self._pending.add(catalog)  # from now on, it is read with the others
         self._wake.set()
 
     def _put_off(self, catalog: str, error: Exception, now: float) -> None:
-        """It is read again later; where what comes next isn't a commit, its channel ends."""
+        """Read the catalog again later; or end its channel, if the next commit can't be read."""
         about = {"catalog": catalog}
         released: Collection[Waiting] = ()
         with self.lock:
@@ -382,9 +388,9 @@ class Hub:
             _log.error("the feed of %r waits", catalog, exc_info=error, extra=about)
 
     def _advance(self, catalog: str, after: int, onward: Onward, now: float) -> bool:
-        """Move the channel on by the commits found above ``after``; returns whether it moved.
+        """Move the channel on by the commits found above ``after``; return whether it moved.
 
-        A channel that isn't at ``after`` any more was moved by another run, which read the same.
+        If the channel isn't at ``after`` any more, another run has moved it by the same commits.
         """
         with self.lock:
             channel = self._channels.get(catalog)
@@ -409,7 +415,7 @@ class Hub:
         return has_moved
 
     def _lose(self, channel: Channel, head_revision: int) -> list[Waiting]:
-        """The channel's history isn't the catalog's. Returns those to be woken."""
+        """End a channel whose history isn't the catalog's. Returns the watchers to be woken."""
         _log.error(
             "the feed of %r was at revision %d, which isn't in its history: was the database"
             " restored? Whoever follows it is told so",
@@ -421,14 +427,14 @@ class Hub:
         return self._end(channel)
 
     def _end(self, channel: Channel) -> list[Waiting]:
-        """It comes no further, and nobody joins it any more. Returns those to be woken."""
+        """End the channel, so that nobody joins it any more. Returns the watchers to be woken."""
         channel.clear()
         del self._channels[channel.catalog]
         self._pending.discard(channel.catalog)
         return channel.release_all()
 
     def _finish(self, catalog: str, head: Head, now: float) -> None:
-        """After a read without news: write out the batch that a dead writer may have left."""
+        """After a read that found nothing: write out the tail that a dead writer may have left."""
         with self.lock:
             channel = self._channels.get(catalog)
             is_behind = channel is not None and head.revision > channel.position
@@ -445,8 +451,8 @@ class Hub:
                 self._look_due = min(self._look_due, now + _LOOK_AGAIN_S)
 
     def _pause_before(self, channel: Channel, now: float) -> None:
-        """All is written out, and yet nothing was found, this time again; the channel ends where
-        that was so too often."""
+        """Put the next read off: everything is written out, and again the log has no next commit.
+        If that has happened _HOLE times, end the channel."""
         released: Collection[Waiting] = ()
         with self.lock:
             channel.due = now + _LOOK_AGAIN_S
@@ -464,7 +470,8 @@ class Hub:
 
 
 def _went_back(position: int, last: str, head: Head) -> bool:
-    """Whether the head, read since the channel was there, isn't at it or behind it."""
+    """Whether a head that was read after the channel reached ``position`` is below it, or has
+    another commit there than ``last``."""
     return head.revision < position or (head.revision == position and not follows(last, head.last))
 
 
@@ -473,16 +480,15 @@ def _wake(released: Collection[Waiting]) -> None:
         watcher.wake()
 
 
-# The longest call, after which the listener notices that there are no watchers any more.
+# How long one call waits for signals; after that, the listener checks whether it is still wanted.
 _LISTEN_S = 1.0
 _PAUSE_MIN_S = 0.1
 _PAUSE_MAX_S = 5.0
 
 
 class SignalListener:
-    """Calls ``hear`` with each catalog's newest revision, or with {} when signals may be missing.
-
-    The latter is so each time the signals are opened. A lost signal costs time only.
+    """Calls ``hear`` with each catalog's newest revision; and with {}, because signals may be
+    missing, each time after it has opened the signals. A lost signal costs only time.
     """
 
     def __init__(

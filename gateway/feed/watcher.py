@@ -1,9 +1,9 @@
 """Following a catalog: every commit above a revision, once and in order, from any process.
 
-A watcher pulls: it has a position, and takes what lies above it, from the ring that all watchers of
-the catalog share, or from the log where it has fallen behind that. How slow it is, is its own
-business; a watcher that falls further and further behind is told to go. ``hub`` tells how
-commits get into the rings.
+A watcher pulls: it has a position, and takes the commits above it, from the ring that all watchers
+of the catalog share, or from the log if it has fallen behind that. Its slowness delays nobody else;
+if it falls further and further behind, its watch is ended. ``hub`` explains how commits get into
+the rings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class WatchService:
         encode: Encode,
         meters: Meters = NO_METERS,
     ) -> None:
-        """``encode`` is called once for each commit that watchers follow as it is made."""
+        """``encode`` is called once for each commit that gets into a ring."""
         self._hub = Hub(store, settler, runtime, limits, encode, meters)
 
     def watch(
@@ -59,18 +59,19 @@ class WatchService:
         holder: str | None = None,
         last: str = "",
     ) -> Watcher:
-        """Follow ``catalog`` from behind revision ``after`` (None: its head), which the commit with
-        the id ``last`` made, if that is known; a catalog to come begins at 0.
+        """Follow the commits of ``catalog`` above revision ``after`` (None: its head). ``last`` is
+        the id of the commit that made ``after``, if known. A catalog that doesn't exist yet is at
+        0.
 
         Raises TooManyWatchers, StoreUnavailable, RevisionCompacted (``after`` is below the floor)
         and RevisionNotFound (it is above the head, or another commit made it). The watcher must be
-        closed. ``holder``: whose share it counts to (``gateway.access.principal``), None: nobody's;
-        OWN: it isn't counted.
+        closed. ``holder``: in whose share the watcher counts (``gateway.access.principal``); None:
+        in nobody's; OWN: it isn't counted.
         """
         return watch(self._hub, catalog, after=after, selection=selection, holder=holder, last=last)
 
     def stop(self) -> None:
-        """The process stops: every watch ends with WatchEnded, also one that is begun later."""
+        """End every watch with WatchEnded, also later ones: the process stops."""
         self._hub.stop()
 
     def readings(self) -> FeedReadings:
@@ -79,10 +80,10 @@ class WatchService:
 
 
 class Watcher:
-    """For one thread at a time. A context manager that closes it.
+    """One watch of a catalog, for one thread at a time. A context manager that closes it.
 
-    ``position``: everything wanted up to there was taken; ``last`` is the id of the commit there,
-    "" where it isn't known.
+    ``position``: every wanted commit up to there was taken; ``last`` is the id of the commit there,
+    "" if it isn't known.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class Watcher:
     ) -> None:
         self.position = after
         self.last = last
-        self.bookmarked = after  # how far it knows, or doesn't care to, that it has come
+        self.bookmarked = after  # the last position that it returned, or skipped a bookmark for
         self.selection = selection
         self._hub = hub
         self._holder = holder
         self._channel: Channel | None = channel
-        # Commits from before the watch began can be taken at once, wherever the hub is.
+        # Commits up to the head at the start can be taken at once, even before the hub reads them.
         self._begun_at = head_revision
         self._untimed_up_to = head_revision
         self._least_lag = head_revision - after
@@ -119,15 +120,15 @@ class Watcher:
         return max(0, channel.known_head - self.position)
 
     def require_open(self) -> None:
-        """Raise WatchEnded where the process stops."""
+        """Raise WatchEnded if the process stops."""
         self._hub.require_open()
 
     def begin_later(self) -> None:
-        """It takes nothing before ``begin``: what is committed meanwhile isn't held against it."""
+        """Take nothing before ``begin``; commits made until then don't count as lag."""
         self.has_begun = False
 
     def begin(self) -> None:
-        """It takes what there is from now on, however much that is."""
+        """Start taking commits; the present lag is allowed, however large it is."""
         self.has_begun = True
         self._least_lag = self.lag
         self._untimed_up_to = self.position + self.lag
@@ -136,10 +137,10 @@ class Watcher:
         """The next wanted commits, as soon as there are any; none after ``timeout_s``.
 
         Unless ``patient``, it also returns when it has passed over so many commits that a bookmark
-        is due; in any case when half of what the request may compute is used. Raises WatchEnded,
-        RevisionCompacted (history was compacted beyond its position), RevisionNotFound (what it was
-        told isn't in the history any more), ForeignRecord (the next commit is missing, or can't be
-        read) and StoreUnavailable.
+        is due. In any case, it returns when half of the request's processor time is used. Raises
+        WatchEnded, RevisionCompacted (compaction has passed its position), RevisionNotFound (what
+        it has taken isn't in the history any more), ForeignRecord (the next commit is missing, or
+        can't be read) and StoreUnavailable.
         """
         deadline = self._hub.runtime.monotonic() + timeout_s
         told: list[Told] = []
@@ -165,18 +166,19 @@ class Watcher:
         return Taken(told, self.position, self.last)
 
     def _measure(self, told: list[Told]) -> None:
-        """How late it is told; what was there before the watch began is no delay."""
+        """Report the delay of the oldest commit; commits from before the watch began don't
+        count."""
         oldest = next((each for each in told if each.revision > self._untimed_up_to), None)
         if oldest is not None:
             late_us = self._hub.runtime.now_us() - oldest.time_us
             self._hub.meters.delivered(max(0, late_us) / 1_000_000)
 
     def wake(self) -> None:
-        """Called by the hub; under no lock."""
+        """Wake the watcher; the hub calls this without holding a lock."""
         self._event.set()
 
     def close(self) -> None:
-        """Give the watch up; a second time does nothing."""
+        """End the watch. Idempotent."""
         channel, self._channel = self._channel, None
         self._hub.watching.discard(self)
         if channel is not None:
@@ -201,12 +203,12 @@ class Watcher:
         return self._channel
 
     def _require_history(self) -> None:
-        """Raise RevisionNotFound where the channel has followed another one than the catalog's."""
+        """Raise RevisionNotFound if the channel's history isn't the catalog's."""
         if self._on.lost is not None:
             raise not_in_history(self.position, self._on.lost)
 
     def _require_log(self) -> None:
-        """Raise ForeignRecord where what it would wait for is missing, or can't be read."""
+        """Raise ForeignRecord if the next commit is missing, or can't be read."""
         if self._on.fault:
             raise ForeignRecord(self._on.catalog, None, self._on.fault)
 
@@ -214,14 +216,14 @@ class Watcher:
         return self.position < self._on.position or self._is_owed()
 
     def _is_owed(self) -> bool:
-        """Whether something is left that was there when the watch began."""
+        """Whether commits are left that existed when the watch began."""
         return self.position < self._begun_at
 
     def _is_bookmark_due(self) -> bool:
         return self.position - self.bookmarked >= self._hub.limits.bookmark_commits
 
     def _require_speed(self) -> None:
-        """It may begin as far back as it likes, but from then on not fall back by too much."""
+        """Raise WatchEnded if the lag has grown by too much. The watch may have begun far back."""
         lag = self._on.known_head - self.position
         self._least_lag = min(self._least_lag, lag)
         allowed = self._hub.limits.lag_max
@@ -233,7 +235,7 @@ class Watcher:
             )
 
     def _next(self, limit: int) -> list[Told]:
-        """The wanted ones of the next commits, past which the watcher moves; it is behind."""
+        """The wanted ones of the next commits; moves the watcher, which is behind, past these."""
         with self._hub.lock:
             channel = self._on
             through = max(channel.position, self._begun_at)
@@ -250,7 +252,7 @@ class Watcher:
         return wanted
 
     def _wait(self, deadline: float) -> bool:
-        """Until there may be something; whether there was time left for that."""
+        """Wait until there may be commits; False if no time was left."""
         left_s = deadline - self._hub.runtime.monotonic()
         if left_s <= 0:
             return False
@@ -260,7 +262,7 @@ class Watcher:
             self._require_log()
             self._event.clear()
             self._on.waiting[self] = None
-        # Stopping releases all who wait; who didn't wait yet is told here.
+        # ``stop`` wakes all that wait; this ends one that began to wait after that.
         self._hub.require_open()
         self._event.wait(left_s)
         with self._hub.lock:
