@@ -1,11 +1,12 @@
-"""Which addresses a subscription may deliver to: where it is to, and what that name resolves to.
+"""Which addresses a subscription may deliver to: checks its URL, and the addresses that its name
+resolves to.
 
-A name can resolve to one address when somebody looks and to another one when it is connected to. So
-the address that is connected to decides, and is resolved once: the connection is made to that very
-address, and TLS asks it for a certificate of the name.
+A name can resolve to one address when it is checked and to another one when it is connected to. So
+it is resolved once: the checked address is the one that is connected to, and TLS requires a
+certificate for the name from it.
 
-Delivered is over https to addresses of the public internet; and, over http too, to this machine,
-where the URL says ``localhost`` or a loopback address itself. Private, link-local (with the cloud's
+Deliveries go over https to addresses of the public internet; and, over http, too, to this machine,
+if the URL itself says ``localhost`` or a loopback address. Private, link-local (with the cloud's
 metadata) and other special addresses are refused, unless a setting allows their network.
 """
 
@@ -20,26 +21,27 @@ from urllib.parse import urlsplit
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
-# As ``socket.getaddrinfo``.
+# A function like ``socket.getaddrinfo``.
 Resolve = Callable[..., Sequence[tuple[Any, ...]]]
 
 URL_CHARACTERS_MAX: Final = 2048
-# Of many addresses so many are tried.
+# How many addresses of a name are tried.
 _TRIED_MAX: Final = 3
-# Public by their numbers: of Azure and Oracle's cloud, whose metadata they serve.
+# These look public, but serve the metadata of the clouds of Azure and Oracle.
 _SPECIAL: Final = (ip_network("168.63.129.16/32"), ip_network("192.0.0.0/24"))
-# All that is given out of IPv6. What is elsewhere is a network's own, or stands for something else.
+# The part of IPv6 from which public addresses are given out. Others are a network's own, or stand
+# for something else.
 _GIVEN_OUT: Final = ip_network("2000::/3")
 _NAT64: Final = ip_network("64:ff9b::/96")
 
 
 class AddressRefused(Exception):
-    """The address isn't one that may be delivered to; ``str()`` says why."""
+    """This address may not be delivered to; ``str()`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A subscription's URL. ``path`` has its query with it."""
+    """A subscription's URL, in parts. ``path`` includes the query."""
 
     secure: bool
     host: str
@@ -53,13 +55,14 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """For ``Host``."""
+        """The value of the header ``Host``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
 
 def target_of(url: str) -> Target:
-    """Raises AddressRefused for a URL that can't be delivered to, whatever its name resolves to."""
+    """The parts of a URL. Raises AddressRefused if it can't be delivered to, whatever its name
+    resolves to."""
     if len(url) > URL_CHARACTERS_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise AddressRefused(
             f"it must be a URL of at most {URL_CHARACTERS_MAX} printable ASCII characters"
@@ -84,7 +87,7 @@ def target_of(url: str) -> Target:
 
 
 def require_allowed_literal(target: Target, networks: Sequence[Network]) -> None:
-    """Raise AddressRefused where the URL itself has an address that isn't allowed."""
+    """Raise AddressRefused if the URL itself contains an address, and that isn't allowed."""
     literal = _literal(target.host)
     if literal is not None:
         require_allowed(literal, target, networks)
@@ -116,9 +119,9 @@ def connect(
     timeout_s: float,
     resolve: Resolve,
 ) -> socket.socket:
-    """A connection to one of the addresses of ``target``, each of which is looked at first.
+    """A connection to one of the addresses of ``target``, all of which are checked first.
 
-    Raises AddressRefused where one of them isn't allowed, and OSError.
+    Raises AddressRefused if one of them isn't allowed, and OSError.
     """
     found = resolve(target.host, target.port, type=socket.SOCK_STREAM)
     for *_, sockaddr in found:
@@ -148,7 +151,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """What an address of IPv6 that stands for one of IPv4 stands for."""
+    """The IPv4 address that an IPv6 address stands for, if it does; otherwise ``address``."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:

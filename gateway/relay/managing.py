@@ -1,4 +1,4 @@
-"""Subscriptions as people make, change and look at them; ``relay`` works for them."""
+"""Makes, changes and reads subscriptions; ``relay`` delivers for them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from gateway.store.contract import Store, SubscriptionRecord
 from gateway.store.unreachable import as_unavailable, as_unknown
 
 _TRIES = 20
-# In place of the tag of one that can't be read: `*` alone names it.
+# The tag of a subscription that can't be read, which only the condition `*` matches.
 _UNREADABLE: Final = "unreadable"
-# Renewed by the relay well before it would end; what nobody renews ends.
+# How long the pin of a subscription lasts. The relay renews it well before it ends.
 PIN_S = 150
-# So long two secrets sign, where one is changed, unless somebody says otherwise.
+# How long both secrets sign after a secret was changed, by default.
 OVERLAP_S = 86_400
-# What a subscription that is tried again at once begins anew.
+# The fields that are reset when a subscription is tried again at once, and when it begins anew.
 _RETRIES: Final = ("failures", "failing_since_us", "error", "next_try_us")
 _ANEW: Final = ("position", *_RETRIES)
-# Called with the tag of the subscription as it is, None where there is none: raises where a change
-# of it isn't wanted.
+# Checks a request's conditions: called with the subscription's present tag (None: there is none),
+# and raises if the change isn't wanted.
 Check = Callable[[str | None], None]
-# Of secrets that were changed one after the other within that time, so many former ones.
+# How many former secrets still sign, if a secret is changed often within that time.
 _FORMER_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionTerms:
-    """What somebody wants of a subscription. ``after``: the revision behind which it begins, or
-    begins anew, None: where it is, or now; ``initial``: with the state. ``secret`` None: the one
-    that there is, or a new one."""
+    """The wanted terms of a subscription. ``after``: the revision after which it begins, or begins
+    again; None: it stays where it is, or, if it is new, begins at the head. ``initial``: it begins
+    with the state. ``secret`` None: the present one, or a new one."""
 
     to: str
     prefix: str = ""
@@ -56,8 +56,8 @@ class SubscriptionTerms:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionStanding:
-    """``head`` is the catalog's revision; ``revision`` the one that has been delivered, None before
-    the state is."""
+    """A subscription, and how far it has come. ``head`` is the catalog's revision; ``revision`` is
+    the one up to which everything was delivered, None while the state isn't delivered."""
 
     record: SubscriptionRecord
     head: int
@@ -73,7 +73,8 @@ class SubscriptionStanding:
 
 
 def _tag_of(record: SubscriptionRecord) -> str:
-    """Another one after each change by people, but not after a delivery."""
+    """The subscription's tag. It changes with each change of the subscription, but not with a
+    delivery."""
     return f"{record.number:x}"
 
 
@@ -82,13 +83,13 @@ def revision_of(position: str) -> int | None:
 
 
 def held_revision(position: str) -> int | None:
-    """The revision that history has to be kept from; None: nothing was begun."""
+    """The revision from which on history has to be kept; None: delivery hasn't begun."""
     number = position.partition("/")[0]
     return int(number) if number else None
 
 
 def pin_of(record: SubscriptionRecord, now_us: int) -> PinRecord | None:
-    """What keeps the history that is to be delivered."""
+    """The pin that keeps the history still to be delivered; None: nothing to keep yet."""
     revision = held_revision(record.position)
     if revision is None:
         return None
@@ -103,8 +104,8 @@ def _pin_id(catalog: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPut:
-    """``secret`` is one that was made for it, which nobody knows yet; ``is_made``: there was no
-    such subscription."""
+    """A subscription that was made or changed. ``secret``: the one that the gateway made for it, to
+    be shown once, if any. ``is_made``: the subscription is new."""
 
     standing: SubscriptionStanding
     is_made: bool
@@ -112,8 +113,9 @@ class SubscriptionPut:
 
 
 class SubscriptionService:
-    """Every method raises StoreUnavailable, what changes something UnknownOutcome too; all that
-    name one but ``put`` raise SubscriptionNotFound."""
+    """Manages subscriptions. Every method raises StoreUnavailable; those that change something also
+    raise UnknownOutcome, and those that name a subscription, except ``put``, SubscriptionNotFound.
+    """
 
     def __init__(
         self, store: Store, settler: Settler, runtime: Runtime, limits: RelayLimits
@@ -123,7 +125,7 @@ class SubscriptionService:
         self._settler = settler
         self._runtime = runtime
         self._limits = limits
-        # Called after a change: the relay of this process looks at once.
+        # Called after a change, so that the relay of this process looks for it at once.
         self.when_changed: Callable[[], None] = lambda: None
 
     def put(
@@ -134,10 +136,10 @@ class SubscriptionService:
         by: str,
         check: Check,
     ) -> SubscriptionPut:
-        """The subscription, made or changed.
+        """Make or change a subscription.
 
-        Raises what ``check`` raises, RevisionNotFound and RevisionCompacted for what it can't begin
-        behind, and AboveLimit where a catalog has too many.
+        Raises what ``check`` raises, RevisionNotFound and RevisionCompacted if it can't begin after
+        the wanted revision, and AboveLimit if the catalog has too many subscriptions.
         """
         made = None if wanted.secret is not None else secret_of(bytes.fromhex(self._new_key()))
         for _ in range(_TRIES):
@@ -153,8 +155,7 @@ class SubscriptionService:
             else:
                 record, progress = self._changed(before, wanted, by)
                 made = None
-                # A list of the documents with one prefix can't go on as one of those with another,
-                # and may have been begun since.
+                # A list of documents can't go on with another prefix, and one may have begun since.
                 at_revision = "position" not in progress and record.prefix != before.prefix
                 with as_unknown():
                     done = self._records.change_subscription(
@@ -172,7 +173,7 @@ class SubscriptionService:
             return self._standing(record)
 
     def page(self, catalog: str) -> Sequence[SubscriptionStanding]:
-        """All of the catalog, by name."""
+        """All subscriptions of the catalog, by name."""
         with as_unavailable():
             return [self._standing(each) for each in self._records.subscriptions_of(catalog)]
 
@@ -185,7 +186,7 @@ class SubscriptionService:
         return self._change(catalog, name, check, paused, ("failing_since_us",))
 
     def resume(self, catalog: str, name: str, by: str, check: Check) -> SubscriptionStanding:
-        """It is tried again at once, whatever has failed."""
+        """End a pause, and try again at once, whatever has failed before."""
 
         def resumed(it: SubscriptionRecord) -> SubscriptionRecord:
             return _tried_again(replace(it, paused=False, by=by))
@@ -195,7 +196,7 @@ class SubscriptionService:
     def replay(
         self, catalog: str, name: str, after: int | None, by: str, check: Check
     ) -> SubscriptionStanding:
-        """Deliver again what is behind revision ``after``; None: begin anew with the state.
+        """Deliver again everything after revision ``after``; None: begin again with the state.
 
         Raises RevisionNotFound and RevisionCompacted.
         """
@@ -207,7 +208,7 @@ class SubscriptionService:
         return self._change(catalog, name, check, replayed, _ANEW)
 
     def drop(self, catalog: str, name: str, check: Check) -> None:
-        """One that can't be read, too."""
+        """Delete a subscription, even one that can't be read."""
         for _ in range(_TRIES):
             with as_unavailable():
                 before = self._records.subscription(catalog, name)
@@ -271,13 +272,14 @@ class SubscriptionService:
             ((secret, 0),),
             by,
             self._runtime.now_us(),
-            # Not that of a former one of this name: who means that one changes nothing.
+            # A random number, so that a change meant for a former one of this name changes nothing.
             number=int(self._runtime.new_id()[:12], 16),
             position=self._begin(catalog, wanted.after, initial=wanted.initial),
         )
 
     def _refuse_made(self, record: SubscriptionRecord) -> None:
-        """Drop it and raise AboveLimit where others were made since it was let through."""
+        """Delete the new subscription and raise AboveLimit if, with others that were made at the
+        same time, there are too many."""
         with as_unknown(is_done=True):
             try:
                 self._refuse_more(record.catalog, counted=1)
@@ -286,8 +288,8 @@ class SubscriptionService:
                 raise
 
     def _refuse_more(self, catalog: str, *, counted: int) -> None:
-        """Raises AboveLimit and StoreUnreachable. ``counted`` is 1 where the one more is among
-        those there are."""
+        """Raise AboveLimit if there may be no further subscription. ``counted`` is 1 if the further
+        one is stored already. Raises StoreUnreachable."""
         count = len(self._records.subscriptions_of(catalog)) - counted
         maximum = self._limits.catalog_max
         if count >= maximum:
@@ -301,7 +303,7 @@ class SubscriptionService:
     def _changed(
         self, before: SubscriptionRecord, wanted: SubscriptionTerms, by: str
     ) -> tuple[SubscriptionRecord, Collection[str]]:
-        """What becomes of it, and which of its progress is written, too."""
+        """The changed record, and the fields of its progress to write with it."""
         record = replace(
             before,
             to=wanted.to,
@@ -348,7 +350,7 @@ class SubscriptionService:
         return str(after)
 
     def _standing(self, record: SubscriptionRecord) -> SubscriptionStanding:
-        """Raises StoreUnreachable."""
+        """The standing of a subscription. Raises StoreUnreachable."""
         head = self._store.heads([record.catalog]).get(record.catalog)
         revision = 0 if head is None else head.revision
         return SubscriptionStanding(record, revision, self._runtime.now_us())

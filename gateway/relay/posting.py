@@ -1,12 +1,12 @@
-"""One delivery: a POST to an address that is allowed, of which the answer's status alone counts.
+"""One delivery: a POST to an allowed address. Of the answer, only the status counts.
 
 It follows no redirect, uses no proxy, and is bounded as a whole, in time and in bytes: a receiver
-that sends its answer byte by byte, or without an end, holds one delivery up, and no longer than
-another one.
+that sends its answer byte by byte, or without an end, holds up only this delivery, and no longer
+than any other.
 
-It is signed as Standard Webhooks (version 1) has it, for libraries of many languages to verify:
-the message's id, the time in seconds and the body, with a full stop between them, by HMAC-SHA256.
-While a secret is changed, a message has a signature of both.
+It is signed by Standard Webhooks (version 1), which libraries in many languages can verify: the
+message's id, the time in seconds and the body, with a full stop between them, by HMAC-SHA256. After
+a secret was changed, a message has signatures of both for a while.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECRET_RULE: Final = (
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Raises ValueError where it is no secret."""
+    """The key in a secret. Raises ValueError if it is no secret."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except binascii.Error as error:
@@ -62,18 +62,18 @@ def signed(secrets: Sequence[str], message_id: str, time_s: int, body: bytes) ->
     }
 
 
-# The most that a receiver may ask to be left alone.
+# The longest pause, in seconds, that a receiver may ask for.
 RETRY_AFTER_S_MAX: Final = 3600
 
 
 class Outrun(Exception):
-    """Another worker works for the subscription by now, or somebody has changed it."""
+    """Another worker has claimed the subscription meanwhile, or somebody has changed it."""
 
 
 class Undelivered(Exception):
-    """``code``: ``address_refused``, ``unreachable``, ``timed_out``, ``answered_`` with the status,
-    or ``internal_error`` where what is to be sent can't be read. ``is_gone``: the receiver wants no
-    more."""
+    """A delivery failed. ``code``: ``address_refused``, ``unreachable``, ``timed_out``,
+    ``answered_`` with the status, or ``internal_error`` if the data to be sent can't be read.
+    ``is_gone``: the receiver wants no more deliveries."""
 
     def __init__(
         self, code: str, detail: str, *, retry_after_s: float = 0.0, is_gone: bool = False
@@ -86,7 +86,7 @@ class Undelivered(Exception):
 
 
 class Deliverer:
-    """Thread-safe."""
+    """Sends deliveries. Thread-safe."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class Deliverer:
         deadline_s: float = 10.0,
         resolve: Resolve | None = None,
     ) -> None:
-        """``networks`` are allowed besides the public internet. ``resolve`` None: as this machine
-        does."""
+        """``networks`` are allowed in addition to the public internet. ``resolve`` None: names are
+        resolved by this machine."""
         self.networks = networks
         self.deadline_s = deadline_s
         self._runtime = runtime
@@ -106,10 +106,10 @@ class Deliverer:
     def post(
         self, url: str, body: bytes, headers: Mapping[str, str], may_send: Callable[[], bool]
     ) -> None:
-        """Returns where the receiver has taken it (2xx). Raises Undelivered.
+        """Deliver ``body``. Returns when the receiver has taken it (2xx); raises Undelivered.
 
-        ``may_send`` is asked once it is connected, for that may have taken long; where it says no,
-        nothing is sent: Outrun.
+        ``may_send`` is called after connecting, which may have taken long; if it returns False,
+        nothing is sent, and this raises Outrun.
         """
         try:
             target = target_of(url)
@@ -181,9 +181,9 @@ class Deliverer:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the system's number for it."""
+    """The error's text, without the system's error number."""
     if isinstance(error, http.client.HTTPException):
-        # The library quotes what came: it may be of another service than the one that is meant.
+        # The library's text quotes the answer, which may come from a service that isn't meant.
         return "the answer isn't HTTP"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
@@ -193,7 +193,7 @@ def _plain(text: str) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """A date is taken for nothing: clocks differ."""
+    """The seconds of a ``Retry-After``; 0 for a date, since clocks differ."""
     digits = retry_after.strip()
     if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
         return 0.0

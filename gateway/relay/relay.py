@@ -1,16 +1,16 @@
 """The relay of a process delivers for the subscriptions that it has claimed.
 
-Worked example. Subscription s of catalog c has come to 31. Worker w claims it: the claim is a lease
-in the database, which w renews as long as it lives. Its runner watches c behind 31, takes 32 and
-33, and sends them; the receiver answers 204, and w writes 33 into s, if the claim is still its own.
-If w dies after the answer and before that, another worker claims s when the lease is over, finds 31
-and sends 32 and 33 again: at least once, and in order. If w only slept, it finds its claim lost
-before it sends more, and its progress is refused.
+Worked example. Subscription s of catalog c is at 31. Worker w claims it: the claim is a lease in
+the database, which w renews as long as it lives. Its runner watches c from 31 on, takes 32 and 33,
+and sends them; the receiver answers 204, and w writes 33 into s, if it still has the claim. If w
+dies after the answer and before that, another worker claims s when the lease is over, finds 31 and
+sends 32 and 33 again: at least once, and in order. If w only slept, it notices that it has lost its
+claim before it sends more, and its progress is refused.
 
-A receiver that doesn't answer holds up its own runner alone: what was read for it is dropped, and
-read again when it is tried again, later each time. Its history is held by a pin meanwhile, for
-``hold_s``. If history was compacted in spite of that, the receiver is told so (410), and gets the
-state anew.
+A receiver that doesn't answer holds up only its own runner: what was read for it is dropped, and
+read again at the next try; the pauses between tries grow. Meanwhile, a pin keeps the history for
+it, for ``hold_s``. If history was compacted in spite of that, the receiver gets an event that says
+so (410), and then the state.
 """
 
 from __future__ import annotations
@@ -44,19 +44,22 @@ from gateway.store.contract import (
 
 _log = logging.getLogger(__name__)
 
-# From so many failures in a row on, one event at a time is tried, at longer and longer intervals.
+# From this many failures in a row on, only one event at a time is tried.
 OPEN_FAILURES: Final = 5
+# The pause after the first failure, which doubles each time, and the longest.
 _PAUSE_S: Final = 1.0
 _PAUSE_S_MAX: Final = 600.0
+# How often a worker without a subscription looks for one.
 _QUIET_LOOK_S: Final = 5.0
+# How long a runner waits at a time, and how long after an error of the gateway.
 _IDLE_S: Final = 1.0
 _RETRY_S: Final = 1.0
-# Progress without a delivery, past commits that aren't wanted, is written so often.
+# How often progress is written that passed only unwanted commits.
 _NOTED_S: Final = 5.0
 
 
 class Envelopes(Protocol):
-    """What is sent of what happened; see ``gateway.http.wire.cloud_events``."""
+    """Encodes events and messages for receivers; see ``gateway.http.wire.cloud_events``."""
 
     def commit(self, catalog: str, told: Told) -> bytes: ...
 
@@ -67,16 +70,16 @@ class Envelopes(Protocol):
     def compacted(self, catalog: str, code: str, detail: str, position: str) -> bytes: ...
 
     def position(self, revision: int, key: str) -> str:
-        """Behind that document in the list of the documents of a revision."""
+        """The position after this document in the list of a revision's documents."""
 
     def key_of(self, position: str) -> tuple[int, str]:
         """The revision and the key of such a position."""
 
     def synced_at(self, revision: int) -> str:
-        """The place of that event, which no other has."""
+        """The position of the event ``synced``, which no other event has."""
 
     def compacted_at(self, position: str) -> str:
-        """Likewise."""
+        """The position of the event ``compacted``, which no other event has."""
 
     def event_id(self, catalog: str, position: str) -> str: ...
 
@@ -85,7 +88,7 @@ class Envelopes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RelayParts:
-    """What runners work with."""
+    """The parts of the gateway that the relay and its runners use."""
 
     store: Store
     runtime: Runtime
@@ -99,7 +102,8 @@ class RelayParts:
 
 
 class Relay:
-    """Thread-safe. ``start`` is called once; ``stop`` ends all deliveries."""
+    """Claims subscriptions, with a runner for each. Thread-safe. Call ``start`` once; ``stop`` ends
+    all deliveries."""
 
     def __init__(self, parts: RelayParts) -> None:
         self._parts = parts
@@ -123,11 +127,11 @@ class Relay:
         self._wake.set()
 
     def look(self) -> None:
-        """Look at once: something was changed."""
+        """Look for changed subscriptions at once."""
         self._wake.set()
 
     def holds_on(self, seconds: float) -> bool:
-        """Whether its claims last for so long at least, by this process's clock."""
+        """Whether its claims last for at least ``seconds`` more, by this process's clock."""
         return self._parts.runtime.monotonic() + seconds < self._held_until
 
     def readings(self) -> RelayReadings:
@@ -157,16 +161,18 @@ class Relay:
                 self._records.end_claim(*runner.name, self.holder)
 
     def step(self) -> None:
-        """Renew the claims, claim what nobody works for, and let go of what is gone."""
+        """Renew the claims, claim free subscriptions, and stop the runners of those that are
+        lost."""
         limits, now = self._parts.limits, self._parts.runtime.monotonic()
         if self._runners:
             self._records.renew_claims(self.holder, limits.claim_s)
         held, free = self._records.claimable(self.holder, limits.worker_max)
         records = {(each.catalog, each.name): each for each in held}
-        # Of what is claimed now, another worker may have come further than a runner that is there.
+        # These runners stop even if the subscription is claimed again below: another worker may
+        # have come further meanwhile.
         for named in self._runners.keys() - records.keys():
             self._runners.pop(named).stop()
-        self._held_until = now + limits.claim_s  # of those that go on
+        self._held_until = now + limits.claim_s  # for the claims that were renewed
         for catalog, name in free:
             if len(records) >= limits.worker_max or self._is_stopping:
                 break
@@ -197,7 +203,8 @@ class Relay:
                 _hold_history(self._parts.store, record, now_us)
 
     def _revisions(self, catalogs: Collection[str]) -> dict[str, int]:
-        """Where they are; without those of which the head can't be read, or that are restored."""
+        """The revisions of these catalogs, without those whose head can't be read, or that are
+        being restored."""
         if not catalogs:
             return {}
         try:
@@ -210,8 +217,9 @@ class Relay:
 
 
 def _hold_history(store: Store, record: SubscriptionRecord, now_us: int) -> None:
-    """Pin what is to be delivered. A catalog that can't be pinned, since somebody has edited its
-    record, is no other's trouble. Raises StoreUnreachable where the database doesn't answer."""
+    """Pin the history that is still to be delivered. If the catalog can't be pinned, because
+    somebody has edited its record, that is only logged. Raises StoreUnreachable if the database
+    doesn't answer."""
     pin = pin_of(record, now_us)
     if pin is None:
         return
@@ -249,7 +257,7 @@ class Runner:
         self._wake.set()
 
     def meet(self, record: SubscriptionRecord) -> None:
-        """The record as it was read: it counts where somebody has changed it."""
+        """Take over the record that was read, if somebody has changed the subscription."""
         if record.number != self.record.number:
             self.record = record
             self._wake.set()
@@ -270,12 +278,12 @@ class Runner:
             self._wake.clear()
 
     def _step(self, account: OwnAccount) -> float:
-        """Deliver what there is; returns the seconds until there may be more."""
+        """Deliver what there is; return the seconds until the next step."""
         record = self.record
         now_us = self._parts.runtime.now_us()
         left_s = (record.next_try_us - now_us) / 1_000_000
         if record.error is not None and record.error.get("time_us", 0) > now_us:
-            left_s = 0.0  # by the clock of another gateway, or by this one's, which was set back
+            left_s = 0.0  # another gateway's clock is ahead, or this one's was set back
         if record.paused or left_s > 0:
             return min(left_s, _IDLE_S) if left_s > 0 else _IDLE_S
         try:
@@ -299,7 +307,8 @@ class Runner:
         return 0.0
 
     def _deliver_commits(self, account: OwnAccount) -> None:
-        """Until it is stopped, changed, or its claim is lost."""
+        """Deliver commits until the runner is stopped, the subscription changed, or its claim
+        lost."""
         record = self.record
         with self._parts.feed.watch(
             record.catalog,
@@ -319,7 +328,7 @@ class Runner:
                 account.close()
 
     def _is_due(self, told: Sequence[Told]) -> bool:
-        """Whether commits that were passed, and not delivered, are to be noted."""
+        """Whether to write the progress past commits that weren't wanted."""
         since_s = self._parts.runtime.monotonic() - self._saved_at
         return not told and since_s > _NOTED_S
 
@@ -327,7 +336,7 @@ class Runner:
         return 1 if self.record.failures >= OPEN_FAILURES else self._parts.limits.events_max
 
     def _in_batches(self, told: Sequence[Told]) -> list[list[Told]]:
-        """As many as one delivery may have; what is told takes that much memory anyway."""
+        """The commits in batches of one delivery each; a list, as they are in memory anyway."""
         most = 1 if self.record.format == "cloudevents" else self._most()
         batches: list[list[Told]] = []
         size = 0
@@ -341,7 +350,7 @@ class Runner:
         return batches
 
     def _deliver_state(self, account: OwnAccount) -> None:
-        """The documents, and that these were all."""
+        """Deliver the documents of the state, then the event ``synced``."""
         record, envelopes = self.record, self._parts.envelopes
         position = envelopes.key_of(record.position) if record.position else None
         most = 1 if record.format == "cloudevents" else self._most()
@@ -391,8 +400,8 @@ class Runner:
     def _begin_anew(
         self, begun: SubscriptionRecord, error: RevisionCompacted | RevisionNotFound
     ) -> None:
-        """The receiver is told that something is missing, and gets the state. Raises ``error``
-        where it gets that anyway, Outrun and StoreUnreachable."""
+        """Send an event that says that commits are missing, and begin again with the state. Raises
+        ``error`` if delivery begins with the state anyway, Outrun and StoreUnreachable."""
         record = self._since(begun)
         if not record.position:
             raise error
@@ -408,12 +417,12 @@ class Runner:
             self._moved(record, "", 1)
 
     def _send(self, record: SubscriptionRecord, events: Sequence[bytes], first: str) -> None:
-        """``first`` is where the first of them is. Raises Undelivered, and Outrun where it isn't
-        this worker's to send any more."""
+        """Send one delivery. ``first`` is the position of its first event. Raises Undelivered, and
+        Outrun if this runner may not send it any more."""
         self._require_own(record)
         envelopes, now_us = self._parts.envelopes, self._parts.runtime.now_us()
         body, media_type = envelopes.message(record.format, events)
-        account().take(2 * len(body))  # with the events, until the end of this piece of work
+        account().take(2 * len(body))  # body and events, until the account is closed
         name = envelopes.event_id(record.catalog, first)
         if len(events) > 1:
             name = f"{name}+{len(events)}"
@@ -430,20 +439,20 @@ class Runner:
             raise Outrun
 
     def _is_own(self, record: SubscriptionRecord) -> bool:
-        """Whether it is this runner's to deliver, as long as one delivery may take."""
+        """Whether this runner may deliver for ``record`` for as long as a delivery may take."""
         is_changed = self.record.number != record.number
         deadline_s = self._parts.deliverer.deadline_s
         return not self._is_stopped and not is_changed and self._relay.holds_on(deadline_s)
 
     def _since(self, begun: SubscriptionRecord) -> SubscriptionRecord:
-        """What has become of it by deliveries. Raises Outrun where somebody has changed it: what
-        failed says nothing of what it is now."""
+        """The record, with the progress since ``begun``. Raises Outrun if somebody has changed the
+        subscription: then the failure says nothing about the present one."""
         if self.record.number != begun.number:
             raise Outrun
         return self.record
 
     def _moved(self, record: SubscriptionRecord, position: str, events: int) -> SubscriptionRecord:
-        """Note how far it has come. Raises Outrun and StoreUnreachable."""
+        """Write the new position; return the record. Raises Outrun and StoreUnreachable."""
         now_us = self._parts.runtime.now_us()
         if events:
             self._parts.meters.relayed("delivered", events)
@@ -461,7 +470,7 @@ class Runner:
         return moved
 
     def _failed(self, begun: SubscriptionRecord, error: Undelivered) -> None:
-        """Note when to try again. Raises Outrun and StoreUnreachable."""
+        """Write the failure, and when to try again. Raises Outrun and StoreUnreachable."""
         record, runtime = self._since(begun), self._parts.runtime
         now_us, failures = runtime.now_us(), record.failures + 1
         self._parts.meters.relayed("failed", 1)
@@ -484,7 +493,7 @@ class Runner:
             self._save(failed)
 
     def _pause(self, record: SubscriptionRecord) -> None:
-        """The receiver wants no more, until somebody resumes it."""
+        """Pause the subscription, until somebody resumes it: the receiver wants no more."""
         self._require_own(record)
         paused = replace(record, paused=True, number=record.number + 1)
         if not self._records.change_subscription(paused, record.number, PROGRESS):
