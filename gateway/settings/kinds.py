@@ -30,7 +30,7 @@ _DATABASE_FORBIDDEN = set('/\\. "$*<>:|?\0')
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of value. `show(parse(text))` says the same as `text`, without its secrets."""
+    """One kind of value. `show(parse(text))` means the same as `text`, without its secrets."""
 
     allowed: str
     parse: Callable[[str], Any]
@@ -59,7 +59,7 @@ class Address:
 
 
 def integer(minimum: int, maximum: int) -> Kind:
-    """Decimal digits alone: no sign, no underscore, no space."""
+    """Only decimal digits: no sign, no underscore, no space."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,15}", text):
@@ -94,7 +94,7 @@ def choice(*values: str) -> Kind:
 
 
 def switch() -> Kind:
-    """On or off; on the command line a pair of flags."""
+    """On or off; on the command line, a pair of flags."""
     words = {"true": True, "1": True, "yes": True, "on": True}
     words |= {"false": False, "0": False, "no": False, "off": False}
 
@@ -137,7 +137,8 @@ def directory() -> Kind:
 
 
 def file() -> Kind:
-    """The path of a file, read as a directory's is; the file is opened only when it is used."""
+    """The path of a file, parsed like that of a directory. The file is opened only when it is
+    used."""
     return replace(directory(), allowed="a file", metavar="FILE")
 
 
@@ -199,7 +200,7 @@ def web_url() -> Kind:
 
 
 def database_name() -> Kind:
-    """A name that MongoDB takes for a database on every platform."""
+    """A database name that MongoDB accepts on every platform."""
 
     def parse(text: str) -> str:
         if not 1 <= len(text.encode()) <= 63 or _DATABASE_FORBIDDEN & set(text):
@@ -210,7 +211,7 @@ def database_name() -> Kind:
 
 
 def mongodb_uri() -> Kind:
-    """A MongoDB connection string. Its outline is checked here, the rest by the driver."""
+    """A MongoDB connection string. Only its outline is checked here; the driver checks the rest."""
 
     def parse(text: str) -> str:
         if _MONGODB_URI.fullmatch(text) is None:
@@ -225,7 +226,7 @@ def mongodb_uri() -> Kind:
 def mask_uri(uri: str) -> str:
     """The connection string without user name, password and secret options.
 
-    A string that can't be parsed is hidden whole: it may hold a misplaced password.
+    A string that can't be parsed is hidden completely: it may contain a misplaced password.
     """
     match = _MONGODB_URI.fullmatch(uri)
     if match is None:

@@ -1,8 +1,8 @@
 """The value of a setting: from its flag, else from its environment variable, else its default.
 
-`--deadline-ms 2000` wins over `GATEWAY_DEADLINE_MS=2000`. A variable with `_FILE` appended names a
-file that holds the value, for secrets. A wrong value is refused with its setting, its source and
-the allowed values; none is clamped or ignored.
+`--deadline-ms 2000` overrides `GATEWAY_DEADLINE_MS=1000`. A variable with `_FILE` appended names a
+file that contains the value, for secrets. A wrong value is refused with its setting, its source and
+the allowed values; no value is clamped or ignored.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ _JWT = ("jwt_jwks_url", "jwt_issuer", "jwt_audience")
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The effective settings, and for each name its flag, its variable or `default`."""
+    """The effective settings; and by name, the source of each: its flag, its variable or
+    `default`."""
 
     settings: Settings
     sources: Mapping[str, str]
 
 
 def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
-    """The effective settings of the environment and these flags (by setting name; None: not given).
+    """The effective settings, from these flags (by setting name; None: not given) and the
+    environment.
 
     Raises `SettingError` for the first wrong value, for values that contradict each other, and for
     settings that were removed.
     """
-    # Here, since commands that only speak HTTP have these settings in sight and never read them.
+    # Imported here: commands that only use HTTP import this module, but never call this function.
     from environs import FileAwareEnv
 
     _refuse_removed(flags)
@@ -73,8 +75,8 @@ def resolve(flags: Mapping[str, str | bool | None]) -> Resolved:
 def unknown_variables() -> list[tuple[str, str]]:
     """The variables that look like a misspelt setting, each with the setting probably meant.
 
-    Other `GATEWAY_` variables are left alone: Kubernetes sets `GATEWAY_PORT` and more in every
-    container beside a service of that name.
+    Other `GATEWAY_` variables are ignored: Kubernetes sets `GATEWAY_PORT` and more in every
+    container of a namespace with a service of that name.
     """
     names = [row.name.upper() for row in SETTINGS]
     known = set(names) | {f"{name}_FILE" for name in names}
@@ -97,7 +99,8 @@ def _refuse_removed(flags: Mapping[str, str | bool | None]) -> None:
 
 
 def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None:
-    """Two settings choose the MongoDB; a flag for one overrules a variable for the other."""
+    """Allow only one of the two settings that choose the MongoDB; a flag for one overrides a
+    variable for the other."""
     if not (values["mongodb_uri"] and values["embedded"]):
         return
     by_flag = [name for name in ("mongodb_uri", "embedded") if sources[name].startswith("--")]
@@ -113,7 +116,8 @@ def _choose_one_mongodb(values: dict[str, Any], sources: dict[str, str]) -> None
 
 
 def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
-    """Access control is off only on loopback, and settings that need each other come together."""
+    """Refuse access control that is off on anything but loopback, and settings without those that
+    they need."""
     if not settings.access and not settings.bind.is_loopback:
         raise SettingError(
             "access",
@@ -144,7 +148,7 @@ def _check_access(settings: Settings, sources: Mapping[str, str]) -> None:
 
 
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
-    """Refuse limits of which one makes impossible what another one allows."""
+    """Refuse a limit that makes impossible what another one allows."""
     rules = (
         ("document_bytes_max", "batch_bytes_max", "a whole document must fit into a batch"),
         ("document_bytes_max", "body_bytes_max", "a whole document must fit into a request"),

@@ -1,7 +1,7 @@
 """The table of settings: the fields of `Settings`, in this order.
 
 To add a setting, add a field: its flag, its environment variable, `gateway settings` and
-docs/settings.md follow from it. `source` decides which source of a value wins.
+docs/settings.md follow from it. `lookup` decides which source of a value wins.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.settings import kinds
 from gateway.settings.kinds import MIB, Address, Kind, Network
 
 PREFIX = "GATEWAY_"
-# Asymmetric algorithms alone: with a symmetric one, a public key would pass for the shared secret.
+# Only asymmetric algorithms: with a symmetric one, a public key would pass for the shared secret.
 JWT_ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 
-# By name: what to do instead. A setting of an earlier version is refused, since it does nothing.
+# Removed settings, and what to do instead. They are refused, since they would do nothing.
 REMOVED: Final[Mapping[str, str]] = {
     "worker_class": "was removed: every worker runs on gevent; leave it out",
     "threads": "was removed: a worker on gevent has no pool of threads; leave it out",
@@ -47,7 +47,8 @@ class SettingError(Exception):
 def _setting(
     kind: Kind, default: object, help: str, *, secret: bool = False, choose: str = ""
 ) -> Any:
-    """`default` is the value itself, or a function that computes it, described by `choose`."""
+    """A field of the table. `default` is the value itself, or a function that computes it; `choose`
+    describes that."""
     metadata = {"kind": kind, "help": help, "secret": secret, "default_shown": choose}
     if callable(default):
         return field(default_factory=default, metadata=metadata, repr=not secret)
@@ -55,7 +56,7 @@ def _setting(
 
 
 def _default_workers() -> int:
-    """One on two cores: its clients and MongoDB need the other."""
+    """1 on up to two cores, because clients and MongoDB need the other core; else 2."""
     return 1 if (os.cpu_count() or 1) <= 2 else 2
 
 
@@ -64,7 +65,7 @@ def _default_log_format() -> str:
 
 
 def _default_data_dir() -> Path:
-    """A folder of the user's own that lasts: the next start finds the data of `--embedded`."""
+    """A permanent folder of the user, where the next start finds the data of `--embedded`."""
     home = os.environ.get("XDG_DATA_HOME", "")
     # The XDG specification says to ignore a relative path.
     base = Path(home) if home.startswith("/") else Path("~/.local/share").expanduser()
@@ -73,7 +74,7 @@ def _default_data_dir() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Effective settings. `source.resolve` checks them; this constructor doesn't."""
+    """Effective settings. `lookup.resolve` checks them; this constructor doesn't."""
 
     # Server
     bind: Address = _setting(
@@ -533,10 +534,10 @@ class Settings:
         1024 * MIB,
         "total size of the parts of all open uploads in the database",
     )
-    # MongoDB documents 100 levels as its limit for a stored document.
+    # MongoDB's documented limit for a stored document is 100 levels.
     depth_max: int = _setting(kinds.integer(1, 100), 100, "levels of nesting in a document")
-    # Parsed, an empty array takes 72 bytes of memory for three of JSON; and a worker that parses,
-    # compares and encodes a million values does nothing else for a second.
+    # Once parsed, an empty array takes 72 bytes of memory for three bytes of JSON; and a worker
+    # that parses, compares and encodes a million values does nothing else for a second.
     body_values_max: int = _setting(
         kinds.integer(1000, 16_000_000),
         2**19,
@@ -566,7 +567,7 @@ class SettingRow:
 
     @property
     def help_in_terminal(self) -> str:
-        """Its help and default, without Markdown."""
+        """The help and the default, without Markdown."""
         return f"{self.help}. Default: {self.default_shown}.".replace("`", "")
 
     @property
@@ -574,7 +575,8 @@ class SettingRow:
         return variable_of(self.name)
 
     def parse(self, text: str, source: str) -> Any:
-        """Raises `SettingError` when `text` is not allowed; the error quotes no secret."""
+        """The value that `text` means. Raises `SettingError` if it isn't allowed; the error quotes
+        no secret."""
         try:
             return self.kind.parse(text)
         except ValueError:
