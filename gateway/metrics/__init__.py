@@ -1,5 +1,5 @@
-"""Prometheus metrics over all workers of a gateway; ``table`` has every one of them.
+"""Prometheus metrics of all workers of a gateway; ``definitions`` lists them.
 
-Nothing here is imported before the server has forked: the library decides when it is imported
-whether its values live in memory or in files that several processes share.
+Nothing here may be imported before the server has forked: at its import, the library decides
+whether its values are in memory or in files that several processes share.
 """

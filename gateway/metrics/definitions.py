@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Kind = Literal["counter", "gauge", "histogram"]
-# How the gauges of all living workers become one.
+# How the gauges of all live workers are combined.
 Merge = Literal["livesum", "livemax", "livemostrecent"]
 
 _SHORT_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

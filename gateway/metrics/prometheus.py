@@ -1,10 +1,10 @@
-"""The measurements of the layers below as Prometheus metrics; and samples, once a second, of what
-has a level: queue, cache, feeds, the process itself.
+"""Turns the measurements of the layers below into Prometheus metrics; and samples levels once a
+second: queue, cache, feeds, the process itself.
 
 The children of labelled metrics are kept, because looking one up by its labels costs as much as
 counting. Every label has few values, and no client chooses them, so the children stay few.
 
-``measured`` is a store whose calls are timed, and counted where the database is out of reach.
+``measured`` wraps a store, to time its calls, and to count those that can't reach the database.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PrometheusMeters(Meters):
         self._unreachable = Children(counters["gateway_store_unreachable_total"].labels)
 
     def expect(self, problems: Iterable[str]) -> None:
-        """Start the counters at 0: an increase shows only from a counter's second value.
+        """Start the counters at 0: an increase shows only from a counter's second value on.
 
         ``problems`` are all problem codes.
         """
@@ -100,7 +100,7 @@ class PrometheusMeters(Meters):
     # The commit loop and what belongs to it
 
     def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
-        if len(ended) == 1:  # as a rule, but for bulk
+        if len(ended) == 1:  # the usual case, except for bulk
             (each,) = ended
             self._writes[each.outcome,].inc()
             if each.taken is not None:
@@ -159,7 +159,7 @@ _UNTIMED = frozenset(("stored_bytes", "await_reachable", "tokens", "close"))
 
 
 def measured(store: Wrapped, meters: Meters) -> Wrapped:
-    """``store`` with its calls measured; of the same type."""
+    """``store`` with its calls measured; it has the same methods."""
     return cast(Wrapped, _Measured(store, meters))
 
 
@@ -190,7 +190,7 @@ def _timed(name: str, method: Callable[..., Any], meters: Meters) -> Callable[..
         begun = time.perf_counter()
         try:
             return method(*arguments, **named)
-        except BeingRestored:  # it answers
+        except BeingRestored:  # the database could be reached
             raise
         except StoreUnreachable:
             meters.store_unreachable(name)
@@ -211,7 +211,7 @@ _PAGE_BYTES: Final = resource.getpagesize()
 
 
 class Sampler:
-    """The sampler of one worker; ``start`` is called once, after the fork."""
+    """Samples the levels of one worker. Call ``start`` once, after the fork."""
 
     def __init__(
         self,
@@ -220,8 +220,8 @@ class Sampler:
         readings: Callable[[], Readings],
         open_uploads: Callable[[], int],
     ) -> None:
-        """``open_uploads`` may wait, and raises StoreUnreachable or StoreUnavailable where the
-        database is out of reach."""
+        """``open_uploads`` may wait, and raises StoreUnreachable or StoreUnavailable if the
+        database can't be reached."""
         self._gauges = registry.gauges
         self._counters = registry.counters
         self._worker = registry.worker
@@ -307,7 +307,7 @@ class Sampler:
         )
         self._cpu_s = cpu_s
         self._gauges["gateway_worker_resident_bytes"].labels(self._worker).set(_resident_bytes())
-        with suppress(OSError):  # only Linux tells
+        with suppress(OSError):  # only Linux has this
             open_files = len(os.listdir(_PROC / "fd"))
             self._gauges["gateway_worker_open_files"].labels(self._worker).set(open_files)
 
@@ -316,6 +316,6 @@ def _resident_bytes() -> int:
     try:
         return int((_PROC / "statm").read_text().split()[1]) * _PAGE_BYTES
     except OSError:
-        # Elsewhere only the peak is known, in units of the system's own.
+        # Other systems only know the peak, in bytes or KiB.
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024

@@ -26,15 +26,16 @@ from gateway.metrics.shared import WorkerPlace
 _log = logging.getLogger(__name__)
 
 _TRIES = 5
-# A file of values at first. It doubles.
+# The first size of a file of values; it doubles when it is full.
 _FIRST_BYTES: Final = 64 * 1024
-# The length of the key, what fills it up to 8 bytes, a value and its time.
+# The most bytes that an entry takes without its key: the key's length, padding to 8 bytes, a value
+# and its time.
 _BESIDE_KEY_BYTES_MAX: Final = 4 + 8 + 16
 
 
 class Distribution(Histogram):
-    """A histogram that looks for the bucket of a value in few steps, and takes many values in the
-    time of a few."""
+    """A histogram that finds the bucket of a value by bisection, and can observe many values at
+    once."""
 
     def observe(
         self,
@@ -53,10 +54,10 @@ class Distribution(Histogram):
 
 
 class _ValuesFile(MmapedDict):
-    """prometheus-client's file of values, with all its room taken before any of it is used: the
-    system kills a process that writes to a mapped page for which there is none.
+    """prometheus-client's file of values, but with its disk space allocated before it is used: the
+    system kills a process that writes to a mapped page for which there is no space.
 
-    Raises OSError where there is no room for more values, and stays as it was.
+    Raises OSError if there is no space for more values; the file then stays as it was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,15 +79,16 @@ class _ValuesFile(MmapedDict):
 
 
 def _take_room(file: int, size_bytes: int) -> None:
-    if sys.platform != "darwin":  # which has no such call
+    if sys.platform != "darwin":  # macOS has no such call
         os.posix_fallocate(file, 0, size_bytes)
 
 
 class _Value:
     """prometheus-client's value, in a file that all workers read.
 
-    What is measured never fails for its measurement: a value that finds no room is this process's
-    alone, until there is some. Made by ``_value_class``, which says where the files are.
+    A measurement never makes the measured code fail: if there is no space for a value, only this
+    process has it, until there is some. ``_value_class`` makes subclasses that know where the files
+    are.
     """
 
     _multiprocess = True  # prometheus-client asks for it
@@ -136,7 +138,7 @@ class _Value:
         return None
 
     def _find_room(self) -> None:
-        """Go on from what an earlier worker has counted at this place."""
+        """Go on from the value that an earlier worker with this number has left."""
         files = self.files
         try:
             if self._path not in files:
@@ -154,7 +156,7 @@ def _value_class(place: WorkerPlace) -> type[_Value]:
 
 
 class _LackingRoom:
-    """Told once: each value would say it again."""
+    """Logs the lack of space only once, not for each value."""
 
     def __init__(self) -> None:
         self._is_told = False
@@ -169,13 +171,13 @@ _lacking_room = _LackingRoom()
 
 
 class Registry:
-    """The metrics of one process. ``place`` is where it shares its values; None: it shares none."""
+    """The metrics of one process. ``place``: where it shares its values; None: nowhere."""
 
     def __init__(self, place: WorkerPlace | None) -> None:
         self._place = place
         if place is not None:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place.directory)
-            # By place, not by process id: see ``shared``.
+            # Files are named by the worker's number, not by process id: see ``shared``.
             values.ValueClass = _value_class(place)
         self._own = CollectorRegistry()
         self.counters: Mapping[str, Counter] = {
@@ -216,14 +218,15 @@ class Registry:
 
     @interruptible
     def _merged(self, place: WorkerPlace) -> bytes:
-        """It takes some 50 ms for each worker."""
+        """The values of all workers, in the text format. Takes some 50 ms for each worker."""
         merged = CollectorRegistry()
         merged.register(_Files(place.directory))
         return generate_latest(merged)
 
 
 class _Files(Collector):
-    """The values of all workers; a file that a worker has just opened is empty, and passed over."""
+    """The values of all workers. Skips files that are still empty: a worker has just opened
+    them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,9 +1,9 @@
 """The files through which the workers of one gateway share their metrics.
 
-The master makes a directory, in memory where it can, before it forks, and removes it when it ends.
-A worker has a *place*, the lowest number that no living worker has, and files named by it. A worker
-that replaces another continues its files, so that counters lose nothing, and there are never more
-files than workers that lived side by side. The gauges of a worker are removed when it has ended.
+Before it forks, the master makes a directory, in memory if possible; it removes it when it ends.
+A worker has a *number*, the lowest that no live worker has, and files named by it. A worker that
+replaces another continues its files, so counters lose nothing, and there are never more sets of
+files than there were workers at a time. The gauges of a worker are removed when it has ended.
 
 This module does not import the metrics library, which must not be imported before the fork.
 """
@@ -25,7 +25,7 @@ _OWNER = "owner"
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
-    """The place of a worker: its ``number`` among those that share the directory."""
+    """Where a worker shares its values: its ``number`` among those that share the directory."""
 
     directory: Path
     number: int
@@ -35,13 +35,13 @@ _here: WorkerPlace | None = None
 
 
 def take_place(place: WorkerPlace) -> None:
-    """Take the worker's place, right after the fork and before the metrics are imported."""
+    """Set the place of this process, right after the fork and before the metrics are imported."""
     global _here
     _here = place
 
 
 def place() -> WorkerPlace | None:
-    """The place of this process; None where it shares its values with no other."""
+    """The place of this process; None if it shares its values with no other."""
     return _here
 
 
@@ -49,13 +49,13 @@ def place() -> WorkerPlace | None:
 def shared_directory(parent: Path | None = None) -> Iterator[Path]:
     """A private directory for the lifetime of this process.
 
-    A worker, being a fork of the master, leaves this context too; there it removes nothing.
+    Workers are forks of the master, so they leave this context, too; that removes nothing.
     """
     owner_pid = os.getpid()
     base = parent or _memory()
     _remove_abandoned(base)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-    # Held by this process and its forks; while one of them lives, the directory is in use.
+    # This process and its forks hold the lock; while one of them lives, the directory is in use.
     lock = os.open(directory / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
@@ -74,7 +74,7 @@ def forget_gauges(place: WorkerPlace) -> None:
 
 
 def _memory() -> Path:
-    """A file system in memory, where there is one: values are written all the time."""
+    """A file system in memory, if there is one, because values are written all the time."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
 
@@ -85,7 +85,7 @@ def _remove_abandoned(base: Path) -> None:
         with suppress(OSError):
             if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
                 continue
-            lock = os.open(directory / _OWNER, os.O_RDWR)  # missing while it is being made
+            lock = os.open(directory / _OWNER, os.O_RDWR)  # not there yet in a new directory
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory, ignore_errors=True)
