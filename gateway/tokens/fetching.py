@@ -1,9 +1,8 @@
 """One exchange over HTTP with the issuer of tokens; it follows no redirect.
 
-It is bounded as a whole, in time and in bytes. A timeout of a socket bounds one wait: an issuer, or
-a proxy before it, that sends a byte now and then keeps within it for ever, be it in the handshake,
-the head or the body. So when the time is up the connection is shut down, whatever is being done on
-it.
+It is bounded as a whole, in time and in bytes. A socket's timeout only bounds one wait: an issuer,
+or a proxy in front of it, that sends a byte now and then never exceeds it, in the handshake, the
+head or the body. So when the time is up, the connection is shut down, whatever is under way on it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ BYTES_MAX: Final = 1024 * 1024
 def body_of(
     url: str, seconds: float, form: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """The body at ``url``, of at most BYTES_MAX bytes; with ``form``, of the answer to posting it.
+    """The body of the answer to a GET of ``url``, or, with ``form``, to a POST of that form; at
+    most BYTES_MAX bytes.
 
-    Raises Declined for an answer of status 400 and above, ValueError for a larger body, and
-    OSError, TimeoutError after ``seconds`` among them.
+    Raises Declined for an answer of status 400 or above, ValueError for a larger body, and OSError,
+    including TimeoutError after ``seconds``.
     """
     deadline = _Deadline(seconds)
     opener = urllib.request.build_opener(_Http(deadline), _Https(deadline), _NoRedirect())
@@ -42,7 +42,7 @@ def body_of(
         raise OSError(f"the answer isn't HTTP: {error!r}"[:200]) from error
     finally:
         deadline.cancel()
-    if deadline.is_over:  # what was cut off may look whole
+    if deadline.is_over:  # an answer that was cut off may look whole
         raise TimeoutError(f"the answer didn't arrive within {seconds:g} s")
     if len(body) > BYTES_MAX:
         raise ValueError(f"the answer is larger than {BYTES_MAX} bytes")
@@ -54,7 +54,7 @@ def body_of(
 def _exchanged(
     opener: urllib.request.OpenerDirector, asked: urllib.request.Request, seconds: float
 ) -> tuple[int, bytes]:
-    """The status and the body, which is cut behind BYTES_MAX + 1 bytes."""
+    """The status, and at most BYTES_MAX + 1 bytes of the body."""
     try:
         with opener.open(asked, timeout=seconds) as answer:
             return answer.status, answer.read(BYTES_MAX + 1)
@@ -73,7 +73,7 @@ class Declined(OSError):
 
 
 class _Deadline:
-    """Shuts the connections down that were made since, when the time is up."""
+    """Shuts down the connections that it has made when the time is up."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -85,8 +85,8 @@ class _Deadline:
         self.is_over = False
 
     def connect(self, address: Any, *_: Any) -> socket.socket:
-        """A connection to the first place of ``address`` that answers, instead of
-        ``socket.create_connection``, whose time is that of each place."""
+        """A connection to the first of the addresses of ``address`` (host, port) that answers. Used
+        instead of ``socket.create_connection``, whose timeout is for each address."""
         error: OSError = TimeoutError("the time is up")
         host, port = address
         for _family, _kind, _protocol, _name, place in socket.getaddrinfo(
@@ -108,7 +108,7 @@ class _Deadline:
                 self._connections.pop().close()
 
     def _watched(self, connection: socket.socket) -> socket.socket:
-        # One descriptor more: TLS takes the socket's own away.
+        # Needs a descriptor of its own: TLS detaches that of the socket.
         same = socket.socket(fileno=os.dup(connection.fileno()))
         with self._lock:
             self._connections.append(same)
@@ -124,7 +124,7 @@ class _Deadline:
 
 
 def _shut_down(connection: socket.socket) -> None:
-    with suppress(OSError):  # its other end did that
+    with suppress(OSError):  # the other end has closed it
         connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -155,7 +155,7 @@ class _Https(urllib.request.HTTPSHandler):
 def _watched(
     connection: http.client.HTTPConnection, deadline: _Deadline
 ) -> http.client.HTTPConnection:
-    # What the library makes its connections with, also that to a proxy, and its answers.
+    # The library makes its connections, also those to a proxy, and its answers with these.
     vars(connection)["_create_connection"] = deadline.connect
     bytes_max = BYTES_MAX + HEAD_BYTES_MAX
     vars(connection)["response_class"] = partial(BoundedAnswer, bytes_max=bytes_max)

@@ -4,15 +4,16 @@ The secret is 256 random bits, and only its SHA-256 is stored. Nobody can guess 
 hash is needed; and a reader of the database learns no secret.
 
 A token that was read is remembered for three seconds, counted from before the read. So a token
-costs one query in that time, however many requests carry it, and a revocation takes effect soon.
+costs at most two queries in that time, however many requests carry it, and a revocation takes
+effect soon.
 
 Ids can be made up. Unknown ids are looked up together, at most ten times a second::
 
-    id 1 comes               -->  a query for 1
+    id 1 comes                                      -->  a query for 1
     ids 2, 3 and 2 come meanwhile, or within 0.1 s  -->  one query for 2 and 3
 
 So a new token, from any gateway, works at once, or a tenth of a second later while others try
-made-up ids. Ids without a token are remembered apart, so that no made-up id displaces a token.
+made-up ids. Ids without a token are remembered separately, so no made-up id displaces a token.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from gateway.store.unreachable import as_unavailable, as_unknown
 
 PREFIX: Final = "gwt_"
 REMEMBERED_S: Final = 3.0
-# One request looks the token up again while the others go on with the remembered one: at the end
-# of its time all of them would look it up at once.
+# At this age, one request looks the token up again while the others use the remembered one.
+# Otherwise, all of them would look it up at once when its time is over.
 _RENEWED_S: Final = 1.5
 _REMEMBERED_MAX: Final = 10_000
 _BETWEEN_QUERIES_S: Final = 0.1
@@ -50,7 +51,7 @@ _parsed = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """``text`` is the token as its holder sends it; it can't be had a second time."""
+    """A new token. ``text`` is the token as its holder sends it; it can't be read again later."""
 
     stored: StoredToken
     text: str = field(repr=False)
@@ -58,7 +59,7 @@ class IssuedToken:
 
 @dataclass(slots=True)
 class _Seen:
-    """A token as it was at ``looked_s``; None: the id had none."""
+    """A token as it was at ``looked_s``; None: there was none with this id."""
 
     token: StoredToken | None
     principal: Principal | None
@@ -67,7 +68,8 @@ class _Seen:
 
 
 class Tokens:
-    """Thread-safe. Any call but ``principal`` raises the store's StoreUnreachable."""
+    """Issues and verifies tokens. Thread-safe. Every call but ``principal`` raises the store's
+    StoreUnreachable."""
 
     def __init__(
         self,
@@ -86,7 +88,8 @@ class Tokens:
         self._lock = threading.Lock()
 
     def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> IssuedToken:
-        """A new token; it never expires without a lifetime. ValueError for an invalid name."""
+        """A new token; without a lifetime, it never expires. Raises ValueError for an invalid
+        name."""
         texts = tuple(map(grant_text, grants))
         principal(name, texts)
         secret = secrets.token_hex(_SECRET_BYTES)
@@ -103,13 +106,12 @@ class Tokens:
         return IssuedToken(stored, f"{PREFIX}{stored.id}_{secret}")
 
     def all(self) -> Sequence[StoredToken]:
-        """All tokens, expired and revoked ones included, oldest first."""
+        """All tokens, including expired and revoked ones, oldest first."""
         return self._store.tokens()
 
     def revoke(self, token_id: str) -> StoredToken | None:
-        """Revoke the token; None where there is none. A second revocation keeps the first one's
-        time.
-        """
+        """Revoke the token, and return it; None if there is none. A second revocation keeps the
+        first one's time."""
         return self._store.revoke_token(token_id, self._now_us())
 
     def is_one(self, token: str) -> bool:
@@ -123,7 +125,7 @@ class Tokens:
         token_id, secret = found.groups()
         seen = self._looked_up(token_id)
         stored = seen.token
-        # In a time that says nothing about the secret. Ids are no secrets.
+        # The comparison's time says nothing about the secret. Ids aren't secret.
         if stored is None or not hmac.compare_digest(_digest(secret), stored.secret_sha256):
             raise _invalid("this gateway did not issue the token")
         if stored.revoked_us is not None:
@@ -153,7 +155,7 @@ class Tokens:
                 return seen
             with as_unavailable():
                 raise
-        # A malformed grant, written into the database by others, gives no rights.
+        # A token with a malformed grant, which others wrote into the database, counts as none.
         whose = None if stored is None else _principal_of(stored)
         seen = _Seen(stored if whose is not None else None, whose, now_s)
         remembered, other = self._seen, self._none
@@ -169,8 +171,8 @@ class Tokens:
 
 
 class ServedTokens:
-    """Tokens as they are issued, listed and revoked over HTTP. Raises StoreUnavailable, and
-    UnknownOutcome from what changes something."""
+    """Issues, lists and revokes tokens for HTTP. Every call raises StoreUnavailable; those that
+    change something also raise UnknownOutcome."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -189,7 +191,8 @@ class ServedTokens:
 
 
 class _Query:
-    """``found`` is None until the query is over, and where it failed with ``error``."""
+    """One query for several ids. ``found`` is None until the query is over, or if it failed with
+    ``error``."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -200,7 +203,7 @@ class _Query:
 class _Lookups:
     """Looks up tokens by ids that may be made up. Thread-safe.
 
-    Of the threads that wait for the next query, one makes it for all of them.
+    One of the threads that wait for the next query makes it for all of them.
     """
 
     def __init__(
@@ -236,7 +239,7 @@ class _Lookups:
     def _ask(self, query: _Query) -> None:
         found: Mapping[str, StoredToken] | None = None
         error: Exception | None = None
-        own = cpu.work_for(None)  # it is for all who wait
+        own = cpu.work_for(None)  # charged to nobody: the query is for all that wait
         try:
             wait_s = self._asked_s + _BETWEEN_QUERIES_S - self._monotonic()
             if wait_s > 0:

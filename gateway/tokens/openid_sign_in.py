@@ -1,8 +1,9 @@
 """Signing in by OpenID Connect: an authorization code becomes a token that the gateway accepts.
 
-The browser asks the issuer for the code, with a challenge whose verifier only it knows (PKCE, RFC
-7636), and the gateway exchanges both, for it alone may know the client's secret. It keeps nothing
-of it: the token is sent with each request, as any other is, and means what its claims say.
+The browser asks the issuer for the code, with a challenge whose verifier only the browser knows
+(PKCE, RFC 7636). The gateway exchanges code and verifier for a token, because only the gateway may
+know the client's secret. It keeps nothing: the token is sent with each request, like any other, and
+means what its claims say.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from gateway.tokens.fetching import Declined, body_of
 from gateway.tokens.web import FRESH_S, PAUSE_S, USABLE_S, WebTokens
 
 _TIMEOUT_S: Final = 5.0
-# How many sign in at a time, and wait for what the issuer says of itself: nobody is known yet who
-# asks for it.
+# How many may sign in at a time, and how many may wait for the issuer's discovery document: nobody
+# is authenticated yet.
 AT_ONCE_MAX: Final = 16
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -40,7 +41,7 @@ class OpenIdClient:
 
 @dataclass(frozen=True, slots=True)
 class OpenIdProvider:
-    """Where the issuer is asked, as it says itself (OpenID Connect Discovery 1.0)."""
+    """The issuer's endpoints, from its discovery document (OpenID Connect Discovery 1.0)."""
 
     authorization: str
     token: str
@@ -49,8 +50,8 @@ class OpenIdProvider:
 
 
 class OpenIdSignIn:
-    """Thread-safe. ``tokens`` decides which of the issuer's tokens are accepted; ``web_url`` raises
-    ValueError for what may not be asked.
+    """Signs people in. Thread-safe. ``tokens`` decides which of the issuer's tokens are accepted;
+    ``web_url`` raises ValueError for a URL that may not be called.
     """
 
     def __init__(
@@ -67,17 +68,17 @@ class OpenIdSignIn:
         self._web_url = web_url
         self._monotonic = monotonic
         self._known: tuple[float, OpenIdProvider] | None = None
-        # When the issuer was asked about itself, and what came in the place of an answer.
+        # When the discovery document was asked for, and why that failed.
         self._tried_s = -PAUSE_S
         self._failure = "it is being asked"
         self._discovering = threading.Lock()
         self._waiting = threading.BoundedSemaphore(AT_ONCE_MAX)
-        # When it last gave no answer at all about a code.
+        # When the issuer last gave no answer to an exchange.
         self._silent_s = -PAUSE_S
         self._asking = threading.BoundedSemaphore(AT_ONCE_MAX)
 
     def offer(self) -> Mapping[str, str | None]:
-        """What the browser asks the issuer with. Raises KeysUnavailable."""
+        """What the browser needs to ask the issuer. Raises KeysUnavailable."""
         provider = self._provider()
         return {
             "issuer": self._issuer,
@@ -88,12 +89,13 @@ class OpenIdSignIn:
         }
 
     def _provider(self) -> OpenIdProvider:
-        """Asked for anew after FRESH_S, by one at a time, and not again within PAUSE_S; where that
-        fails, what is known is good for USABLE_S. Raises KeysUnavailable where nothing is."""
+        """The issuer's endpoints. They are read again after FRESH_S, by one thread at a time, and
+        not twice within PAUSE_S. If that fails, the old ones are used up to USABLE_S. Raises
+        KeysUnavailable if there are none."""
         found = self._usable(FRESH_S)
         if found is not None:
             return found
-        # What is known is used at once, without waiting for who asks.
+        # Known endpoints are used at once, without waiting for the thread that reads them.
         if self._begin_discovery(waits=self._usable(USABLE_S) is None):
             try:
                 if self._usable(FRESH_S) is None:
@@ -110,7 +112,7 @@ class OpenIdSignIn:
         return known[1] if known and self._monotonic() - known[0] < age_max_s else None
 
     def _begin_discovery(self, *, waits: bool) -> bool:
-        """Whether nobody else asks, maybe after a wait."""
+        """Take the lock for discovery, perhaps after waiting; whether this thread has it now."""
         if self._discovering.acquire(blocking=False):
             return True
         if not waits or not self._waiting.acquire(blocking=False):
@@ -133,10 +135,10 @@ class OpenIdSignIn:
             self._tried_s = self._monotonic()
 
     def exchange(self, code: str, verifier: str, redirect_uri: str) -> tuple[str, Principal]:
-        """A token, and who may send it.
+        """The token for a code, and its principal.
 
-        Raises Unauthenticated where the issuer refuses, or gives no token that the gateway
-        accepts; KeysUnavailable where it can't be asked.
+        Raises Unauthenticated if the issuer refuses, or gives no token that the gateway accepts;
+        KeysUnavailable if it can't be asked.
         """
         provider = self._provider()
         form = {
@@ -162,7 +164,8 @@ class OpenIdSignIn:
         return self._accepted(answer)
 
     def _accepted(self, answer: Mapping[str, Any]) -> tuple[str, Principal]:
-        """By the access token, where that is a JWT for the gateway, else by the ID token."""
+        """The access token, if it is a JWT that the gateway accepts, otherwise the ID token; with
+        its principal. Raises Unauthenticated."""
         refused = Unauthenticated(
             "the issuer signed you in, but gave no JWT: ask for the scope `openid`", presented=True
         )
@@ -177,8 +180,9 @@ class OpenIdSignIn:
         raise refused from None
 
     def _ask(self, url: str, form: bytes, headers: Mapping[str, str]) -> bytes:
-        """Not within PAUSE_S of a time that there was no answer, so that nobody is kept from
-        signing in, once it answers, by those who waited in vain. Raises KeysUnavailable."""
+        """The issuer's answer to a form. It isn't asked within PAUSE_S after it gave no answer, so
+        that calls that wait in vain don't take all places when it answers again. Raises
+        KeysUnavailable."""
         if self._monotonic() - self._silent_s < PAUSE_S:
             raise KeysUnavailable("the issuer doesn't answer; try again in some seconds")
         if not self._asking.acquire(blocking=False):
@@ -194,7 +198,7 @@ class OpenIdSignIn:
             self._asking.release()
 
     def _provider_of(self, told: Mapping[str, Any]) -> OpenIdProvider:
-        """Raises ValueError."""
+        """The endpoints in a discovery document. Raises ValueError."""
         if told.get("issuer") != self._issuer:
             raise ValueError("it names another issuer")
         methods = told.get("token_endpoint_auth_methods_supported")
@@ -215,13 +219,13 @@ class OpenIdSignIn:
 
 
 def _basic(name: str, secret: str) -> str:
-    # Each encoded as a form is, before they are put together (RFC 6749, 2.3.1).
+    # Each is form-encoded before they are joined (RFC 6749, 2.3.1).
     pair = f"{quote(name, safe='')}:{quote(secret, safe='')}"
     return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
 def _refusal(declined: Declined) -> str:
-    """What the issuer says, which is for people and of no form."""
+    """The issuer's reason, as text for people."""
     try:
         told = _decode(declined.body)
     except (ValueError, RecursionError):

@@ -2,8 +2,8 @@
 
 The keys are fetched for the first token, then every five minutes, and when a token names an unknown
 key. Fetches are bounded: one at a time, which ends after five seconds, and one in ten seconds,
-however many tokens come. Few wait for it: whoever makes tokens up mustn't take all seats of a
-worker. Keys stay valid for an hour while they can't be fetched again.
+however many tokens come. Only a limited number of requests wait for a fetch, because made-up tokens
+mustn't occupy the whole worker. Keys stay valid for an hour while they can't be fetched again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def fetched_keys(url: str, seconds: float) -> Mapping[str, jwt.PyJWK]:
-    """The keys for signatures at ``url``, by their ids. It follows no redirect.
+    """The signing keys at ``url``, by their ids. It follows no redirect.
 
-    What can't be used as one is passed over: the issuer may publish keys of kinds that are unknown
-    here. One that is symmetric takes no other's id away, since no token may be signed with it.
+    Entries that can't be used are skipped: the issuer may publish kinds of keys that are unknown
+    here. Symmetric ones are skipped, too, since no token may be signed with them; so they can't
+    displace a key with the same id.
 
-    Raises OSError, TimeoutError after ``seconds`` among them, ValueError, RecursionError, and the
+    Raises OSError (including TimeoutError after ``seconds``), ValueError, RecursionError, and the
     library's PyJWTError.
     """
     keys = _decode(body_of(url, seconds)).get("keys")
@@ -44,7 +45,7 @@ def fetched_keys(url: str, seconds: float) -> Mapping[str, jwt.PyJWK]:
 
 
 def _signing_key(entry: Any) -> jwt.PyJWK | None:
-    """The key that an entry of a key set is; None where it is none for signatures with an id."""
+    """The signing key in an entry of a key set; None if it is no signing key, or has no id."""
     if not isinstance(entry, dict) or entry.get("kty") == "oct":
         return None
     key_id = entry.get("kid")
@@ -56,7 +57,7 @@ def _signing_key(entry: Any) -> jwt.PyJWK | None:
         return None
 
 
-# The library's errors for what is no key that it knows.
+# The library's errors for an entry that is no key, or of an unknown kind.
 _UNUSABLE: Final = (jwt.PyJWTError, ValueError, TypeError, AttributeError, OverflowError)
 _REQUIRED: Final = ["exp", "iss", "aud", "sub"]
 # Allowed difference between the clocks of two machines.
@@ -77,11 +78,11 @@ _REFUSALS: Final = (jwt.PyJWTError, ValueError, TypeError, OverflowError, Recurs
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The conditions that a token must fulfil, all of them. ``grants_claim`` names the list of
-    grants, ``name_claim`` who its holder is.
+    """The conditions for a token, all of which it must fulfil. ``grants_claim`` is the claim with
+    the list of grants, ``name_claim`` the one with the holder's name.
 
-    ``algorithms`` are asymmetric: a symmetric one would take a public key for a secret. ``prefix``
-    goes before each subject, so that the issuer can't name a principal of others.
+    ``algorithms`` are asymmetric: a symmetric one would use a public key as the secret. ``prefix``
+    is put before each holder's name, so that the issuer can't name principals of others.
     """
 
     issuer: str
@@ -93,7 +94,7 @@ class Trust:
 
 
 class WebTokens:
-    """Thread-safe."""
+    """Verifies JWTs. Thread-safe."""
 
     def __init__(self, keys: KeySet, trust: Trust) -> None:
         self._keys = keys
@@ -103,7 +104,7 @@ class WebTokens:
         return token.count(".") == 2
 
     def principal(self, token: str) -> Principal:
-        """The holder behind the issuer's prefix, with the grants of the token's claim.
+        """The token's holder, named with the issuer's prefix, with the grants in the token's claim.
 
         A token without grants gives no rights; a token with a malformed grant is refused. Raises
         Unauthenticated and KeysUnavailable.
@@ -139,11 +140,11 @@ class WebTokens:
 
 
 def _holder(claims: Mapping[str, Any], claim: str) -> str:
-    """Raises ValueError."""
+    """The holder's name. Raises ValueError."""
     name = claims.get(claim)
     if not isinstance(name, str):
         raise ValueError(f"{claim!r} must name the holder of the token")
-    # Whoever may enter any address at the issuer could take another's name by it.
+    # With an unverified address, somebody could take another's name at the issuer.
     if claim == "email" and claims.get("email_verified", True) is not True:
         raise ValueError("the issuer hasn't verified the e-mail address")
     return name
@@ -158,12 +159,13 @@ def _key_id(token: str) -> str:
     return key_id
 
 
+# The age at which keys are fetched again, and up to which they are used if that fails.
 FRESH_S: Final = 300.0
 USABLE_S: Final = 3600.0
-# Between two fetches, successful or not.
+# The shortest time between two fetches, successful or not.
 PAUSE_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
-# How many wait for a fetch at a time.
+# How many threads may wait for a fetch.
 WAITING_MAX: Final = 64
 
 # Raises OSError, ValueError, RecursionError, or the library's PyJWTError.
@@ -177,7 +179,8 @@ class _Held:
 
 
 class KeySet:
-    """Thread-safe. ``monotonic`` in seconds; ``patience_s``: how long to wait for others' fetch."""
+    """An issuer's keys. Thread-safe. ``monotonic`` in seconds; ``patience_s``: how long to wait for
+    the fetch of another thread."""
 
     def __init__(
         self,
@@ -195,8 +198,8 @@ class KeySet:
         self._fetching = threading.Lock()
 
     def key(self, key_id: str) -> jwt.PyJWK:
-        """The key with this id. Raises Unauthenticated where the issuer has none, KeysUnavailable
-        where the keys can't be fetched.
+        """The key with this id. Raises Unauthenticated if the issuer has none, KeysUnavailable if
+        the keys can't be fetched.
         """
         key = self._usable(key_id, FRESH_S)
         if key is not None:
@@ -221,7 +224,7 @@ class KeySet:
         )
 
     def _begin_fetch(self, *, waits: bool) -> bool:
-        """Whether nobody else fetches, maybe after a wait."""
+        """Take the lock for a fetch, perhaps after waiting; whether this thread has it now."""
         if self._fetching.acquire(blocking=False):
             return True
         if not waits or not self._waiting.acquire(blocking=False):
