@@ -4,10 +4,10 @@
 
     {"acl": {"read": ["ann", "etl-*"], "write": ["ann"]}}
 
-Either list may be missing; the document is not narrowed in that respect. An item is a pattern of
-principals' names, in which `*` stands for any text. An acl takes rights away that the catalog
-gives; it gives none, and it takes none from an admin of the catalog. The right to write a document
-does not include the right to read it.
+Either list may be missing; then the acl doesn't restrict that right. An item is a pattern of
+principals' names, in which `*` stands for any text. An acl only takes rights away that the catalog
+gives; it takes none from an admin of the catalog. The right to write a document doesn't include the
+right to read it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from gateway.model import Right
 from patching import Json, join_pointer
 
 ACL: Final = "acl"
-# Patterns in one list, and characters in one pattern, of an acl that is written. Earlier versions
-# stored longer ones, which count as ever.
+# The most patterns in a list, and characters in a pattern, of an acl that is written. Earlier
+# versions stored longer acls, which still count.
 NAMES_MAX: Final = 100
 PATTERN_CHARACTERS_MAX: Final = 512
 _RIGHTS: Final = ("read", "write")
 
 
 class AclMalformed(ValueError):
-    """``pointer`` is the place in the attributes that is not part of a valid acl."""
+    """An invalid acl. ``pointer`` is the place in the attributes that is wrong."""
 
     def __init__(self, pointer: str, detail: str) -> None:
         super().__init__(detail)
@@ -42,14 +42,14 @@ class AclMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """Patterns of the principals that may; None: the document is not narrowed."""
+    """The patterns of principals that may read and write; None: all that the catalog allows."""
 
     read: tuple[str, ...] | None
     write: tuple[str, ...] | None
 
 
 def acl_of(attributes: Mapping[str, Json]) -> Acl | None:
-    """The acl among ``attributes``, None where there is none. Raises AclMalformed."""
+    """The acl in ``attributes``; None if there is none. Raises AclMalformed."""
     if ACL not in attributes:
         return None
     value = attributes[ACL]
@@ -63,7 +63,7 @@ def acl_of(attributes: Mapping[str, Json]) -> Acl | None:
 
 
 def require_few_names(acl: Acl) -> None:
-    """Raise AclMalformed where a list is longer, or a pattern, than one may be written."""
+    """Raise AclMalformed if a list or a pattern is longer than may be written."""
     for right, names in zip(_RIGHTS, (acl.read, acl.write), strict=True):
         pointer = f"/{ACL}/{right}"
         if len(names or ()) > NAMES_MAX:
@@ -106,7 +106,7 @@ def may_write(principal: Principal, catalog: str, attributes: Mapping[str, Json]
 def _may(
     right: Right, principal: Principal, catalog: str, attributes: Mapping[str, Json] | None
 ) -> bool:
-    """A malformed acl, stored past the gateway, lets only admins in."""
+    """A malformed acl, which somebody has stored without the gateway, lets only admins in."""
     if attributes is None or ACL not in attributes:
         return True
     if principal.may(Role.ADMIN, catalog):
@@ -136,7 +136,8 @@ def _is_long(listed: Json) -> bool:
 
 
 def _remembered(right: Right, name: str, acl: Json) -> bool:
-    """The verdict of a long acl: matching thousands of names takes 50 times as long as a digest."""
+    """The verdict of a long acl, remembered by the acl's digest: matching thousands of names takes
+    50 times as long as a digest."""
     which = hashlib.blake2b(_encode(acl), digest_size=16).digest(), right, name
     verdict = _verdicts.get(which)
     if verdict is None:

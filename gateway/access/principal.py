@@ -1,8 +1,8 @@
-"""A principal, its grants, and its share of what is scarce.
+"""A principal, its grants, and its share of a bound.
 
-A grant names catalogs by a pattern, in which `*` stands for any text, the empty one and slashes
-included. Everything else is literal. The pattern is compared with the whole name as clients see it:
-decoded, case-sensitive, not normalised.
+A grant names catalogs by a pattern, in which `*` stands for any text, including slashes and the
+empty text. Everything else is literal. The pattern is compared with the whole name as clients see
+it: decoded, case-sensitive, not normalised.
 
 A grant is written ``role:pattern`` on the command line, in stored tokens and in claims.
 """
@@ -26,7 +26,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """``role`` in every catalog whose name ``pattern`` matches."""
+    """Gives ``role`` in every catalog whose name matches ``pattern``."""
 
     role: Role
     pattern: str
@@ -41,8 +41,8 @@ class Principal:
 
     @property
     def holder(self) -> str | None:
-        """Whose share it has of what there is only so much of; None where access control is off,
-        and all are one."""
+        """In whose share it counts (see ``Shares``); None if access control is off, because then
+        everybody is the same principal."""
         return None if self is ANONYMOUS else self.name
 
     def may(self, role: Role, catalog: str) -> bool:
@@ -52,14 +52,14 @@ class Principal:
 
 # The principal of a request that is not authenticated yet; it may do nothing.
 NOBODY = Principal("", ())
-# The one principal where access control is off.
+# Everybody, if access control is off.
 ANONYMOUS = Principal("anonymous", (Grant(Role.ADMIN, "*"),))
 
 
 def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forbidden:
     """The refusal of a principal that lacks ``role`` in ``catalog``, which ``to`` needs.
 
-    It tells its grants, as many as are soon read.
+    It lists the principal's first grants.
     """
     name, more = role.name.lower(), len(by.grants) - _GRANTS_SHOWN
     shown = [grant_text(each)[:_GRANT_SHOWN_MAX] for each in by.grants[:_GRANTS_SHOWN]]
@@ -73,9 +73,9 @@ def forbidden(by: Principal, role: Role, catalog: str, to: str = "this") -> Forb
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether ``pattern`` stands for the whole ``name``. Takes about linear time in the name.
+    """Whether ``pattern`` matches the whole ``name``. Takes about linear time in the name.
 
-    Each piece between two stars is searched from the end of the piece before it: the first place is
+    Each piece between two stars is searched from the end of the piece before it: the first match is
     as good as any later one.
     """
     if pattern == "*":
@@ -84,7 +84,7 @@ def matches(pattern: str, name: str) -> bool:
         return name == pattern
     while "**" in pattern:
         pattern = pattern.replace("**", "*")
-    if pattern.count("*") - 1 > len(name):  # there is something between any two of them
+    if pattern.count("*") - 1 > len(name):  # there is a character between any two stars
         return False
     first, *between, last = pattern.split("*")
     if not name.startswith(first):
@@ -107,9 +107,9 @@ _ROLES: Final = {role.name.lower(): role for role in Role}
 
 
 def principal(name: object, grants: object) -> Principal:
-    """The principal of ``name`` with grants written as ``"role:pattern"``.
+    """The principal with this name and grants written as ``"role:pattern"``.
 
-    Raises ValueError, which quotes neither name nor grant, for an invalid one.
+    Raises ValueError for an invalid name or grant, and quotes neither.
     """
     if not isinstance(grants, list | tuple) or len(grants) > GRANTS_MAX:
         raise ValueError(f"grants are a list of at most {GRANTS_MAX}")
@@ -117,7 +117,7 @@ def principal(name: object, grants: object) -> Principal:
 
 
 def checked_name(name: object) -> str:
-    """``name`` if it can be a principal's: visible text, or with spaces inside."""
+    """``name``, if it is valid: printable text without spaces at its ends. Raises ValueError."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARACTERS_MAX:
         raise ValueError(f"a name has 1 to {NAME_CHARACTERS_MAX} characters")
     if not name.isprintable() or name != name.strip():
@@ -128,7 +128,7 @@ def checked_name(name: object) -> str:
 
 
 def parse_grant(text: object) -> Grant:
-    """The grant that ``"role:pattern"`` says."""
+    """The grant that is written as ``"role:pattern"``. Raises ValueError."""
     if not isinstance(text, str):
         raise ValueError("a grant is a text, role:pattern")
     role, colon, pattern = text.partition(":")
@@ -151,15 +151,16 @@ def _is_storable(text: str) -> bool:
 
 
 def subject_prefix(issuer: str | None, setting: str | None) -> str | None:
-    """The text before a JWT's subject in its principal's name, by the setting `jwt_subject_prefix`:
-    what follows from the issuer if that is None, and none if it is "-". None: no issuer."""
+    """The text before a JWT's subject in its principal's name, from the setting
+    `jwt_subject_prefix`. If that is None, it follows from the issuer; if it is "-", it is empty.
+    None: there is no issuer."""
     if setting is None:
         return None if issuer is None else f"{issuer}#"
     return "" if setting == "-" else setting
 
 
 class Shares:
-    """Each principal's share of a scarce good. Not thread-safe.
+    """Each principal's share of a bound. Not thread-safe.
 
     A principal may hold as much as it leaves to others. With a maximum of 12, the first one gets 6
     and leaves 6, a second one gets 3 of these, a third one 2: a newcomer finds some, unless many
@@ -172,13 +173,14 @@ class Shares:
         self._held_by: dict[str | None, int] = {}
 
     def has_room_for(self, principal: str | None, amount: int = 1) -> bool:
-        """None: nobody's share counts, as where everybody is the same one."""
+        """Whether the principal may hold ``amount`` more. None: only the maximum counts, no share,
+        since everybody is the same principal."""
         if principal is None:
             return self.held + amount <= self.maximum
         return may_hold(self._held_by.get(principal, 0), amount, self.held, self.maximum)
 
     def take(self, principal: str | None, amount: int = 1) -> None:
-        """Take in any case; ``has_room_for`` says whether to. None: the share of nobody."""
+        """Take ``amount``, without a check: see ``has_room_for``. None: in nobody's share."""
         self.held += amount
         self._held_by[principal] = self._held_by.get(principal, 0) + amount
 

@@ -1,8 +1,8 @@
 """Rate limits per principal: token buckets.
 
 A bucket holds at most its quota and fills up at an even rate. A request that costs more than the
-quota is let in when the bucket is full, and leaves a debt, which is paid off before the next
-request is let in. So no request is refused for ever.
+quota is let in when the bucket is full, and leaves a debt; the next request is let in once that is
+paid off. So no request is refused for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """``per_s`` units a second on average; ``window_s`` seconds' worth of them at once."""
+    """A rate limit: ``per_s`` units a second on average, and those of ``window_s`` seconds at
+    once."""
 
     name: str
     per_s: float
@@ -31,15 +32,13 @@ class Rate:
         return max(1, int(self.per_s * self.window_s))
 
 
-# Refusals of one principal that are answered as such and logged.
+# How many refusals of one principal are answered as such and logged.
 REFUSALS: Final = Rate("refusals", 20, 30)
 
 
 class Level(NamedTuple):
-    """The rest of a principal's quota: ``available`` whole units, and as many again in
-    ``within_s``.
-
-    Where ``available`` is 0, the first unit is there after ``within_s``.
+    """What is left of a principal's quota: ``available`` whole units, and as many more after
+    ``within_s``. If ``available`` is 0, the first unit is there after ``within_s``.
     """
 
     rate: Rate
@@ -49,7 +48,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """``names`` are the exceeded rates; after ``wait_s`` none of them is exceeded."""
+    """The ``names`` of the rates that are exceeded; after ``wait_s``, none of them is."""
 
     names: tuple[str, ...]
     wait_s: float
@@ -64,8 +63,8 @@ class _Bucket:
 class PrincipalLimits:
     """The buckets of one process. Thread-safe.
 
-    It knows at most ``principals_max`` principals. The one that was away longest is forgotten, and
-    starts again with full buckets.
+    They are of at most ``principals_max`` principals. Beyond that, the one that was away longest is
+    forgotten, and starts again with full buckets.
     """
 
     def __init__(
@@ -79,9 +78,9 @@ class PrincipalLimits:
         self._lock = threading.Lock()
 
     def take(self, principal: str, amounts: Mapping[str, int]) -> Excess | None:
-        """Spend ``amounts``, by name of the rate; spends nothing where one of them is too much.
+        """Spend ``amounts``, by name of the rate; spends nothing if one of them is too much.
 
-        A name that no rate has is ignored: its amount is unlimited.
+        Names that no rate has are ignored: they aren't limited.
         """
         with self._lock:
             buckets = self._filled(principal)
@@ -98,16 +97,14 @@ class PrincipalLimits:
             return None
 
     def spend(self, principal: str, name: str, amount: int) -> None:
-        """Spend the amount in any case, into debt where the bucket holds less."""
+        """Spend the amount in any case; if the bucket holds less, that leaves a debt."""
         with self._lock:
             bucket = self._filled(principal).get(name)
             if bucket is not None:
                 bucket.held -= amount
 
     def debt_s(self, principal: str, name: str) -> float:
-        """Seconds until the bucket holds something; 0.0 where it does, or where no rate has the
-        name.
-        """
+        """Seconds until the bucket holds something; 0.0 if it does, or if no rate has the name."""
         with self._lock:
             bucket = self._filled(principal).get(name)
             if bucket is None or bucket.held > 0:
