@@ -1,4 +1,4 @@
-"""Puts the layers together; the only module that knows all of them."""
+"""Assembles everything for one worker; the only module that knows all layers."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _log = logging.getLogger(__name__)
 
 
 def create_application(settings: Settings) -> ServedApp:
-    """The application of one worker process; made after the server has forked.
+    """The app of one worker process; call this after the server has forked.
 
-    Connects in the background. ValueError where no MongoDB is chosen or its URI is malformed.
+    Connects in the background. Raises ValueError if no MongoDB is chosen or its URI is malformed.
     """
     if settings.mongodb_uri is None:
         raise ValueError("mongodb_uri is not set")
@@ -85,7 +85,7 @@ def create_application(settings: Settings) -> ServedApp:
 
 
 def _deliver(app: GatewayFlask, gateway: GatewayService) -> None:
-    """For subscriptions, until the server stops."""
+    """Deliver for subscriptions, until the server stops."""
     resolve = own_resolver(max(1, gateway.limits.relay.worker_max))
     relay = gateway.relay(commit_event, cloud_events, resolve)
     stop_feeds = app.begin_stop
@@ -101,9 +101,9 @@ def _deliver(app: GatewayFlask, gateway: GatewayService) -> None:
 def authenticate(
     settings: Settings, store: TokenStore, trusted: WebTokens | None = None
 ) -> Authenticate | None:
-    """How requests are told apart: by the tokens that were issued, and those of the JWT issuer.
+    """How requests are authenticated: by issued tokens, and by those of the JWT issuer.
 
-    None where access control is off.
+    None if access control is off.
     """
     if not settings.access:
         return None
@@ -113,9 +113,9 @@ def authenticate(
     return BearerTokens(*verifiers)
 
 
-# What is about an issuer is imported where there is one: it takes a tenth of a worker's start.
+# The code about issuers is imported only if there is one: that takes a tenth of a worker's start.
 def web_tokens(settings: Settings) -> WebTokens | None:
-    """The tokens of the JWT issuer, where one is trusted."""
+    """The tokens of the JWT issuer, if one is trusted."""
     if settings.jwt_jwks_url is None or not settings.access:
         return None
     from gateway.tokens.web import KeySet, Trust, WebTokens, fetch_from
@@ -132,7 +132,7 @@ def web_tokens(settings: Settings) -> WebTokens | None:
 
 
 def sign_in(settings: Settings, trusted: WebTokens | None) -> OpenIdSignIn | None:
-    """How people get a token of the JWT issuer, where it knows the console."""
+    """How people get a token of the JWT issuer, if the console can sign in there."""
     if settings.oidc_client_id is None or trusted is None:
         return None
     from gateway.tokens.openid_sign_in import OpenIdClient, OpenIdSignIn
@@ -144,26 +144,27 @@ def sign_in(settings: Settings, trusted: WebTokens | None) -> OpenIdSignIn | Non
 
 
 def _collect_less_often() -> None:
-    """Look for cycles once in a page of documents or a batch, not some hundred times.
+    """Look for cycles once per page of documents or batch, not some hundred times.
 
-    Documents are trees: reference counts free them, and there are many. By Python's own thresholds
-    a fifth of a worker's time in bulk writes and listings goes to looking at them in vain. When all
-    objects are looked at, a worker says itself (``server.garbage``).
+    Documents are trees: there are many, and reference counts free them. With Python's own
+    thresholds, a worker spends a fifth of its time in bulk writes and listings on looking at them
+    in vain. The worker itself decides when to look at all objects (``server.garbage``).
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
-# Of glibc's mallopt: from which size on a block is mapped by itself.
+# The parameter of glibc's mallopt for the size from which on a block is mapped by itself.
 _MMAP_THRESHOLD: Final = -3
 _LARGE_BLOCK_BYTES: Final = 512 * 1024
 
 
 def _return_large_blocks() -> None:
-    """Have each large block given back to the system as soon as it is free.
+    """Have each large block returned to the system as soon as it is freed.
 
-    Bodies, answers and replies of the database are such blocks. By its own rule the C library keeps
-    more and more of them on its heap, where what is small and stays keeps what is large and gone.
+    Bodies, answers and replies of the database are such blocks. By default, the C library puts more
+    and more of them on its heap, where small blocks in use keep large free ones from being
+    returned.
     """
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
@@ -176,13 +177,13 @@ def _turns(mongodb_uri: str, database: str) -> MachineTurns | None:
         atexit.register(turns.close)
         return turns
     except OSError as error:
-        # They save lost races; without them the workers pace themselves.
+        # Turns only save lost races; without them, the workers pace themselves.
         _log.warning("workers of this machine can't take turns: %s", error)
         return None
 
 
 def _neighbours(limits: ServiceLimits, turns: MachineTurns) -> Neighbours:
-    # What workers have in common that decide alike, and read each other's messages.
+    # The same for workers that decide alike and can read each other's messages.
     group = f"{turns.path} {Path(__file__).parent} {package_version()} {limits}"
     return Neighbours(group, turns.secret, turns.others)
 
@@ -196,7 +197,7 @@ def _listen(neighbours: Neighbours, gateway: GatewayService) -> None:
 
 
 def principal_limits(settings: Settings) -> PrincipalLimits | None:
-    """The share of this worker; None where principals aren't limited."""
+    """This worker's share of the rate limits per principal; None if there are none."""
     rates = (
         (REQUESTS, settings.principal_requests_per_s),
         (BODY_BYTES, settings.principal_body_bytes_per_s),

@@ -1,4 +1,4 @@
-"""A catalog as a whole: what it is now, and deleting it."""
+"""A catalog as a whole: reads it, sets it up, examines and deletes it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from gateway.state.heads import Settler
 from gateway.store.unreachable import as_unavailable
 
 _COMMITS = 1_000
-# Documents read at once: as many as may be of the largest size.
+# How many documents are read at once: even the largest ones may be that many.
 _DOCUMENTS = 4
 _EXAMINED_AT_ONCE = 100
 
@@ -49,7 +49,8 @@ _UNCHECKED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LiveCatalog:
-    """``settings`` is the live settings document, None where nothing was set."""
+    """A catalog at one revision. ``settings`` is its live settings document, None if nothing was
+    set."""
 
     catalog: str
     revision: int
@@ -60,8 +61,9 @@ class LiveCatalog:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """How many ``documents`` were checked against schemas, and which are ``broken``: each with its
-    ``key``, ``pointer`` and ``message``. ``complete``: these are all that the schemas are for."""
+    """How many ``documents`` were checked against schemas, and the ``broken`` ones: each with its
+    ``key``, ``pointer`` and ``message``. ``complete``: all documents that the schemas apply to were
+    checked."""
 
     documents: int
     complete: bool
@@ -86,7 +88,7 @@ class CatalogWide:
         self._keys_max = limits.catalog_deletion_keys_max
 
     def read(self, catalog: str) -> LiveCatalog:
-        """The catalog at one revision, now. Raises CatalogNotFound, also where it was deleted."""
+        """The catalog now, at one revision. Raises CatalogNotFound, also if it was deleted."""
         return not_overtaken(None, lambda: self._read(catalog))
 
     def _read(self, catalog: str) -> LiveCatalog:
@@ -100,11 +102,11 @@ class CatalogWide:
         )
 
     def set_up(self, request: Request) -> WriteOutcome:
-        """Commit new settings. Where they declare lists, all documents are looked at first, and
-        then those written meanwhile, until a decision finds that none breaks them.
+        """Commit new settings. If they declare lists, all documents are checked first, then those
+        that were written meanwhile, until so few are left that the decision can check them.
 
-        Raises DeadlineExceeded, what ``commit`` raises, and DocumentsBreakSettings, which is the
-        outcome of a request with an idempotency key.
+        Raises DeadlineExceeded, what ``commit`` raises, and DocumentsBreakSettings; with an
+        idempotency key, the latter is returned as the outcome.
         """
         written = self._commit(request)
         (each,) = request.edits
@@ -132,8 +134,8 @@ class CatalogWide:
     def examine(self, request: Request, settings: CatalogSettings, count: int) -> Examined:
         """Which of the first ``count`` documents by key the schemas of ``settings`` would refuse.
 
-        It ends sooner where half the time of ``request`` is over, or half of what it may compute,
-        or a hundred are broken. Raises StoreUnavailable.
+        It ends sooner if half of the time of ``request`` is over, or half of its processor time is
+        used, or a hundred documents are broken. Raises StoreUnavailable.
         """
         look = _SchemaLook(settings, request.deadline, count, self._runtime)
         after: str | None = "" if settings.schemas else None
@@ -156,10 +158,10 @@ class CatalogWide:
     def delete(self, request: Request) -> WriteOutcome:
         """Delete every document, the settings and the applications, in one commit.
 
-        ``request`` has no edits yet. Its idempotency key decides once here, too: also that there is
-        no catalog, and so nothing to do. Raises DeadlineExceeded where the catalog is made and
-        deleted by others all the time, and what ``commit`` raises; without a key CatalogNotFound
-        and ConditionFailed, too.
+        ``request`` has no edits yet. Its idempotency key decides once here, too, even that there is
+        no catalog, and so nothing to do. Raises DeadlineExceeded if others make and delete the
+        catalog all the time, and what ``commit`` raises; without a key, also CatalogNotFound and
+        ConditionFailed.
         """
         while True:
             try:
@@ -180,11 +182,11 @@ class CatalogWide:
             raise DeadlineExceeded(detail)
 
     def deletion_of(self, request: Request) -> Request:
-        """``request`` with its edits. What there is to delete is found when it is decided, as for a
-        range: so it takes no more races than any other write.
+        """``request`` with its edits. The documents to delete are found when it is decided, like
+        those of a range, so it loses no more races than any other write.
 
-        Raises CatalogNotFound; ConditionFailed where the catalog isn't at the revision that the
-        request wants.
+        Raises CatalogNotFound, and ConditionFailed if the catalog isn't at the revision that the
+        request requires.
         """
         require_revision(request, self._listing.head(request.catalog).revision)
         edits = (
@@ -196,8 +198,9 @@ class CatalogWide:
 
 
 def _deletion_of_none(request: Request, error: CatalogNotFound) -> Request:
-    """The request to delete a catalog that wasn't there: to be decided under its key that it can't
-    be done under a condition, or that nothing is to do. Without a key it raises just that."""
+    """The request to delete a catalog that doesn't exist. Under its idempotency key, it is decided
+    as refused if it has a condition, and otherwise as unchanged. Without a key, raises that refusal
+    or ``error``."""
     refusal = None
     if request.conditions is not NO_CONDITIONS or request.resource_version is not None:
         about = f"the catalog: {error.detail}"
@@ -212,11 +215,11 @@ def _is_overtaken(outcome: Outcome) -> bool:
 
 
 class _LookedEnough(Exception):
-    """Raised before the document that is not looked at any more."""
+    """Raised at the first document that is no longer checked."""
 
 
 class _SchemaLook:
-    """Documents are checked one after the other, as long as the request has time left."""
+    """Checks documents one after the other, as long as the request has time left."""
 
     def __init__(
         self, settings: CatalogSettings, deadline: float, count: int, runtime: Runtime
@@ -227,11 +230,11 @@ class _SchemaLook:
         self._until = (runtime.monotonic() + deadline) / 2
         self.documents = 0
         self.broken: list[dict[str, str]] = []
-        # All keys that a schema is for begin so.
+        # All keys that a schema applies to begin with this.
         self.prefix = _common([each.pattern.partition("*")[0] for each in self._schemas])
 
     def at(self, document: DocumentRecord) -> None:
-        """Raises _LookedEnough."""
+        """Check a document. Raises _LookedEnough."""
         if self._runtime.monotonic() >= self._until or cpu.is_half_used():
             raise _LookedEnough
         schemas = [each for each in self._schemas if each.matches(document.key)]
@@ -246,20 +249,20 @@ class _SchemaLook:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """The longest text that all of them begin with."""
+    """The longest text that all of these begin with."""
     first, last = min(texts, default=""), max(texts, default="")
     length = next((at for at, each in enumerate(first) if last[at] != each), len(first))
     return first[:length]
 
 
-# What a document breaks, None: nothing.
+# How a document breaks the list rules; None: it doesn't.
 _Broken = dict[str, str] | None
 
 
 class _ListSearch:
-    """A search for documents whose lists new settings would find broken.
+    """A search for documents that break the lists that new settings declare.
 
-    The first look is at every document; each later one at those written since."""
+    The first pass checks every document, each later one those that were written since."""
 
     def __init__(
         self,
@@ -269,7 +272,7 @@ class _ListSearch:
         settings: CatalogSettings,
         require_time: Callable[[], None],
     ) -> None:
-        """``require_time`` is asked before each document, and raises where its time is over."""
+        """``require_time`` is called before each document, and raises if the time is over."""
         self._listing = listing
         self._history = history
         self._catalog = request.catalog
@@ -279,10 +282,10 @@ class _ListSearch:
         self._at: int | None = None
 
     def look(self) -> int:
-        """The revision at which every document has its lists right.
+        """A revision at which no document breaks the lists.
 
-        Raises DocumentsBreakSettings; what ``require_time`` raises; StoreUnavailable; and
-        AboveLimit where the principal has too many pins to hold a revision meanwhile.
+        Raises DocumentsBreakSettings, what ``require_time`` raises, StoreUnavailable, and
+        AboveLimit if the principal has too many pins to pin the revision meanwhile.
         """
         if self._at is not None:
             try:

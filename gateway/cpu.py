@@ -1,29 +1,29 @@
 """The processor time of requests: an account for each, and the sections of code that draw on it.
 
-A worker computes for one request at a time, so what one computes all others wait for. A *section*
-is code that only computes: it waits for nothing, holds no lock, and changes nothing that outlives
-it. So it can be interrupted between any two instructions of it, to give others a turn, and it can
-be broken off where the account of its request is used up: then nothing was done.
+A worker computes for one request at a time, and meanwhile all others wait. A *section* is code that
+only computes: it waits for nothing, holds no lock, and changes nothing that outlives it. So it can
+be interrupted between any two of its instructions, to let others go on; and it can be broken off
+when the account of its request is used up: then nothing was done.
 
 The server calls ``draw`` every few milliseconds of processor time, in the middle of whatever is
-being computed (``server.time_slices``). No section looks at a clock: entering one costs less than a
-microsecond, and a request pays by how often it is met computing. Where nobody calls ``draw``, in
-tests and in commands, accounts never end.
+being computed (``server.time_slices``). No section reads a clock: entering one costs less than a
+microsecond, and a request pays by how often it is found computing. If nobody calls ``draw``, as in
+tests and commands, accounts are never used up.
 
-What a request computes outside of sections, such as what the database answers, is charged to its
-account as well. It is broken off at the next section, or question to the database; and pages end
-early, with a place to go on from, once half of the account is used (``is_half_used``).
+What a request computes outside of sections, such as decoding the database's answers, is charged to
+its account as well. Then it is broken off at the next section, or call of the database; and pages
+end early, with a position to go on from, once half of the account is used (``is_half_used``).
 
 Many requests that compute a little each are as bad as one that computes much. So a section begins
-only while the slice isn't over: otherwise others have their turn first.
+only while the time slice isn't over; otherwise others go on first.
 
 Worked example: a leader decides the requests p and q of one batch, each in a section on its own
 account. p takes 20 ms of processor time to decide, q would take a minute. While q is computed,
-other requests get their turns; when its two seconds are over, ``BrokenOff`` is raised in it, leaves
-the section as ``TooMuchWork``, and is q's refusal. p is committed.
+other requests go on in between; when its two seconds are used, ``BrokenOff`` is raised in it,
+leaves the section as ``TooMuchWork``, and becomes q's refusal. p is committed.
 
-So it is where the process has no memory left: ``MemoryError`` leaves a section of a request as
-``MemoryFull``, a refusal, unless it is decided already what becomes of the request.
+The same happens when the process has no memory left: ``MemoryError`` leaves a section of a request
+as ``MemoryFull``, a refusal, unless the request's outcome is certain already.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _Result = TypeVar("_Result")
 
 
 class TooMuchWork(CommitError):
-    """It would be computed for longer than a request may: nothing was applied, nor decided. Of a
-    read the answer ends, or never begins."""
+    """The request has used up its processor time: nothing was applied or decided. The answer of a
+    read ends, or never begins."""
 
     code = "too_much_work"
 
@@ -56,12 +56,12 @@ class TooMuchWork(CommitError):
 
 
 class BrokenOff(BaseException):
-    """Raised in a section whose account is used up. No handler of ``Exception`` may swallow it:
-    what is half computed decides nothing."""
+    """Raised in a section whose account is used up. It is no ``Exception``, so that no handler
+    swallows it: a half-finished computation decides nothing."""
 
 
 class CpuAccount:
-    """What one request may compute: ``limit_s`` seconds of processor time."""
+    """The processor time of one request: ``limit_s`` seconds."""
 
     __slots__ = ("left_s", "limit_s")
 
@@ -70,7 +70,8 @@ class CpuAccount:
         self.left_s = limit_s
 
     def draw(self, seconds: float) -> bool:
-        """Whether what draws on it may be interrupted. Raises BrokenOff where it is used up."""
+        """Use ``seconds``; whether the section may be interrupted. Raises BrokenOff if the account
+        is used up."""
         self.left_s -= seconds
         if self.left_s < 0:
             slices.broken_off += 1
@@ -78,11 +79,11 @@ class CpuAccount:
         return True
 
     def charge(self, seconds: float) -> None:
-        """It was computed where nothing is broken off."""
+        """Use ``seconds``, for code that can't be broken off."""
         self.left_s -= seconds
 
     def require(self) -> None:
-        """Raises TooMuchWork where it is used up."""
+        """Raise TooMuchWork if the account is used up."""
         if self.left_s < 0:
             slices.broken_off += 1
             raise self.refusal()
@@ -91,13 +92,13 @@ class CpuAccount:
         return TooMuchWork(round(self.limit_s * 1000))
 
     def without_memory(self) -> Exception:
-        """What a ``MemoryError`` in its section is."""
+        """The error that a ``MemoryError`` in its section becomes."""
         return MemoryFull("the process has no memory left for what the request takes")
 
 
 class _Nobodys(CpuAccount):
-    """What is computed for nobody, or tells of what is done: it may only be interrupted. It keeps
-    no count, so that all may share it."""
+    """The account of code that may be interrupted but not broken off: it computes for no request,
+    or for one whose outcome is certain. It counts nothing, so it can be shared."""
 
     __slots__ = ()
 
@@ -111,6 +112,8 @@ class _Nobodys(CpuAccount):
 
 
 class _Whole(CpuAccount):
+    """The account of code that may be neither interrupted nor broken off."""
+
     __slots__ = ()
 
     def draw(self, _seconds: float) -> bool:
@@ -121,55 +124,57 @@ class _Whole(CpuAccount):
 
 _WHOLE: Final = _Whole(math.inf)
 _NOBODYS: Final = _Nobodys(math.inf)
-# Whose request this thread or greenlet works for, and the account of the section it is in, if any.
+# The account of the request that this thread or greenlet works for, and that of the section that it
+# is in, if any.
 _own: ContextVar[CpuAccount | None] = ContextVar("own", default=None)
 _drawn: ContextVar[CpuAccount | None] = ContextVar("drawn", default=None)
 
 
 def begin(limit_s: float) -> None:
-    """From here on this thread, or greenlet, works for a new request."""
+    """Give this thread, or greenlet, the account of a new request."""
     _own.set(CpuAccount(limit_s))
 
 
 def work_for(account: CpuAccount | None) -> CpuAccount | None:
-    """From here on this thread, or greenlet, works on that account; returns the one before."""
+    """Have this thread, or greenlet, work on that account; return the one before."""
     before = _own.get()
     _own.set(account)
     return before
 
 
 def renew() -> None:
-    """What comes now of the same request has an account of its own."""
+    """Give the rest of the present request a new account."""
     account = _own.get()
     if account is not None:
         _own.set(CpuAccount(account.limit_s))
 
 
 def own_account() -> CpuAccount | None:
-    """That of the request that this thread or greenlet works for, if it does for one."""
+    """The account of the request that this thread or greenlet works for; None: it works for
+    none."""
     return _own.get()
 
 
 def is_half_used() -> bool:
-    """Whether the request has used half of what it may compute: its answer should come to an end
-    where there is more for another one."""
+    """Whether the request has used half of its processor time. Then its answer should end, if the
+    rest can come in another one."""
     account = _own.get()
     return account is not None and account.left_s < account.limit_s / 2
 
 
 def require_some_left() -> None:
-    """Raise TooMuchWork where the request has used up what it may compute. For code that is no
-    section, and is about to ask for more to compute."""
+    """Raise TooMuchWork if the request has used up its processor time. For code outside of sections
+    that is about to read more."""
     account = _own.get()
     if account is not None:
         account.require()
 
 
 class section:  # noqa: N801 - it reads as a statement
-    """A context in which ``account`` is drawn on; None: it is no section.
+    """A context whose code draws on ``account``; None: it is no section.
 
-    Raises TooMuchWork where the account is used up before its end. Within a section another one is
-    a part of it.
+    Raises TooMuchWork if the account is used up before its end. A section inside another one is a
+    part of it.
     """
 
     __slots__ = ("_account", "_token")
@@ -203,8 +208,8 @@ class section:  # noqa: N801 - it reads as a statement
 
 
 class whole:  # noqa: N801 - it reads as a statement
-    """A context within a section that is neither interrupted nor broken off: it takes a lock, or
-    changes what others see."""
+    """A context within a section that is neither interrupted nor broken off, because it takes a
+    lock, or changes what others see."""
 
     __slots__ = ("_token",)
 
@@ -216,15 +221,15 @@ class whole:  # noqa: N801 - it reads as a statement
 
 
 def is_whole() -> bool:
-    """Whether this thread, or greenlet, is where it is not to be interrupted."""
+    """Whether this thread, or greenlet, is in a ``whole``."""
     return _drawn.get() is _WHOLE
 
 
 def conclude() -> None:
-    """It is decided what becomes of the request: from here on nothing of it is broken off.
+    """Don't break the request off from here on, because its outcome is certain.
 
-    In a section that is true up to its end, elsewhere of all that this thread or greenlet computes
-    for the request.
+    In a section, this holds up to the section's end; elsewhere, for all that this thread or
+    greenlet still computes for the request.
     """
     where = _own if _drawn.get() is None else _drawn
     if where.get() is not None:
@@ -234,21 +239,22 @@ def conclude() -> None:
 def computed(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """``function`` as a section on the account of the request that it is called for, if any.
 
-    Where it is decided what becomes of the request (``conclude``), nothing is broken off any more.
+    Once the request's outcome is certain (``conclude``), it isn't broken off any more.
     """
     return _as_section(function, None)
 
 
 def interruptible(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Likewise, and a section for nobody where there is no account: what is called by requests and
-    by the process's own work."""
+    """``function`` as a section on the request's account; without a request, one that can only be
+    interrupted. For functions that both requests and the process's own work call."""
     return _as_section(function, _NOBODYS)
 
 
 def _as_section(
     function: Callable[_Given, _Result], otherwise: CpuAccount | None
 ) -> Callable[_Given, _Result]:
-    """As in a ``section``, on the account ``otherwise`` where there is no request's."""
+    """``function`` as a section on the request's account, or, without a request, on ``otherwise``.
+    The same as ``section``, without the cost of a context."""
 
     @wraps(function)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:
@@ -259,7 +265,8 @@ def _as_section(
             slices.give_turn()
         account.require()
         token = _drawn.set(account)
-        # However it ends, it is left before anything is called, which would be broken off as well.
+        # However it ends, the section is left first: whatever is called in it could be broken off,
+        # too.
         try:
             result = function(*given, **named)
         except BrokenOff:
@@ -279,12 +286,12 @@ def _as_section(
 
 
 def draw(seconds: float, code: CodeType | None = None) -> bool:
-    """Charge ``seconds`` to the section that this thread or greenlet is in; whether it is in one,
-    which may be interrupted. Elsewhere they are charged to the request that it works for, if any.
+    """Charge ``seconds`` to the section that this thread or greenlet is in, or else to the request
+    that it works for, if any. Returns whether it is in a section that may be interrupted.
 
-    ``code`` is what is being executed: where that is the beginning or the end of a section, it is
-    as if there were none. Raises BrokenOff where the account is used up; again at each call, for
-    whatever may swallow it.
+    ``code`` is what is being executed: code that enters or leaves a section counts as outside, and
+    isn't charged. Raises BrokenOff if the account is used up, again at each call, because something
+    may swallow it.
     """
     account = _drawn.get()
     if account is not None:
@@ -296,11 +303,11 @@ def draw(seconds: float, code: CodeType | None = None) -> bool:
 
 
 class Slices:
-    """What this process has seen of its slices: the stretches of processor time between two looks
-    at its sockets. ``longest_s`` and ``long`` count all code, sections or not.
+    """The time slices of this process: the stretches of processor time between two times that it
+    looks at its sockets. ``longest_s`` and ``long`` count all code, inside and outside of sections.
 
-    While the one under way ``is_over``, all who begin to compute, or have no need to wait for their
-    client, call ``give_turn``.
+    While the present slice ``is_over``, code that begins to compute, or doesn't have to wait for
+    its client, calls ``give_turn``.
     """
 
     def __init__(self) -> None:
@@ -316,8 +323,8 @@ slices: Final = Slices()
 
 
 def let_others() -> None:
-    """Where the slice is over, others have their turn first. For code that is no section and is
-    about to compute for long; it holds no lock."""
+    """Let others go on first if the time slice is over. For code outside of sections that is about
+    to compute for long, and holds no lock."""
     if slices.is_over:
         slices.give_turn()
 
@@ -330,6 +337,6 @@ _EDGES: Final = frozenset(
         whole.__enter__,
         whole.__exit__,
         conclude,
-        computed(draw),  # its wrapper, whose code all of them share
+        computed(draw),  # any wrapper of ``_as_section``: they all share one code object
     )
 )

@@ -1,14 +1,14 @@
 """The log of a process: structured lines on stderr, each with its request, none with a secret.
 
 All code logs with the standard library, with `extra=` for fields; structlog makes the lines. Debug
-lines of libraries are never shown: the MongoDB driver's hold documents. gunicorn's messages take
-the same way.
+lines of libraries are never shown, because those of the MongoDB driver contain documents.
+gunicorn's messages are logged in the same way.
 
-The context of a thread (or greenlet) says which request it works on. It is a view of the request,
-read when a line is written: facts about the request come while it is worked on.
+The context of a thread (or greenlet) says which request it works on. It is a view of the request
+that is read when a line is written, since some facts become known only while it is worked on.
 
-Secrets don't belong in logs. The finished line is searched for them all the same, so it makes no
-difference whether a message, an argument, an exception or a traceback holds one.
+Secrets don't belong in logs. Still, the finished line is searched for them, so it makes no
+difference whether a message, an argument, an exception or a traceback contains one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = ["RequestContext", "configure", "current_request", "for_this_request"]
 
 _FIRST: Final = ("time", "level", "logger", "event")
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
-# What a terminal obeys: controls (JSON leaves DEL and those of C1 as they are) but for tabs and
-# line ends; and what ends lines, or turns the direction of writing, in Unicode.
+# Characters that a terminal obeys: controls (JSON doesn't escape DEL and those of C1) except tabs
+# and line ends; and, in Unicode, those that end lines or change the direction of writing.
 _COMMANDS: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
@@ -48,8 +48,8 @@ def configure(
     """Set up logging; replaces an earlier setup. ``log_format`` is ``json`` or ``console``,
     ``log_level`` a level's name in any case.
 
-    Access lines and audit lines have no level; each kind is switched by its own parameter. Uncaught
-    exceptions of threads are logged too.
+    Access lines and audit lines don't depend on the level; ``audit`` switches the latter. Uncaught
+    exceptions of threads are logged, too.
     """
     handler = _Handler(stream or _stderr())
     handler.setFormatter(_formatter(log_format))
@@ -93,11 +93,11 @@ def _formatter(log_format: str) -> logging.Formatter:
 
 
 class _Pipe(io.TextIOBase):
-    """Lines to a pipe, for as long as somebody reads it: else each write would wait for that, and
+    """Writes lines to a pipe without waiting: if nobody reads the pipe, a write would block, and
     the whole process with it.
 
-    It is opened anew, so that whoever else has the pipe waits as before. Raises OSError where that
-    is not possible, or ``descriptor`` is no pipe.
+    The pipe is opened again, so that others that have it aren't affected. Raises OSError if that
+    isn't possible, or ``descriptor`` is no pipe.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -108,7 +108,7 @@ class _Pipe(io.TextIOBase):
         self._begun = b""  # what is left of a line
 
     def write(self, line: str) -> int:
-        """0, and the whole line is lost, where there is no room for any of it."""
+        """Write a line; return 0 if there is no room for any of it, and the line is lost."""
         try:
             while self._begun:
                 self._begun = self._begun[os.write(self._pipe, self._begun) :]
@@ -136,19 +136,19 @@ class _Handler(logging.StreamHandler[Any]):
             self._lost += 1
 
     def _write(self, record: logging.LogRecord) -> bool:
-        """False where the line is lost, since nobody reads."""
+        """False if the line is lost because nobody reads."""
         try:
             is_written: bool = self.stream.write(self.format(record) + self.terminator) != 0
             self.flush()
-        except RecursionError:  # as logging's own
+        except RecursionError:  # like logging's own handlers
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, nobody who logs may fail
+        except Exception:  # noqa: BLE001 - no code may fail because it logs
             self.handleError(record)
             return True
         return is_written
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Say that a line can't be made, without its content: that is not scrubbed."""
+        """Log that a line can't be made; without its content, which isn't scrubbed."""
         line = {
             "level": "error",
             "logger": record.name,
@@ -167,7 +167,7 @@ def _lines_lost(count: int) -> logging.LogRecord:
 class _Scrubbed(structlog.stdlib.ProcessorFormatter):
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
-        # In JSON they can only be inside of strings, where this means the same.
+        # In JSON, these characters can only be inside strings, where this escape means the same.
         line = _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
         return scrub(line)
 
@@ -181,7 +181,7 @@ def _add_request(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _in_order(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Put the fields that every line has first."""
+    """The same fields; those that every line has come first."""
     ordered = {name: event.pop(name) for name in _FIRST if name in event}
     return {**ordered, **event}
 
@@ -190,7 +190,7 @@ def _as_json(_logger: Any, _method: str, event: EventDict) -> str:
     try:
         return _encode(event).decode()
     except (TypeError, ValueError, RecursionError):
-        # Keys that are no text, or text that is no UTF-8.
+        # Keys that aren't text, or text that isn't UTF-8.
         plain = {str(name): repr(value) for name, value in event.items()}
         return _encode(plain).decode("utf-8", "backslashreplace")
 
@@ -208,11 +208,11 @@ def _log_uncaught(uncaught: threading.ExceptHookArgs) -> None:
 
 class RequestContext(Protocol):
     def log_fields(self) -> dict[str, str]:
-        """``request_id``, ``principal``, ``trace_id``, ``catalog``: the known ones."""
+        """Those of ``request_id``, ``principal``, ``trace_id`` and ``catalog`` that are known."""
 
 
 def for_this_request(work: Callable[[], None]) -> Callable[[], None]:
-    """``work`` for another thread, whose log lines belong to the request of this one."""
+    """``work``, to be run in another thread; its log lines will belong to this thread's request."""
     request = current_request.get()
 
     def run() -> None:
@@ -226,7 +226,7 @@ current_request: ContextVar[RequestContext | None] = ContextVar("gateway.request
 
 
 _SCRUBBED: Final = "[scrubbed]"
-# In a line of JSON a quote has a backslash before it.
+# In a line of JSON, a quote has a backslash before it.
 _QUOTE: Final = r"""\\*["']"""
 _SECRETS: Final = re.compile(
     # The user and password of a MongoDB URI: from the scheme to the last @ before its end.
@@ -245,12 +245,13 @@ _SECRETS: Final = re.compile(
 )
 
 
-# A secret has one of these beside it; this search takes a fiftieth of the time.
+# Each secret has one of these in it or next to it. To search for these takes a fiftieth of the
+# time.
 _SIGNS: Final = ("mongodb", "authorization", "gwt_", "eyj", "bearer", "password", "authmechanism")
 
 
 def scrub(line: str) -> str:
-    """``line`` without the secrets that can be told from other text."""
+    """``line`` without the secrets that can be recognized."""
     lower = line.lower()
     for sign in _SIGNS:
         if sign in lower:
@@ -265,9 +266,9 @@ def _without(found: re.Match[str]) -> str:
 
 
 class GunicornLogs(Logger):
-    """gunicorn's logger without handlers and without an access log of its own.
+    """gunicorn's logger, without handlers and without an access log of its own.
 
-    Errors are logged at any level, the starts and ends of workers from ``debug`` on.
+    Errors are logged at any level; starts and ends of workers only at ``debug``.
     """
 
     def setup(self, cfg: Any) -> None:

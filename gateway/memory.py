@@ -1,22 +1,22 @@
 """Memory: one account of bytes for each request, and one for the whole process.
 
-What is being read, what is built of it, and the answer that waits to be sent are taken from the
-request's account before they are there. A request that asks for more than its part is refused. One
-that finds no room in the process waits: in the order of arrival, but a principal holds no more than
-it leaves to others (``access.principal.Shares``), and who is beyond its share is overtaken.
-After some seconds it is refused, and may be sent again.
+A request takes memory from its account before it uses it: for what is being read, what is built
+from that, and the answer that waits to be sent. A request that asks for more than its part is
+refused. If the process has no room, the request waits, in the order of arrival. But a principal may
+hold only as much as it leaves to others (``access.principal.Shares``); beyond that, its requests
+are overtaken. After some seconds, a waiting request is refused, and may be sent again.
 
-Whoever waits may hold some already, and a process whose requests all wait for each other would
-stand still. So the request that has been building for longest is never kept waiting: alone it may
-take the process beyond its bound, by its own part at most. That holds unless unsent answers fill
-the bound; then their clients have to take them, or are cut off.
+A waiting request may hold memory already, and if all requests waited for each other, the process
+would stand still. So the request that has been building for longest never waits: it alone may take
+the process beyond its bound, by at most its own part. The exception is when unsent answers fill the
+bound; then their clients have to take them, or are cut off.
 
-What JSON takes once it is parsed is weighed before it is: by the brackets, commas and colons of
-its text (``text_weight``), or of a record of the database, which has none, by its length and, once
-it is there, by what it is (``parsed_bytes``). All three are bounds, not estimates: of nested arrays
-two bytes of text take 88 of memory. The store asks before it parses anything, wherever it is called
-from, on the account of the request that is worked on. An answer from the database itself is taken
-at its largest, REPLY_BYTES, for its size is known when it is there.
+The memory that JSON will take is computed before it is parsed: from the brackets, commas and colons
+of its text (``text_weight``). A record of the database has none of these, so its memory is bounded
+by its length, and, once it is decoded, by its content (``parsed_bytes``). All three are bounds, not
+estimates: of nested arrays, two bytes of text take 88 of memory. The store takes memory before it
+parses anything, from the account of the request that is worked on. An answer of the database counts
+with the largest possible size, REPLY_BYTES, since its size is known only when it is there.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ from gateway.errors import AboveLimit, MemoryFull
 from gateway.limits import MIB, MemoryLimits
 from gateway.runtime import Event, Runtime
 
-# A batch of the database's answer, which sends at most 16 MB at once.
+# The size of a batch of the database's answer: the database sends at most 16 MB at once.
 REPLY_BYTES: Final = 16 * MIB
-# One document of it: few are stored that are larger, and a store reads each by itself.
+# The size of one document in an answer: few stored ones are larger, and those are read one by one.
 DOCUMENT_BYTES: Final = 4 * MIB
-# The most that a byte of JSON takes once it is parsed, and a byte of BSON: {"ab":null,…} just after
-# its object has grown. Most take 5 to 10.
+# The most bytes of memory that a byte of JSON, or of BSON, takes once it is parsed: {"ab":null,…}
+# just after its object has grown. Most take 5 to 10.
 PARSED: Final = 45
 _PARSED_RECORD: Final = 35
-# Answers below it aren't counted: so much is behind every request; nor is JSON below the other,
-# which takes no more.
+# Answers up to this size aren't counted, because every request has that much anyway.
 _SMALL_BYTES: Final = 64 * 1024
+# JSON texts up to this size aren't counted, because they take no more than that once parsed.
 UNWEIGHED_BYTES: Final = 4096
-# Others have their turn after so much was parsed or encoded: about 10 ms.
+# After this much was parsed or encoded, which takes about 10 ms, others may go on.
 _TURN_BYTES: Final = 512 * 1024
-# Some thousand objects at least.
+# From this size on, a parsed text is a large tree: it has at least some thousand objects.
 _TREE_BYTES: Final = 32 * 1024
+# How often ``when_short`` is called while a request waits.
 _LOOK_S: Final = 1.0
+# How often a pause checks whether the others are done.
 _PAUSE_LOOK_S: Final = 0.01
-# An answer that has begun can only be broken off: it waits longer.
+# How long a request waits whose answer has begun: it can only be broken off, so it waits longer.
 _BEGUN_PATIENCE_S: Final = 60.0
 
 _Given = TypeVar("_Given")
@@ -68,12 +70,12 @@ _NAME_BYTES: Final = 64
 
 
 class Trees:
-    """What happens to large trees that were parsed, while ``are_left_alone``: who looks for cycles
-    never looks at them, for they have none, and reference counts free them. Otherwise half of the
-    time to parse one would go to that, in the midst of one call, and the same again later.
+    """Parses large trees, and, with ``are_left_alone``, hides them from the garbage collector: they
+    have no cycles, and reference counts free them. Otherwise the collector would take half of the
+    time to parse one, within one call, and as much again later.
 
-    With each tree all that is there at the moment is left alone (``gc.freeze``), until somebody
-    looks at everything. ``parsed`` counts the trees.
+    With each tree, all objects that exist at that moment are hidden (``gc.freeze``), until all
+    objects are looked at again (``server.garbage``). ``parsed`` counts the trees.
     """
 
     def __init__(self) -> None:
@@ -81,7 +83,7 @@ class Trees:
         self.parsed = 0
 
     def parse(self, parse: Callable[[_Given], _Parsed], given: _Given, size: int) -> _Parsed:
-        """``parse(given)``, of ``size`` bytes."""
+        """The result of ``parse(given)``, where ``given`` has ``size`` bytes."""
         if size < _TREE_BYTES or not self.are_left_alone or not gc.isenabled():
             return parse(given)
         gc.disable()
@@ -97,8 +99,8 @@ trees: Final = Trees()
 
 
 def parsed_bytes(*values: object) -> int:
-    """About what JSON values take in memory, rather too much; as costly as to encode them, so that
-    others may have their turn before each."""
+    """A bound on the memory of JSON values, in bytes. This costs as much as encoding them, so
+    others may go on before each."""
     return sum(map(_parsed_bytes, values))
 
 
@@ -112,21 +114,22 @@ def _as_bytes(text: str | bytes) -> bytes:
 
 
 def text_weight(text: bytes) -> int:
-    """The most that JSON takes once it is parsed: marks within its texts count as if they were
-    its own. Some microseconds for 64 KiB."""
+    """The most bytes of memory that a JSON text takes once it is parsed; marks within its strings
+    count, too. Takes some microseconds for 64 KiB."""
     marks = (
         _OBJECT_BYTES * text.count(b"{")
         + _ARRAY_BYTES * text.count(b"[")
         + _ITEM_BYTES * text.count(b",")
         + _NAME_BYTES * text.count(b":")
     )
-    # One character beyond the first planes makes all of a text take four bytes each.
+    # One character outside the basic plane makes each character of its text take four bytes.
     return marks + len(text) * (1 if text.isascii() else 4)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReadings:
-    """``waited`` and ``refused`` count requests since the process began."""
+    """What requests hold of a process's memory. ``waited`` and ``refused`` count requests since the
+    process began."""
 
     held_bytes: int
     unsent_bytes: int
@@ -144,24 +147,24 @@ class Memory:
         limits: MemoryLimits,
         drop_kept: Callable[[], None] = lambda: None,
     ) -> None:
-        """``drop_kept``: drop what is only kept to save work."""
+        """``drop_kept``: drops what is only kept to save work, such as caches."""
         self.drop_kept = drop_kept
         self.limits = limits
         self._runtime = runtime
         self._lock = runtime.lock()
         self._held = Shares(limits.bytes_max)
         self._unsent = 0
-        # Those that hold some and are not sent yet, the longest first.
+        # The accounts that hold memory for an answer that isn't ready yet, longest first.
         self._building: dict[Account, None] = {}
         self._waiting: list[_Waiter] = []
         self._waited = 0
         self._refused = 0
         self._pauses = False
-        # Called while somebody waits: makes room where answers lie unsent.
+        # Called while a request waits: makes room if there are unsent answers.
         self.when_short: Callable[[], None] = lambda: None
 
     def account(self) -> Account:
-        """That of a request; to be closed."""
+        """An account for a request; it must be closed."""
         return Account(self)
 
     def readings(self) -> MemoryReadings:
@@ -171,12 +174,13 @@ class Memory:
 
     @property
     def building_bytes(self) -> int:
-        """What is held, without answers that wait to be sent."""
+        """The bytes that are held, without answers that wait to be sent."""
         return self._held.held - self._unsent
 
     def pause(self, bytes_max: int, patience_s: float = 2.0) -> bool:
-        """Let those wait that hold nothing yet, until the others are done but for so much; whether
-        it came to that in time. None of them goes on before the caller lets them have a turn."""
+        """Make requests wait that hold nothing yet, until the others hold at most ``bytes_max``;
+        whether that happened in time. The waiting ones go on only when the caller waits or
+        yields."""
         self._pauses = True
         try:
             until = self._runtime.monotonic() + patience_s
@@ -189,13 +193,13 @@ class Memory:
                 self._let_pass()
 
     def turn(self) -> None:
-        """Let others have their turn."""
+        """Let others go on."""
         self._runtime.sleep(0)
 
     def take(self, account: Account, size: int) -> None:
         """See ``Account.take``."""
         if not size:
-            return  # nobody waits for nothing
+            return  # no request waits for nothing
         with self._lock:
             self.require_within_part(account, size)
             if (not self._waiting and self._fits(account, size)) or self._goes_first(account):
@@ -204,11 +208,11 @@ class Memory:
             waiter = _Waiter(account, size, self._runtime.event())
             self._waiting.append(waiter)
             self._waited += 1
-            self._let_pass()  # where all others wait to be sent, it goes first
+            self._let_pass()  # it passes at once if no other request is building
         self._wait(waiter)
 
     def own_account(self) -> OwnAccount:
-        """That of a thread of the process's own; to be closed after each piece of work."""
+        """An account for a thread of the process itself; close it after each piece of work."""
         return OwnAccount(self)
 
     def take_at_once(self, account: Account, size: int) -> None:
@@ -242,7 +246,7 @@ class Memory:
             self._let_pass()
 
     def claim(self, account: Account, holder: str | None) -> None:
-        """The account is ``holder``'s from now on, with all that it holds."""
+        """Count the account, with all that it holds, in the share of ``holder`` from now on."""
         with self._lock:
             self._held.give_back(account.holder, account.held)
             account.holder = holder
@@ -285,7 +289,7 @@ class Memory:
         return account.holder is None or self._held.has_room_for(account.holder, size)
 
     def _goes_first(self, account: Account) -> bool:
-        """Whether the account isn't kept waiting, whatever the others hold."""
+        """Whether the account needn't wait, whatever the others hold."""
         if self._unsent > self._held.maximum or (self._pauses and not account.held):
             return False
         first = next(iter(self._building), None)
@@ -294,7 +298,7 @@ class Memory:
         return first is account
 
     def _let_pass(self) -> None:
-        """Let those pass who wait and find room now."""
+        """Let the waiting requests pass that find room now."""
         is_full = False
         for waiter in tuple(self._waiting):
             fits = not is_full and self._fits(waiter.account, waiter.size)
@@ -303,15 +307,15 @@ class Memory:
                 self._hold(waiter.account, waiter.size)
                 waiter.passes.set()
             elif self._held.held + waiter.size > self._held.maximum:
-                is_full = True  # nobody is overtaken by those who need less
+                is_full = True  # a request isn't overtaken by later ones that need less
 
     def _hold(self, account: Account, size: int) -> None:
-        if account.is_sent:  # an answer that is made while it is sent
+        if account.is_sent:  # the answer is being sent, and more of it is made
             account.is_sent = False
             self._unsent -= account.held
         self._held.take(account.holder, size)
         account.held += size
-        if account.held:  # else nothing would ever take it out again
+        if account.held:  # an account that holds nothing would never be removed again
             self._building[account] = None
 
     def _let_go(self, account: Account, size: int) -> None:
@@ -324,7 +328,7 @@ class Memory:
 
 
 class Account:
-    """What one request holds; by one thread at a time."""
+    """The memory that one request holds. For one thread at a time."""
 
     __slots__ = ("_memory", "_since_turn", "has_begun", "held", "holder", "is_sent")
 
@@ -337,14 +341,15 @@ class Account:
         self.has_begun = False
 
     def take(self, size: int) -> None:
-        """Take so many bytes, maybe after a wait.
+        """Take ``size`` bytes, perhaps after waiting.
 
-        Raises AboveLimit beyond the request's part, and MemoryFull where there is no room for long.
+        Raises AboveLimit beyond the request's part, and MemoryFull if there is no room for too
+        long.
         """
         self._memory.take(self, size)
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes may be had without a wait."""
+        """Whether ``size`` bytes could be taken without waiting."""
         return self._memory.has_room(self, size)
 
     def give_back(self, size: int) -> None:
@@ -352,7 +357,8 @@ class Account:
 
     @contextmanager
     def holding(self, size: int = 0) -> Iterator[None]:
-        """As long as this lasts; all that is taken meanwhile is given back at its end, too."""
+        """Hold ``size`` bytes in this context. Whatever else is taken meanwhile is also given back
+        at its end."""
         before = self.held
         self.take(size)
         try:
@@ -362,37 +368,40 @@ class Account:
                 self.give_back(self.held - before)
 
     def require(self, size: int) -> None:
-        """Raise AboveLimit where so much more is beyond the request's part."""
+        """Raise AboveLimit if ``size`` more bytes are beyond the request's part."""
         self._memory.require_within_part(self, size)
 
     def take_text(self, text: bytes) -> None:
-        """This JSON is about to be parsed, and stays."""
+        """Take the memory for a JSON text that is about to be parsed, and kept."""
         if len(text) > UNWEIGHED_BYTES:
             self.passed(len(text))
             self.take(text_weight(text))
 
     def take_parsed(self, text: str) -> None:
-        """Likewise, for what is stored: one alone is never more than there is room for."""
+        """The same for a stored text; but never more than three quarters of a request's part, so
+        that each can be read."""
         if len(text) > UNWEIGHED_BYTES:
             self.passed(len(text))
             most = self._memory.limits.request_bytes_max * 3 // 4
             self.take(min(text_weight(text.encode()), most))
 
     def take_record(self, size: int) -> None:
-        """A record of so many bytes is about to be decoded: the most that it may take, as far as
-        there is room for what is known. To be settled."""
+        """Take the memory for a record of ``size`` bytes that is about to be decoded: the most that
+        it may take, if the request's part has room for that. Call ``settle`` afterwards."""
         self.passed(size)
         self.take(min(_PARSED_RECORD * size, self._room()))
 
     def take_chain(self, texts: Sequence[str | bytes]) -> None:
-        """A value is about to be made of all these texts, one after the other. To be settled."""
+        """Take the memory for a value that is about to be made from these texts, one after the
+        other. Call ``settle`` afterwards."""
         size = sum(map(len, texts))
         if size > UNWEIGHED_BYTES:
             self.passed(size)
             self.take(min(sum(text_weight(_as_bytes(each)) for each in texts), self._room()))
 
     def settle(self, held: int, *values: object) -> None:
-        """All that was taken since so much was held has become ``values``."""
+        """Replace what was taken since the account held ``held`` by the memory of ``values``, which
+        were made with it."""
         more = held + parsed_bytes(*values) - self.held
         if more > 0:
             self.take(more)
@@ -400,24 +409,24 @@ class Account:
             self.give_back(-more)
 
     def _room(self) -> int:
-        """For an estimate, which leaves room to what is known."""
+        """The most that an estimate may take: it leaves a quarter of the part to known sizes."""
         return max(0, self._memory.limits.request_bytes_max * 3 // 4 - self.held)
 
     def passed(self, size: int) -> None:
-        """So many bytes were gone through: now and then others have their turn."""
+        """Note that ``size`` bytes were processed; now and then, this lets others go on."""
         self._since_turn += size
         if self._since_turn >= _TURN_BYTES:
             self._since_turn = 0
             self._memory.turn()
 
     def keep(self, size: int) -> None:
-        """Give all back but an answer of that size, which is there and only has to be sent."""
+        """Give everything back except ``size`` bytes for the answer, which is ready to be sent."""
         self.has_begun = True
         if self.held or size > _SMALL_BYTES:
             self._memory.keep(self, size if size > _SMALL_BYTES else 0)
 
     def claim(self, holder: str | None) -> None:
-        """The principal is known: see ``Principal.holder``."""
+        """Set the principal in whose share the account counts: see ``Principal.holder``."""
         if self.held:
             self._memory.claim(self, holder)
         else:
@@ -429,25 +438,25 @@ class Account:
 
 
 class OwnAccount(Account):
-    """That of work which requests wait for, such as a round of commits: it counts, and is never
-    kept waiting, for they hold memory meanwhile."""
+    """The account of work that requests wait for, such as a round of commits. It counts, but never
+    waits, because those requests hold memory meanwhile."""
 
     __slots__ = ()
 
     def take(self, size: int) -> None:
-        """Raises AboveLimit beyond what a request may take, and MemoryFull, at once, where all that
-        is held takes the process as far beyond its bound as that."""
+        """Take ``size`` bytes at once. Raises AboveLimit beyond the part of a request, and
+        MemoryFull if that takes the process beyond its bound by more than such a part."""
         self._memory.take_at_once(self, size)
 
     def passed(self, size: int) -> None: ...
 
 
 class _Unaccounted(Account):
-    """That of the process's own work, which has bounds of its own."""
+    """The account of the process's own work, which has bounds of its own; it counts nothing."""
 
     __slots__ = ()
 
-    def __init__(self) -> None:  # it has no memory to ask
+    def __init__(self) -> None:  # without a ``Memory``
         self.held = 0
         self.holder = None
 
@@ -486,13 +495,13 @@ _current: ContextVar[Account] = ContextVar("gateway.memory", default=_UNACCOUNTE
 
 
 def account() -> Account:
-    """That of the request which this thread works on."""
+    """The account of the request that this thread works on."""
     return _current.get()
 
 
 def work_for(account: Account | None) -> Account:
-    """This thread works on the request of ``account`` from now on, None: on none; returns the one
-    before."""
+    """Have this thread work on the request of ``account`` from now on (None: on none); return the
+    account before."""
     before = _current.get()
     _current.set(_UNACCOUNTED if account is None else account)
     return before

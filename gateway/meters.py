@@ -1,8 +1,8 @@
 """Meters: HTTP, the commit loop, the cache, the feed, compaction and the store report to them.
 
-A metrics system overrides ``Meters``; by itself it listens to nothing. A call must be cheap, and
-must neither wait nor raise: it is made in the middle of a write. Levels, such as the length of the
-queue, are asked for instead: ``Readings``.
+A metrics system overrides ``Meters``; the base class ignores everything. A call must be cheap, and
+must neither wait nor raise, because it is made in the middle of a write. Levels, such as the length
+of the queue, are read instead: ``Readings``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ RelayOutcome = Literal["delivered", "failed"]
 
 @dataclass(slots=True)
 class RoundTimes:
-    """When a round came to its steps, in monotonic seconds; 0.0: it didn't come to that.
+    """When a round reached its steps, in monotonic seconds; 0.0: it didn't.
 
-    ``taken`` from the queue, ``decided``, heads ``moved``.
+    ``taken``: the batches were taken from the queue; ``decided``; ``moved``: the heads were moved.
     """
 
     taken: float
@@ -37,8 +37,8 @@ class WriteEnded(msgspec.Struct, frozen=True):
     """One request of the commit loop has its outcome.
 
     ``outcome`` is ``applied``, ``replayed``, ``unchanged``, ``dry_run``, or the code of the
-    problem. ``queued`` is when it joined the queue, ``taken`` when the first round took it, None
-    where none did; ``times`` are those of the last round that had it.
+    problem. ``queued`` is when it joined the queue, ``taken`` when the first round took it (None:
+    none did); ``times`` are those of the last round that had it.
     """
 
     outcome: str
@@ -49,15 +49,15 @@ class WriteEnded(msgspec.Struct, frozen=True):
 
 
 class Meters:
-    """What happens, told as it happens; nobody listens yet.
+    """Gets reports of what happens, and ignores them; see the module.
 
-    Called by many threads. Times are in seconds.
+    Many threads call it. Times are in seconds.
     """
 
     def request_ended(
         self, route: str, method: str, status: int, seconds: float, problem: str | None
     ) -> None:
-        """``problem`` is the code of the problem that was answered, if one was."""
+        """A request has ended. ``problem`` is the code of the problem that was answered, if any."""
 
     def store_called(self, operation: str, seconds: float) -> None: ...
 
@@ -66,37 +66,39 @@ class Meters:
     def writes_ended(self, ended: Sequence[WriteEnded]) -> None: ...
 
     def heads_moved(self, batches: Collection[int], seconds: float) -> None:
-        """A round has moved as many heads as there are ``batches``, each by so many commits.
+        """A round has moved heads; ``batches`` has the number of commits for each of them.
 
-        ``seconds`` since the round took them from the queue.
+        ``seconds``: since the round took the batches from the queue.
         """
 
     def races_lost(self, heads: int) -> None:
-        """So many heads of a round were moved by somebody else meanwhile."""
+        """Somebody else has moved this number of a round's heads meanwhile."""
 
     def written_out(self, moves: Sequence[float]) -> None:
-        """So many moves of heads are written out, each so many seconds after it was made."""
+        """Moves of heads are written out; ``moves`` has, for each, the seconds since it was
+        made."""
 
     def delivered(self, seconds: float) -> None:
         """A watcher took commits, the oldest of which was made ``seconds`` ago."""
 
     def compaction_round(self, outcome: RoundOutcome) -> None:
-        """This process has gone over all catalogs, or was kept from it by an error."""
+        """This process has gone over all catalogs, or an error has prevented that."""
 
     def compaction_failed(self) -> None:
         """One catalog could not be compacted."""
 
     def commits_swept(self, commits: int) -> None:
-        """So many commits were changed or deleted by compaction."""
+        """Compaction has changed or deleted this number of commits."""
 
     def relayed(self, outcome: RelayOutcome, count: int) -> None:
-        """So many events were delivered to a subscription; or a delivery has failed."""
+        """``count`` events were delivered to a subscription; or a delivery has failed."""
 
     def base_refused(self) -> None:
-        """A state wasn't the one that a change was made from: see ``gateway.state.replay``."""
+        """A change was refused because it was made from another state: see
+        ``gateway.state.replay``."""
 
     def head_went_back(self) -> None:
-        """A head isn't one that can follow what this process knew of it."""
+        """A head has gone back: it can't come after the one that this process has seen."""
 
 
 NO_METERS: Final = Meters()
@@ -104,7 +106,8 @@ NO_METERS: Final = Meters()
 
 @dataclass(frozen=True, slots=True)
 class CacheReadings:
-    """``hits`` and ``misses`` count the documents looked for since the process began."""
+    """The cache's size; ``hits`` and ``misses`` count the documents looked up since the process
+    began."""
 
     bytes: int
     hits: int
@@ -113,7 +116,8 @@ class CacheReadings:
 
 @dataclass(frozen=True, slots=True)
 class FeedReadings:
-    """``lag_commits``: how far the watcher that is furthest behind is from its catalog's head."""
+    """The watchers; ``lag_commits``: how many commits the slowest one is behind its catalog's
+    head."""
 
     watchers: int
     lag_commits: int
@@ -121,8 +125,8 @@ class FeedReadings:
 
 @dataclass(frozen=True, slots=True)
 class RelayReadings:
-    """``subscriptions`` that this process works for, those of them that are ``failing``, and how
-    many commits the furthest one is behind."""
+    """The number of ``subscriptions`` that this process delivers for, of those that are
+    ``failing``, and how many commits the slowest one is behind."""
 
     subscriptions: int = 0
     failing: int = 0
@@ -131,7 +135,7 @@ class RelayReadings:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """How things stand in this process."""
+    """The levels of this process."""
 
     queue_requests: int
     queue_bytes: int

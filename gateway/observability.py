@@ -1,5 +1,5 @@
-"""How one worker is watched: metrics, access log, and traces where they are asked for. Without that
-nothing of OpenTelemetry, an extra, is imported, installed or not."""
+"""Metrics, access log and traces of one worker. OpenTelemetry, an extra, is imported only if traces
+are asked for."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from gateway.store.contract import UploadStore
 _log = logging.getLogger(__name__)
 
 _PACKAGE = "metadata-gateway"
-# Spans are wanted where OpenTelemetry's own variables say so.
+# The variables of OpenTelemetry that ask for spans.
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 @dataclass(frozen=True, slots=True)
 class Observability:
-    """``store_meters`` are for the store, and ``meters``, with spans, for the commit loop."""
+    """What observes one worker. ``store_meters`` are for the store; ``meters``, with spans, are for
+    the commit loop."""
 
     meters: Meters
     store_meters: Meters
@@ -43,7 +44,7 @@ class Observability:
 
 
 def observability(*, access_log: bool) -> Observability:
-    """Called once in a worker, after the fork."""
+    """Make the observability of a worker; call this once, after the fork."""
     registry = Registry(place())
     prometheus = PrometheusMeters(registry)
     prometheus.expect(KINDS)
@@ -53,7 +54,7 @@ def observability(*, access_log: bool) -> Observability:
         observers.append(AccessLog())
     meters: Meters = prometheus
     if traces is not None:
-        # First to begin, so that the others know the trace.
+        # It begins first, so that the others know the trace's id.
         observers.insert(0, traces)
         meters = traces.metered(prometheus)
     samplers: list[Sampler] = []
@@ -79,21 +80,22 @@ def observability(*, access_log: bool) -> Observability:
 
 
 class MadeForAll:
-    """What ``make`` makes within a call: once for all who ask before it is begun. Thread-safe."""
+    """Calls ``make`` once for all threads that ask before that call begins. Thread-safe."""
 
     def __init__(self, make: Callable[[], bytes], lock: AbstractContextManager[Any]) -> None:
         self._make = make
-        # ``make`` has sections, in the middle of which others have their turns: these can wait for
-        # it, since gevent has patched `threading` before a worker imports this (``server.master``),
-        # and none of them is in a section.
+        # ``make`` has sections, which can be interrupted to let others go on. These can wait for
+        # the lock, since gevent has patched `threading` before a worker imports this module
+        # (``server.master``), and none of them is in a section.
         self._lock = lock
         self._begun = 0
-        self._made = 0, b""  # the last one, with its number
+        self._made = 0, b""  # the number of the last call of ``make``, and its result
 
     def __call__(self) -> bytes:
-        """Raises what ``make`` does."""
+        """The result of a call of ``make`` that began after this call. Raises what ``make``
+        raises."""
         before = self._begun
-        own = cpu.work_for(None)  # it is for all of them
+        own = cpu.work_for(None)  # the work is for all of them, so it is charged to none
         try:
             with self._lock:
                 if self._made[0] <= before:
@@ -107,7 +109,7 @@ class MadeForAll:
 def package_version() -> str:
     try:
         return version(_PACKAGE)
-    except PackageNotFoundError:  # it runs from a checkout that was not installed
+    except PackageNotFoundError:  # it runs from a checkout that isn't installed
         return "unknown"
 
 
@@ -119,7 +121,7 @@ class Tracing(Observer, Protocol):
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether spans are to be made: there is an exporter or a place to send them, and no veto."""
+    """Whether to make spans: an exporter or an endpoint is set, and the SDK isn't disabled."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -129,7 +131,8 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def tracing(gateway_version: str) -> Tracing | None:
-    """For this process; None where it isn't asked for, or (which is logged) can't be had."""
+    """The tracing of this process; None if nobody asks for it, or if it isn't available, which is
+    logged."""
     if not is_wanted(os.environ):
         return None
     try:

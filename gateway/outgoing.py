@@ -1,8 +1,8 @@
-"""The answers of servers that the gateway asks: receivers of subscriptions, issuers of tokens.
+"""The answers of servers that the gateway calls: receivers of subscriptions, issuers of tokens.
 
-A server may send more than anybody wants, and as fast as it likes. Where there is always something
-to be read, the greenlet that reads it never waits: no deadline comes, and the worker serves nobody.
-So an answer is bounded in bytes as a whole, with its head, its interim answers and its framing.
+A server may send any amount, as fast as it likes. As long as there is always something to read, the
+greenlet that reads it never waits: no deadline is noticed, and the worker serves nobody else. So an
+answer is bounded in bytes as a whole, including its head, interim answers and framing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 
 
 class BoundedAnswer(http.client.HTTPResponse):
-    """Takes the place of ``HTTPConnection.response_class``.
+    """A bounded answer, to be used as ``HTTPConnection.response_class``.
 
-    Whatever reads beyond ``bytes_max`` raises OSError, and so does a head that isn't whole: for the
-    library, a connection that ends ends the head, too. Interim answers (1xx) are passed over.
+    Reading beyond ``bytes_max`` raises OSError. So does a connection that ends within the head,
+    which the library would take for the end of the head. Interim answers (1xx) are skipped.
     """
 
     def __init__(
@@ -35,12 +35,13 @@ class BoundedAnswer(http.client.HTTPResponse):
     def _begin(self) -> None:
         super().begin()
         while 100 <= self.status < 200 and self.status != http.client.SWITCHING_PROTOCOLS:
-            self.headers = self.msg = cast(Any, None)  # so that it reads on
+            self.headers = self.msg = cast(Any, None)  # so that the library reads the next head
             super().begin()
 
 
 class _Bounded:
-    """A socket whose file ends with an error behind so many bytes, or where it may not end."""
+    """A socket whose file raises OSError after ``bytes_max`` bytes, or if it ends while ``may_end``
+    is false."""
 
     def __init__(self, sock: socket.socket, bytes_max: int) -> None:
         self._sock = sock
@@ -51,13 +52,13 @@ class _Bounded:
         return io.BufferedReader(_Counted(self._sock.makefile("rb", buffering=0), self))
 
     def count(self, read: int) -> None:
-        """Raises OSError."""
+        """Count the bytes of a read. Raises OSError if the connection may not end here."""
         self.left -= read
         if not read and not self.may_end:
             raise OSError("the connection ended before the answer")
 
     def require_room(self) -> None:
-        """Raises OSError."""
+        """Raise OSError if all bytes are used."""
         if not self.left:
             raise OSError(f"the answer is larger than {self._bytes_max} bytes")
 

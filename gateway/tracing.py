@@ -1,10 +1,10 @@
-"""Spans: one for each request, and of a single write the steps it went through.
+"""Spans: one for each request, and, for a single write, one for each of its steps.
 
-A batch serves many requests, so its leader belongs to no trace. The steps are made afterwards, in
-the thread of the request, of the times that the last round of its write took; the leader does
-nothing for it. The steps of a bulk request's lines are left out: there would be thousands.
+A batch serves many requests, so its leader belongs to no trace. The spans of the steps are made
+afterwards, in the thread of the request, from the times of the last round of its write; the leader
+does nothing for them. The lines of a bulk request get no such spans: there would be thousands.
 
-Only imported where traces are asked for: it needs the extra ``otel``.
+This module is imported only if traces are asked for: it needs the extra ``otel``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def exporting_provider(version: str) -> TracerProvider:
     attributes = {"service.version": version}
     if "OTEL_SERVICE_NAME" not in os.environ:
         attributes["service.name"] = _SERVICE
-    # OTEL_RESOURCE_ATTRIBUTES overrules these.
+    # OTEL_RESOURCE_ATTRIBUTES overrides these.
     resource = Resource(attributes).merge(Resource.create())
     if resource.attributes.get("service.name", "").__str__().startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": _SERVICE}))
@@ -59,7 +59,7 @@ def exporting_provider(version: str) -> TracerProvider:
 
 
 class SpanRecorder:
-    """The spans of requests and writes: see ``gateway.tracing.Tracing``."""
+    """Makes the spans of requests and writes: see ``gateway.observability.Tracing``."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._tracer = provider.get_tracer("gateway")
@@ -111,13 +111,13 @@ class _TracedWrites:
         self._tracer = tracer
 
     def __getattr__(self, name: str) -> Any:
-        told = getattr(self._meters, name)
-        setattr(self, name, told)
-        return told
+        method = getattr(self._meters, name)
+        setattr(self, name, method)
+        return method
 
     def writes_ended(self, ended: Sequence[WriteEnded]) -> None:
         self._meters.writes_ended(ended)
-        # Threads without a request of their own, as those of bulk requests, have no span.
+        # Threads without a request of their own, like those of bulk requests, have no span.
         if trace.get_current_span().is_recording():
             for each in ended:
                 self._trace(each)
@@ -138,7 +138,7 @@ class _TracedWrites:
                 self._span(name, begun, done, ended)
 
     def _span(self, name: str, begun: float, done: float, ended: WriteEnded) -> None:
-        # The loop's clock has no date: counted back from now.
+        # The loop's clock is monotonic: its times are converted by the present difference.
         zero_ns = time.time_ns() - round(time.monotonic() * 1e9)
         span = self._tracer.start_span(name, start_time=zero_ns + round(begun * 1e9))
         span.set_attribute("gateway.outcome", ended.outcome)

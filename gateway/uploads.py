@@ -2,19 +2,22 @@
 one write replaces the document if what was remembered still holds.
 
 Nothing is locked in between. An upload that was opened under any condition is *pinned* to the
-document as it was then: where the document has changed, was deleted, or was deleted and made again,
-the commit is refused, whatever the condition said. One that was opened under none stays so.
+document as it was then: if the document has changed, was deleted, or was deleted and made again,
+the commit is refused, whatever the condition was. An upload that was opened without a condition has
+none at its commit either.
 
-A worked example. If-Match ``*`` meets document k with token 7-aa, and the upload remembers 7-aa.
-Somebody deletes k (8) and makes it again (9-bb). Now ``*`` would hold, 7-aa doesn't: the commit is
-refused as a conflict, and k is left as 9 made it.
+A worked example. If-Match ``*`` is true of document k with token 7-aa, and the upload remembers
+7-aa. Somebody deletes k (8) and makes it again (9-bb). Now ``*`` would be true, but 7-aa isn't: the
+commit is refused as a conflict, and k stays as 9 made it.
 
-A commit has the upload for its idempotency key, written so that no client can name it. So it is
-made once, however often it is asked for, and asking again gives the first result: also that there
-was nothing to change. A refusal decides nothing: other parts may be put, and it is asked for again.
+A commit's idempotency key is the upload's id, in a form that no client can send. So the commit is
+made once, however often it is asked for, and each time the answer is the first result, even that
+there was nothing to change. A refusal decides nothing: the client may put other parts, and commit
+again.
 
-Whether it was made is read from the catalog alone, each time the upload is found. That the upload
-is ended afterwards only makes room; whoever finds it does that where a worker died before.
+Whether the commit was made is read only from the catalog, each time the upload is looked up. The
+upload is then marked as ended only to make room; if a worker died before that, the next look-up
+does it.
 """
 
 from __future__ import annotations
@@ -80,10 +83,10 @@ class Writes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """An upload and the parts that are staged. ``attributes``: those to be set, None keeps them.
+    """An upload and its staged parts. ``attributes``: those to be set; None keeps them.
 
-    ``conditions`` are what its commit requires. ``done``: what its commit came to, None where there
-    was none so far; ``by``: who asks now.
+    ``conditions`` are those of its commit. ``done``: the outcome of its commit, None if there was
+    none so far; ``by``: the principal of the present request.
     """
 
     upload: UploadRecord
@@ -95,7 +98,7 @@ class OpenUpload:
 
     @property
     def committed(self) -> int | None:
-        """The revision it was committed at."""
+        """The revision at which it was committed; None: it wasn't."""
         outcome = None if self.done is None else self.done.outcome
         if isinstance(outcome, Applied):
             return outcome.commit.revision
@@ -103,8 +106,8 @@ class OpenUpload:
 
 
 class UploadService:
-    """Thread-safe. Any call raises StoreUnavailable, what changes something UnknownOutcome too; one
-    on an upload raises UploadNotFound."""
+    """Uploads. Thread-safe. Every call raises StoreUnavailable; those that change something also
+    raise UnknownOutcome, and those about an upload UploadNotFound."""
 
     def __init__(
         self, store: UploadStore, writes: Writes, runtime: Runtime, limits: ServiceLimits
@@ -122,10 +125,10 @@ class UploadService:
         conditions: Preconditions,
         attributes: Attributes | None,
     ) -> OpenUpload:
-        """Check that a write under ``conditions`` would be let through now, and remember them.
+        """Open an upload, if a write under ``conditions`` would be let through now.
 
-        Raises what such a write would be refused with, AboveLimit for the attributes included, and
-        TooManyUploads.
+        Raises the errors with which such a write would be refused, including AboveLimit for the
+        attributes, and TooManyUploads.
         """
         self._require_one_more(by, counted=0)
         if attributes is not None:
@@ -153,8 +156,8 @@ class UploadService:
         return OpenUpload(upload, (), conditions, attributes, None, by)
 
     def find(self, catalog: str, upload_id: str, by: Principal) -> OpenUpload:
-        """The upload, which only the principal that opened it can find; one that was committed, and
-        that nobody has ended, is."""
+        """The upload; only the principal that opened it can find it. If it was committed, but isn't
+        marked as ended, this does so."""
         upload = self._found(catalog, upload_id, by)
         with as_unavailable():
             parts = tuple(self._store.parts(upload))
@@ -166,7 +169,7 @@ class UploadService:
         return OpenUpload(upload, parts, conditions, attributes, done, by)
 
     def _found(self, catalog: str, upload_id: str, by: Principal) -> UploadRecord:
-        """Raises UploadNotFound."""
+        """The upload's record, if it is ``by``'s and hasn't expired. Raises UploadNotFound."""
         with as_unavailable():
             upload = self._store.upload(catalog, upload_id)
         if (
@@ -180,7 +183,7 @@ class UploadService:
     def put_part(self, opened: OpenUpload, number: int, content: bytes) -> UploadPart:
         """Stage a part, or replace it. Raises AboveLimit, TooManyUploads and UploadCommitted.
 
-        Parts that are being put at the same moment may take all uploads beyond their bound.
+        Parts that are put at the same moment may exceed the bound on all uploads together.
         """
         if opened.done is not None:
             raise UploadCommitted(opened.upload.id)
@@ -192,26 +195,26 @@ class UploadService:
         with as_unavailable():
             upload, maximum = opened.upload, self._limits.upload_bytes_max
             if not self._store.make_room(upload, number, len(content), maximum):
-                # Something came in between: its end, or parts of it.
+                # Meanwhile, the upload has ended, or got other parts.
                 self._require_open(upload)
                 self._require_size(max(others + len(content), maximum + 1))
         with as_unknown():
             return self._store.put_part(upload, number, content)
 
     def content(self, opened: OpenUpload, numbers: Sequence[int] | None) -> bytes:
-        """The parts with these numbers (None: all of them), in ascending order, as one.
+        """The parts with these numbers (None: all of them), joined in ascending order.
 
         Raises UploadIncomplete, UploadCommitted and AboveLimit.
         """
         try:
             content = self._content(opened, numbers)
         finally:
-            # Looked at last: of one that is open, no part was taken away before.
+            # Checked last: if it is still open, no part was removed before.
             self._require_open(opened.upload)
         return content
 
     def _require_open(self, upload: UploadRecord) -> None:
-        """Raises UploadNotFound and UploadCommitted."""
+        """Raise UploadNotFound or UploadCommitted unless the upload is open now."""
         with as_unavailable():
             now = self._store.upload(upload.catalog, upload.id)
         if now is None:
@@ -238,7 +241,7 @@ class UploadService:
         return b"".join(contents)
 
     def _earlier(self, upload: UploadRecord) -> WriteOutcome | None:
-        """The result of an earlier commit of the upload, None where there is none so far."""
+        """The outcome of an earlier commit of the upload; None if there is none so far."""
         name = _idempotency(upload)
         reply = self._writes.reply(upload.catalog, name.principal, name.key)
         if reply is None:
@@ -258,11 +261,11 @@ class UploadService:
         dry_run: bool = False,
     ) -> WriteOutcome:
         """Replace the document by ``value``; the outcome is Applied or Unchanged. ``author`` None:
-        who opened it.
+        the principal that opened it.
 
-        Raises UploadConflict where what was remembered is no longer so, and what else the write was
-        refused with. The parts are dropped once the document is replaced, or is so already, and not
-        before.
+        Raises UploadConflict if the document isn't as the upload remembers it, and any other
+        refusal of the write. The parts are dropped only once the document is replaced, or is found
+        to be so already.
         """
         upload = opened.upload
         done = self._writes.write(
@@ -290,7 +293,7 @@ class UploadService:
         return done
 
     def drop(self, catalog: str, upload_id: str, by: Principal) -> None:
-        """Nothing to do where there is no such upload."""
+        """Delete an upload; does nothing if there is none."""
         try:
             upload = self._found(catalog, upload_id, by)
         except UploadNotFound:
@@ -301,9 +304,9 @@ class UploadService:
     def _checked(
         self, catalog: str, key: str, by: Principal, conditions: Preconditions
     ) -> DocumentRecord | None:
-        """The live document that the conditions were true of; no write, and nothing is written."""
+        """The live document of which the conditions are true, by a dry run."""
         conditional = conditions is not NO_CONDITIONS
-        # A read is let through also where the catalog takes no write without a condition.
+        # Without conditions, it isn't a read: that would pass even if the catalog requires one.
         edit: Edit = Get(to_write=True) if conditional else Delete()
         done = self._writes.write(catalog, key, edit, conditions=conditions, by=by, dry_run=True)
         outcome = done.outcome
@@ -315,14 +318,15 @@ class UploadService:
         return living(document)
 
     def _require_one_more(self, by: Principal, *, counted: int) -> None:
-        """Raises TooManyUploads. ``counted`` is 1 where the one more is among the open ones."""
+        """Raise TooManyUploads if there may be no further upload. ``counted`` is 1 if the further
+        one is open already."""
         with as_unavailable():
             held, own = self._store.held(by.name, self._runtime.now_us())
         maximum = self._limits.uploads_max
         _require_room(by, own.uploads - counted, 1, held.uploads - counted, maximum, "uploads_max")
 
     def _require_bytes(self, by: Principal, size_bytes: int) -> None:
-        """Raises TooManyUploads."""
+        """Raise TooManyUploads if the parts of all uploads may not take ``size_bytes`` more."""
         with as_unavailable():
             held, own = self._store.held(by.name, self._runtime.now_us())
         maximum = self._limits.uploads_bytes_max
@@ -339,7 +343,8 @@ class UploadService:
             )
 
     def _end(self, upload: UploadRecord) -> None:
-        """Only to make room: the commit is made, and the parts expire in any case."""
+        """End the upload and drop its parts, to make room. Errors are only logged: the commit is
+        made, and the parts expire in any case."""
         try:
             with as_unavailable():
                 self._store.end_upload(upload)
@@ -360,7 +365,7 @@ def _require_room(
 
 
 def _idempotency(upload: UploadRecord) -> Idempotency:
-    # With a space, which no Idempotency-Key has.
+    # It has a space, which no Idempotency-Key may have.
     return Idempotency(upload.principal, f"upload {upload.id}", upload.id)
 
 
