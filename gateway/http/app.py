@@ -20,6 +20,7 @@ from gateway.errors import untraced
 from gateway.http.context import (
     KEY,
     Asker,
+    Context,
     Environ,
     Observed,
     OpenContext,
@@ -128,6 +129,13 @@ def _route_taken(endpoint: str, template: str, names: Mapping[str, str]) -> Rout
     return RouteTaken(endpoint, template, names, catalog)
 
 
+def _decoded(names: Mapping[str, str], context: OpenContext | None) -> Mapping[str, str]:
+    """The names in a path as its view gets them: with the catalog that its principal may use."""
+    if isinstance(context, Context) and "catalog" in names:
+        return {**names, "catalog": context.catalog}
+    return names
+
+
 @lru_cache(maxsize=1024)
 def _template(rule: str) -> str:
     """The path as the API's description has it: ``/v1/catalogs/{catalog}``."""
@@ -165,7 +173,8 @@ class GatewayFlask(Flask):
         names = {"catalog": catalog, found.variable: name}
         try:
             observed.route = _route_taken(found.endpoint, found.route, names)
-            answer = found.view(self.doors.let_in(observed), **names)
+            context = self.doors.let_in(observed)
+            answer = found.view(context, **_decoded(names, context))
         except Exception as error:  # noqa: BLE001 - as Flask does
             answer = _answer_error(error)
         try:
@@ -183,7 +192,7 @@ class GatewayFlask(Flask):
         if rule is None:
             self.raise_routing_exception(request)
         view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
-        return view(context, **names)
+        return view(context, **_decoded(names, context))
 
     def holder_of(self, environ: Environ) -> str | None:
         observed: Observed = environ[KEY]

@@ -169,14 +169,18 @@ class OpenContext:
 
 
 class Context(OpenContext):
-    """A request of ``by``, who may do what its route needs; ``holder``: see ``Asker``."""
+    """A request of ``by``, who may do what its route needs; ``holder``: see ``Asker``. ``catalog``
+    is that of the path, decoded."""
 
-    __slots__ = ("by", "holder")
+    __slots__ = ("by", "catalog", "holder")
 
-    def __init__(self, observed: Observed, asker: Asker, require_still_let_in: Recheck) -> None:
+    def __init__(
+        self, observed: Observed, asker: Asker, catalog: str, require_still_let_in: Recheck
+    ) -> None:
         super().__init__(observed, require_still_let_in, asker.spending)
         self.by = asker.principal
         self.holder = asker.holder
+        self.catalog = catalog
 
 
 def this_request() -> Observed:

@@ -126,7 +126,8 @@ class Authorization:
         if role is not None and not principal.may(role, catalog):
             self._slow_down(principal)
             raise forbidden(principal, role, catalog, "the request")
-        return Context(observed, asker, self._recheck(observed.environ, principal, role, catalog))
+        recheck = self._recheck(observed.environ, principal, role, catalog)
+        return Context(observed, asker, catalog, recheck)
 
     def _slow_down(self, principal: Principal) -> None:
         """Raise TryLater where the principal was refused too often of late."""

@@ -10,7 +10,7 @@ from gateway.http.context import Context, Decided
 from gateway.http.door.admission import take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.body import refuse_member
-from gateway.http.wire.conditions import catalog_alone
+from gateway.http.wire.conditions import refuse_terms
 from gateway.http.wire.headers import application_name
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.http.write.answer import Result, result_of
@@ -23,7 +23,7 @@ class ApplicationRoutes(Routes):
     @route("GET", f"{CATALOG}/applications", "list_applications")
     def list(self, context: Context, catalog: str) -> Answer:
         """The records of all applications, by name."""
-        catalog = catalog_alone(context.environ, catalog, self._limits)
+        refuse_terms(context.environ)
         self._gateway.listing.head(catalog)
         reading = self._gateway.read(catalog, APPLICATIONS_KEY)
         known = sorted(applications(reading.document).items())
@@ -33,7 +33,7 @@ class ApplicationRoutes(Routes):
     @route("PUT", f"{CATALOG}/applications/<segment:application>", "put_application")
     def put(self, context: Context, catalog: str, application: str) -> Answer:
         """Begin a version, finish it, or say who shares the application."""
-        catalog = catalog_alone(context.environ, catalog, self._limits)
+        refuse_terms(context.environ)
         name = application_name(application)
         asked = take_members(context, self._limits, APPLICATION_REQUEST)
         if asked["version"] is None and asked["principals"] is None:
@@ -48,7 +48,7 @@ class ApplicationRoutes(Routes):
     @route("DELETE", f"{CATALOG}/applications/<segment:application>", "delete_application")
     def delete(self, context: Context, catalog: str, application: str) -> Answer:
         """Forget it: nothing is applied under its fences any more."""
-        catalog = catalog_alone(context.environ, catalog, self._limits)
+        refuse_terms(context.environ)
         step = ApplicationStep(catalog, application_name(application))
         result = self._take(context, step)
         return empty_answer([("Catalog-Revision", str(result.catalog_revision))])

@@ -27,8 +27,7 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import REVISION, decode_document
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import catalog_alone, is_not_modified, refuse_conditions
-from gateway.http.wire.headers import catalog_name
+from gateway.http.wire.conditions import is_not_modified, refuse_conditions, refuse_terms
 from gateway.http.wire.query import (
     DRY_RUN,
     LIMIT,
@@ -42,7 +41,7 @@ from gateway.http.wire.query import (
 )
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.write.answer import carried_out, catalog_answer, commit
-from gateway.http.write.ask import NOTHING_SENT, Ask, Sent, read_ask, request_of
+from gateway.http.write.ask import NOTHING_SENT, Sent, read_ask, request_of
 from gateway.model import SETTINGS_KEY, Head, PinRecord
 from gateway.read.listing import Listing
 from patching.values import rfc3339
@@ -85,7 +84,6 @@ class WholeCatalogRoutes(Routes):
     def read(self, context: Context, catalog: str) -> Answer:
         """Where the catalog is, and its settings."""
         environ = context.environ
-        catalog = catalog_name(catalog, self._limits)
         parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
         tag = CatalogTag(state.revision)
@@ -111,8 +109,7 @@ class WholeCatalogRoutes(Routes):
         if examined is not None and not asked["dry_run"]:
             detail = "parameter 'examine': it needs dry_run=true"
             raise RequestRefused("invalid_parameter", detail, parameter="examine")
-        name = catalog_name(catalog, self._limits)
-        ask = read_ask(context, name, known=_SETTINGS_PARAMETERS)
+        ask = read_ask(context, catalog, known=_SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
         value, size_bytes = decode_document(raw, self._limits)
@@ -132,7 +129,7 @@ class WholeCatalogRoutes(Routes):
     @route("DELETE", CATALOG, "delete_catalog")
     def delete(self, context: Context, catalog: str) -> Answer:
         """Delete every document and the settings in one commit; of no catalog: nothing to do."""
-        ask = self._ask(context, catalog)
+        ask = read_ask(context, catalog)
         request = request_of(self._gateway, ask, (), NOTHING_SENT)
         try:
             result = carried_out(
@@ -145,12 +142,9 @@ class WholeCatalogRoutes(Routes):
     @route("POST", f"{CATALOG}/touch", "touch_catalog")
     def touch(self, context: Context, catalog: str) -> Answer:
         """Make a commit that changes nothing: the catalog's followers see a new revision."""
-        ask = self._ask(context, catalog)
+        ask = read_ask(context, catalog)
         request = request_of(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
         return catalog_answer(ask, commit(self._gateway, context, ask, request))
-
-    def _ask(self, context: Context, catalog: str) -> Ask:
-        return read_ask(context, catalog_name(catalog, self._limits))
 
 
 _PAGE = 1000
@@ -213,7 +207,7 @@ class RetentionRoutes(Routes):
     @route("POST", f"{CATALOG}/pins", "create_pin")
     def create(self, context: Context, catalog: str) -> Answer:
         """Hold a revision, by default the head's."""
-        catalog = self._catalog(context, catalog)
+        refuse_terms(context.environ)
         asked = take_members(context, self._limits, PIN_REQUEST)
         pin = self._gateway.retention.pin(catalog, owner=context.by.name, **asked)
         location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
@@ -222,18 +216,20 @@ class RetentionRoutes(Routes):
     @route("GET", f"{CATALOG}/pins", "list_pins")
     def page(self, context: Context, catalog: str) -> Answer:
         """The pins that hold now, by revision."""
-        pins = self._gateway.retention.pins(self._catalog(context, catalog))
+        refuse_terms(context.environ)
+        pins = self._gateway.retention.pins(catalog)
         return body_answer(encode({"pins": [_pin_shape(pin) for pin in pins]}), [])
 
     @route("GET", f"{CATALOG}/pins/<segment:pin>", "read_pin")
     def read(self, context: Context, catalog: str, pin: str) -> Answer:
-        held = self._gateway.retention.read_pin(self._catalog(context, catalog), pin)
+        refuse_terms(context.environ)
+        held = self._gateway.retention.read_pin(catalog, pin)
         return body_answer(encode(_pin_shape(held)), [])
 
     @route("PUT", f"{CATALOG}/pins/<segment:pin>", "renew_pin")
     def renew(self, context: Context, catalog: str, pin: str) -> Answer:
         """Hold the same revision for so many seconds from now: for its owner alone."""
-        catalog = self._catalog(context, catalog)
+        refuse_terms(context.environ)
         asked = take_members(context, self._limits, PIN_RENEWAL)
         renewed = self._gateway.retention.renew(catalog, pin, asked["seconds"], context.by.name)
         return body_answer(encode(_pin_shape(renewed)), [])
@@ -241,7 +237,7 @@ class RetentionRoutes(Routes):
     @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin")
     def delete(self, context: Context, catalog: str, pin: str) -> Answer:
         """For its owner, and for those who are admin in the catalog."""
-        catalog = self._catalog(context, catalog)
+        refuse_terms(context.environ)
         by = context.by
         self._gateway.retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
         return empty_answer([])
@@ -249,7 +245,7 @@ class RetentionRoutes(Routes):
     @route("POST", f"{CATALOG}/compactions", "compact")
     def compact(self, context: Context, catalog: str) -> Answer:
         """Drop the history below a revision; answered when it is gone."""
-        catalog = self._catalog(context, catalog)
+        refuse_terms(context.environ)
         asked = take_members(context, self._limits, COMPACTION_REQUEST)
         done = self._gateway.retention.compact(catalog, asked["revision"])
         content = {
@@ -258,9 +254,6 @@ class RetentionRoutes(Routes):
             "head_revision": done.head_revision,
         }
         return body_answer(encode(content), [("Catalog-Revision", str(done.head_revision))])
-
-    def _catalog(self, context: Context, encoded: str) -> str:
-        return catalog_alone(context.environ, encoded, self._limits)
 
 
 def _pin_shape(pin: PinRecord) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from gateway.http.context import Context, Environ
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
-from gateway.http.wire.headers import JSON, catalog_name
+from gateway.http.wire.headers import JSON
 from gateway.http.wire.problems import log_failed
 from gateway.http.wire.query import (
     LIMIT,
@@ -128,7 +128,6 @@ class ChangesRoutes(Routes):
         environ = context.environ
         if context.observed.method != "GET":  # Flask gives HEAD away with it
             raise MethodNotAllowed(["GET"])
-        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
         asked = parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)

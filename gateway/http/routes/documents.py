@@ -35,7 +35,7 @@ from gateway.http.wire.conditions import (
     refuse_composites,
     refuse_conditions,
 )
-from gateway.http.wire.headers import catalog_name, document_names
+from gateway.http.wire.headers import document_key
 from gateway.http.wire.query import (
     AFTER,
     LIMIT,
@@ -123,7 +123,7 @@ class DocumentRoutes(Routes):
 
     def read(self, context: Context, catalog: str, key: str) -> Answer:
         """The part as it is, or as it was at ``?revision=`` or ``?at=``."""
-        catalog, key = document_names(catalog, key, self._limits)
+        key = document_key(key, self._limits)
         return read_document(self._gateway, context, catalog, key, self._part)
 
     def put(self, context: Context, catalog: str, key: str) -> Answer:
@@ -141,7 +141,7 @@ class DocumentRoutes(Routes):
         wants, which is made where it doesn't."""
         applies = self._part == "content"
         media_type = media_types.patch_type(context.environ, applies=applies)
-        catalog, key = document_names(catalog, key, self._limits)
+        key = document_key(key, self._limits)
         if media_type == media_types.APPLY:
             return self._apply(context, catalog, key)
         ask = read_ask(context, catalog, key, part=self._part)
@@ -166,8 +166,8 @@ class DocumentRoutes(Routes):
         ask = self._ask(context, catalog, key)
         return self._write(context, ask, Delete(), NOTHING_SENT)
 
-    def options(self, _: Context, catalog: str, key: str) -> Answer:
-        document_names(catalog, key, self._limits)
+    def options(self, _: Context, catalog: str, key: str) -> Answer:  # noqa: ARG002 - any
+        document_key(key, self._limits)
         of_content = self._part == "content"
         accepted = media_types.ACCEPT_PATCH if of_content else media_types.ACCEPT_ATTRIBUTES_PATCH
         return empty_answer([("Allow", METHODS), accepted])
@@ -178,8 +178,7 @@ class DocumentRoutes(Routes):
         return document_answer(self._gateway, ask, commit(self._gateway, context, ask, request))
 
     def _ask(self, context: Context, catalog: str, key: str) -> Ask:
-        names = document_names(catalog, key, self._limits)
-        return read_ask(context, *names, part=self._part)
+        return read_ask(context, catalog, document_key(key, self._limits), part=self._part)
 
 
 def read_document(
@@ -268,7 +267,6 @@ class OwnersRoutes(Routes):
     def losses(self, context: Context, catalog: str) -> Answer:
         """What was taken over from a manager, the newest first; ``next`` has the next page's
         parameters."""
-        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, _LOSSES_PARAMETERS)
         manager = asked.pop("lost_by")
@@ -289,7 +287,7 @@ class OwnersRoutes(Routes):
     @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners")
     def read(self, context: Context, catalog: str, key: str) -> Answer:
         """By pointer, the owners of each leaf that has any, now or as of another time."""
-        catalog, key = document_names(catalog, key, self._limits)
+        key = document_key(key, self._limits)
         return read_document(self._gateway, context, catalog, key, "owners")
 
     @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go")
@@ -298,8 +296,8 @@ class OwnersRoutes(Routes):
 
         With ``pointer``, what plain writes own there is given back."""
         asked = parameters(context.environ, _LET_GO_PARAMETERS)
-        names = document_names(catalog, key, self._limits)
-        ask = read_ask(context, *names, part="owners", asked=asked)
+        key = document_key(key, self._limits)
+        ask = read_ask(context, catalog, key, part="owners", asked=asked)
         edit = owners_parameters(asked, context.by.name)
         sent = replace(NOTHING_SENT, terms=owning_terms(edit))
         request = request_of(self._gateway, ask, (KeyEdit(ask.key, edit),), sent)

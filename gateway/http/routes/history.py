@@ -13,8 +13,8 @@ from gateway.cpu import interruptible
 from gateway.http.context import Context
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import catalog_alone, refuse_conditions
-from gateway.http.wire.headers import catalog_name, is_idempotency_key, percent_decoded
+from gateway.http.wire.conditions import refuse_conditions, refuse_terms
+from gateway.http.wire.headers import is_idempotency_key, percent_decoded
 from gateway.http.wire.query import (
     AFTER,
     LIMIT,
@@ -59,7 +59,6 @@ class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/commits", "list_commits")
     def page(self, context: Context, catalog: str) -> Answer:
         """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
-        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, _COMMITS_PARAMETERS)
         sight = self._sight(context, catalog)
@@ -78,7 +77,7 @@ class HistoryRoutes(Routes):
 
     @route("GET", f"{CATALOG}/commits/<segment:revision>", "read_commit")
     def commit(self, context: Context, catalog: str, revision: str) -> Answer:
-        catalog = catalog_alone(context.environ, catalog, self._limits)
+        refuse_terms(context.environ)
         try:
             number = whole_number(revision)
         except ValueError as error:
@@ -92,7 +91,7 @@ class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome")
     def outcome(self, context: Context, catalog: str, idempotency_key: str) -> Answer:
         """What the key decided. That it decided nothing is true up to now, not for ever."""
-        catalog = catalog_alone(context.environ, catalog, self._limits)
+        refuse_terms(context.environ)
         name = _idempotency_key(idempotency_key)
         reply = self._gateway.reply(catalog, context.by.name, name)
         if reply is None:
@@ -109,7 +108,6 @@ class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/differences", "list_differences")
     def differences(self, context: Context, catalog: str) -> Answer:
         """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
-        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, _DIFFERENCES_PARAMETERS)
         reading = self._gateway.differences

@@ -21,7 +21,7 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.routes.documents import asked_revision
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
-from gateway.http.wire.headers import JSON, catalog_name, require_key
+from gateway.http.wire.headers import JSON, require_key
 from gateway.http.wire.query import (
     READ_AS_OF,
     TEXT,
@@ -94,7 +94,6 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/documents", "list_documents")
     def page(self, context: Context, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
-        catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, _DOCUMENTS_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, context, catalog, asked)
         names = _names(asked, by_key=keys is not None)
@@ -205,7 +204,6 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/export", "export")
     def export(self, context: Context, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
-        catalog = catalog_name(catalog, self._limits)
         asked = parameters(context.environ, _EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
         export = self._gateway.listing.export(
@@ -233,7 +231,6 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/partitions", "plan_partitions")
     def plan(self, context: Context, catalog: str) -> Answer:
         """The revision that was asked for, and the keys that end its ranges."""
-        catalog = catalog_name(catalog, self._limits)
         refuse_conditions(context.environ)
         asked = parameters(context.environ, _PARTITIONS_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)

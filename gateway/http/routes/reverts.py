@@ -30,7 +30,7 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import AUTHOR, MESSAGE, refuse_member
 from gateway.http.wire.conditions import refuse_all_but_several
-from gateway.http.wire.headers import catalog_name, require_key
+from gateway.http.wire.headers import require_key
 from gateway.http.wire.query import REVISION_MAX
 from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape
@@ -136,7 +136,7 @@ class RevertRoutes(Routes):
     @route("POST", f"{CATALOG}/reverts", "revert")
     def revert(self, context: Context, catalog: str) -> Answer:
         """All that is to be undone as one commit, on the documents as they are then; or nothing."""
-        ask = read_ask(context, catalog_name(catalog, self._limits))
+        ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
         asked = take_members(context, self._limits, REVERT)
         _require_either(asked)

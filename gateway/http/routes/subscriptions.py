@@ -16,12 +16,11 @@ from gateway.http.wire.body import refuse_member
 from gateway.http.wire.cloud_events import FORMATS
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import (
-    catalog_alone,
     refuse_all_but_conditions,
+    refuse_terms,
     require_tag,
     tag_conditions,
 )
-from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode
 from gateway.relay.addresses import AddressRefused, require_allowed_literal, target_of
 from gateway.relay.managing import OVERLAP_S, Check, SubscriptionStanding, SubscriptionTerms
@@ -63,19 +62,19 @@ class SubscriptionRoutes(Routes):
     @route("GET", _ALL, "list_subscriptions")
     def page(self, context: Context, catalog: str) -> Answer:
         """All of the catalog, by name."""
-        found = self._gateway.subscriptions.page(self._catalog(context, catalog))
+        refuse_terms(context.environ)
+        found = self._gateway.subscriptions.page(catalog)
         return body_answer(encode({"subscriptions": [_shape(each) for each in found]}), [])
 
     @route("GET", f"{_ALL}/<segment:subscription>", "read_subscription")
     def read(self, context: Context, catalog: str, subscription: str) -> Answer:
-        return _answer(
-            self._gateway.subscriptions.read(self._catalog(context, catalog), _name(subscription))
-        )
+        refuse_terms(context.environ)
+        return _answer(self._gateway.subscriptions.read(catalog, _name(subscription)))
 
     @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Make it or change it; a change keeps its position unless it says where to begin."""
-        catalog, name, check = self._change(context, catalog, subscription)
+        name, check = self._change(context, subscription)
         asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])
         _refuse_two_beginnings(asked)
@@ -94,23 +93,23 @@ class SubscriptionRoutes(Routes):
 
     @route("DELETE", f"{_ALL}/<segment:subscription>", "delete_subscription")
     def delete(self, context: Context, catalog: str, subscription: str) -> Answer:
-        self._gateway.subscriptions.drop(*self._change(context, catalog, subscription))
+        self._gateway.subscriptions.drop(catalog, *self._change(context, subscription))
         return empty_answer([])
 
     @route("POST", f"{_ALL}/<segment:subscription>/pause", "pause_subscription")
     def pause(self, context: Context, catalog: str, subscription: str) -> Answer:
-        catalog, name, check = self._change(context, catalog, subscription)
+        name, check = self._change(context, subscription)
         return _answer(self._gateway.subscriptions.pause(catalog, name, context.by.name, check))
 
     @route("POST", f"{_ALL}/<segment:subscription>/resume", "resume_subscription")
     def resume(self, context: Context, catalog: str, subscription: str) -> Answer:
-        catalog, name, check = self._change(context, catalog, subscription)
+        name, check = self._change(context, subscription)
         return _answer(self._gateway.subscriptions.resume(catalog, name, context.by.name, check))
 
     @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription")
     def replay(self, context: Context, catalog: str, subscription: str) -> Answer:
         """Deliver again from a revision on, or the state anew."""
-        catalog, name, check = self._change(context, catalog, subscription)
+        name, check = self._change(context, subscription)
         asked = take_members(context, self._limits, REPLAY)
         _refuse_two_beginnings(asked)
         if asked["from"] is None and not asked["initial"]:
@@ -118,11 +117,8 @@ class SubscriptionRoutes(Routes):
         by, after = context.by.name, asked["from"]
         return _answer(self._gateway.subscriptions.replay(catalog, name, after, by, check))
 
-    def _catalog(self, context: Context, encoded: str) -> str:
-        return catalog_alone(context.environ, encoded, self._limits)
-
-    def _change(self, context: Context, catalog: str, subscription: str) -> tuple[str, str, Check]:
-        """The catalog and the name of what is to be changed, and whether that is wanted."""
+    def _change(self, context: Context, subscription: str) -> tuple[str, Check]:
+        """The name of what is to be changed, and whether that is wanted."""
         environ, name = context.environ, _name(subscription)
         refuse_all_but_conditions(environ)
         conditions, about = tag_conditions(environ), f"subscription {name!r}"
@@ -130,7 +126,7 @@ class SubscriptionRoutes(Routes):
         def check(tag: str | None) -> None:
             require_tag(conditions, tag, about)
 
-        return catalog_name(catalog, self._limits), name, check
+        return name, check
 
     def _require_address(self, url: str) -> None:
         """What its name resolves to is looked at whenever it is connected to."""

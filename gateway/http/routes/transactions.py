@@ -36,7 +36,6 @@ from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.conditions import refuse_all_but_several
-from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape, skipped_shape
 from gateway.http.write.answer import (
@@ -63,7 +62,7 @@ class TransactionRoutes(Routes):
     @route("POST", f"{CATALOG}/transactions", "transaction")
     def commit(self, context: Context, catalog: str) -> Answer:
         """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
-        ask = read_ask(context, catalog_name(catalog, self._limits))
+        ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)

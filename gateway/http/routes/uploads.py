@@ -19,9 +19,8 @@ from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import attributes_asked, decode_document, require_few_values
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.conditions import body_conditions, catalog_alone, refuse_conditions
+from gateway.http.wire.conditions import body_conditions, refuse_conditions, refuse_terms
 from gateway.http.wire.headers import (
-    catalog_name,
     percent_decoded,
     preferences,
     refuse_idempotency_key,
@@ -67,7 +66,7 @@ class UploadRoutes(Routes):
     @route("POST", _RULE, "open_upload")
     def open(self, context: Context, catalog: str) -> Answer:
         """Check the conditions now and remember them; nothing is locked."""
-        catalog = self._catalog(context.environ, catalog)
+        _refuse_terms(context.environ)
         asked = take_members(context, self._limits, UPLOAD_REQUEST)
         key = asked["key"]
         require_key(key, self._limits)
@@ -86,20 +85,21 @@ class UploadRoutes(Routes):
 
     @route("GET", _ONE, "read_upload")
     def read(self, context: Context, catalog: str, upload: str) -> Answer:
-        opened = self._find(context, self._catalog(context.environ, catalog), upload)
+        _refuse_terms(context.environ)
+        opened = self._find(context, catalog, upload)
         return body_answer(encode(_upload_shape(opened)), [NO_STORE])
 
     @route("DELETE", _ONE, "drop_upload")
     def drop(self, context: Context, catalog: str, upload: str) -> Answer:
         """Succeeds even if there is no such upload. A committed one stays applied."""
-        catalog = self._catalog(context.environ, catalog)
+        _refuse_terms(context.environ)
         self._gateway.uploads.drop(catalog, _upload_id(upload), context.by)
         return empty_answer([])
 
     @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part")
     def put_part(self, context: Context, catalog: str, upload: str, number: str) -> Answer:
         """Stage or replace a part: bytes, whatever they are."""
-        catalog = self._catalog(context.environ, catalog)
+        _refuse_terms(context.environ)
         try:
             place = whole_number(number, 1, PART_NUMBER_MAX)
         except ValueError as error:
@@ -119,7 +119,7 @@ class UploadRoutes(Routes):
         """
         refuse_conditions(context.environ)
         refuse_idempotency_key(context.environ, _SERVES)
-        said = read_ask(context, catalog_name(catalog, self._limits), known=DRY_RUN_PARAMETERS)
+        said = read_ask(context, catalog, known=DRY_RUN_PARAMETERS)
         numbers = self._numbers(context)
         opened = self._find(context, said.catalog, upload)
         prefer = replace(said.prefer, returns=None, rebase=False)
@@ -166,13 +166,14 @@ class UploadRoutes(Routes):
     def _find(self, context: Context, catalog: str, upload: str) -> OpenUpload:
         return self._gateway.uploads.find(catalog, _upload_id(upload), context.by)
 
-    def _catalog(self, environ: Environ, encoded: str) -> str:
-        if environ["REQUEST_METHOD"] != "GET":
-            refuse_idempotency_key(environ, _SERVES)
-        return catalog_alone(environ, encoded, self._limits)
-
 
 _SERVES: Final = "the upload itself serves as one; its commit is made once"
+
+
+def _refuse_terms(environ: Environ) -> None:
+    if environ["REQUEST_METHOD"] != "GET":
+        refuse_idempotency_key(environ, _SERVES)
+    refuse_terms(environ)
 
 
 def _upload_id(encoded: str) -> str:

@@ -47,9 +47,8 @@ from gateway.errors import ConditionFailed
 from gateway.http.context import Environ
 from gateway.http.wire.body import REVISION, member, refuse_member, require_object
 from gateway.http.wire.codes import RequestRefused
-from gateway.http.wire.headers import catalog_name, percent_decoded, refuse_idempotency_key
+from gateway.http.wire.headers import percent_decoded, refuse_idempotency_key
 from gateway.http.wire.query import NO_PARAMETERS, parameters
-from gateway.limits import RequestLimits
 from gateway.model import OWN_KEYS
 
 UNCHANGED_UNDER: Final = "If-Unchanged-Under"
@@ -185,12 +184,6 @@ def refuse_all_but_conditions(environ: Environ) -> None:
     parameters(environ, NO_PARAMETERS)
     if environ["REQUEST_METHOD"] not in _READING:
         refuse_idempotency_key(environ, "this route can't honour it")
-
-
-def catalog_alone(environ: Environ, encoded: str, limits: RequestLimits) -> str:
-    """The catalog of a route that takes neither conditions nor parameters."""
-    refuse_terms(environ)
-    return catalog_name(encoded, limits)
 
 
 def refuse_composites(conditions: Preconditions) -> None:

@@ -219,11 +219,6 @@ def document_key(encoded: str, limits: RequestLimits) -> str:
     return name
 
 
-def document_names(catalog: str, key: str, limits: RequestLimits) -> tuple[str, str]:
-    """The catalog and the key of a document's path."""
-    return catalog_name(catalog, limits), document_key(key, limits)
-
-
 def require_catalog(name: str, limits: RequestLimits) -> str:
     """``name``, decoded; refuses what can't be a catalog's: the empty text, and what holds NUL."""
     if not name or "\0" in name:
