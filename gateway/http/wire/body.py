@@ -45,11 +45,11 @@ from gateway.decide.strict import Exact, text, whole
 from gateway.errors import AboveLimit, MemoryFull, Unstorable
 from gateway.http.context import Environ, OpenContext
 from gateway.http.wire import headers as media_types
-from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.codes import RequestRefused, over_limit
 from gateway.http.wire.headers import AUTHOR_RULE, MESSAGE_CHARACTERS_MAX, is_author
 from gateway.http.wire.responses import encode
 from gateway.limits import RequestLimits
-from gateway.memory import trees
+from gateway.memory import UNWEIGHED_BYTES, trees
 from gateway.model import Attributes
 from patching import Json, Limits, join_pointer
 from patching.values import float_of, has_many_exponents, repeated_member
@@ -58,8 +58,6 @@ _decode = msgspec.json.Decoder().decode
 _TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
 _DIGITS_MAX = 4000
 _SHOWN_MAX = 200  # characters of a patch in a refusal
-# Too small to take much, whatever is in it.
-_UNCOUNTED_BYTES = 4096
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _POINTER_CHARACTERS_MAX = 1000
 # Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
@@ -90,20 +88,15 @@ def require_few_values(raw: bytes, limits: RequestLimits) -> None:
     """Raise RequestRefused where ``raw`` holds too many values, told without decoding it. They are
     counted by their commas and brackets: each except the first of its container follows a comma.
     """
-    if len(raw) <= _UNCOUNTED_BYTES:
+    if len(raw) <= UNWEIGHED_BYTES:
         return
     arrays, objects, commas = raw.count(b"["), raw.count(b"{"), raw.count(b",")
     if arrays + objects + commas > limits.body_values_max:
         marks = _TEXT.sub(b"", raw)  # there are commas in texts too
         actual = marks.count(b"[") + marks.count(b"{") + marks.count(b",")
         if actual > limits.body_values_max:
-            raise RequestRefused(
-                "over_limit",
-                f"the JSON has about {actual} values, {limits.body_values_max} are allowed",
-                limit="body_values_max",
-                maximum=limits.body_values_max,
-                actual=actual,
-            )
+            what = f"the JSON has about {actual} values"
+            raise over_limit(what, "body_values_max", limits.body_values_max, actual)
 
 
 # Codings that leave a body as it is, or that the server has taken away.
@@ -272,15 +265,9 @@ def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
         raise
     size_bytes = len(encode(value))
     if size_bytes > limits.document_bytes_max:
-        raise RequestRefused(
-            "over_limit",
-            f"'{pointer[:100]}': the document takes {size_bytes} bytes as JSON, "
-            f"{limits.document_bytes_max} are allowed",
-            limit="document_bytes_max",
-            maximum=limits.document_bytes_max,
-            actual=size_bytes,
-            pointer=pointer,
-        )
+        what, maximum = f"the document takes {size_bytes} bytes as JSON", limits.document_bytes_max
+        what = f"'{pointer[:100]}': {what}"
+        raise over_limit(what, "document_bytes_max", maximum, size_bytes, pointer=pointer)
     return size_bytes
 
 
@@ -385,13 +372,8 @@ def _refuse_deep(value: Json, limits: RequestLimits) -> None:
             if isinstance(child, dict | list)
         ]
     if depth > limits.depth_max:
-        raise RequestRefused(
-            "nesting_too_deep",
-            f"the value is nested {depth} levels deep, {limits.depth_max} are allowed",
-            limit="depth_max",
-            maximum=limits.depth_max,
-            actual=depth,
-        )
+        what = f"the value is nested {depth} levels deep"
+        raise over_limit(what, "depth_max", limits.depth_max, depth, code="nesting_too_deep")
 
 
 def _refuse_very_deep() -> NoReturn:
@@ -401,13 +383,8 @@ def _refuse_very_deep() -> NoReturn:
 
 
 def _refuse_large(maximum: int, actual: int) -> NoReturn:
-    raise RequestRefused(
-        "body_too_large",
-        f"the body has {actual} bytes or more, {maximum} are allowed",
-        limit="body_bytes_max",
-        maximum=maximum,
-        actual=actual,
-    )
+    what = f"the body has {actual} bytes or more"
+    raise over_limit(what, "body_bytes_max", maximum, actual, code="body_too_large")
 
 
 _INTEGER_MIN = -(2**63)

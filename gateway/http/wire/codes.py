@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from patching import Json
 
@@ -37,6 +37,14 @@ class RequestRefused(Exception):
         self.detail = detail
         self.headers = headers
         self.members = members
+
+
+def over_limit(
+    what: str, limit: str, maximum: int, actual: int, *, code: str = "over_limit", **members: Any
+) -> RequestRefused:
+    """The refusal of more than the setting ``limit`` allows; ``what`` tells the ``actual``."""
+    detail = f"{what}, {maximum} are allowed"
+    return RequestRefused(code, detail, limit=limit, maximum=maximum, actual=actual, **members)
 
 
 class TryLater(RequestRefused):

@@ -24,6 +24,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -46,7 +47,7 @@ from gateway.decide.ranges import RANGES_MAX, RangeUnchanged
 from gateway.errors import ConditionFailed
 from gateway.http.context import Environ
 from gateway.http.wire.body import REVISION, member, refuse_member, require_object
-from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.codes import RequestRefused, over_limit
 from gateway.http.wire.headers import percent_decoded, refuse_idempotency_key
 from gateway.http.wire.query import NO_PARAMETERS, parameters
 from gateway.model import OWN_KEYS
@@ -75,9 +76,8 @@ def ranges_in_header(value: str) -> tuple[RangeUnchanged, ...]:
         if found is None:
             shown = value[position : position + 100].strip()
             example = f'{UNCHANGED_UNDER}: "tables/orders/";revision=12'
-            raise _range_refusal(
-                f"it isn't a list of strings with a revision ({example}): {shown!r}"
-            )
+            reason = f"it isn't a list of strings with a revision ({example}): {shown!r}"
+            raise _refusal(UNCHANGED_UNDER, reason)
         ranges.append(RangeUnchanged(_prefix(found), int(found["revision"])))
         position, end = found.end(), found["end"]
     _refuse_many_ranges(len(ranges), header=UNCHANGED_UNDER)
@@ -90,7 +90,8 @@ def _prefix(found: re.Match[str]) -> str:
     try:
         return unquote(found["shown"], errors="strict")
     except UnicodeDecodeError as error:
-        raise _range_refusal(f"{found['shown'][:100]!r} isn't UTF-8: {error}") from error
+        reason = f"{found['shown'][:100]!r} isn't UTF-8: {error}"
+        raise _refusal(UNCHANGED_UNDER, reason) from error
 
 
 def ranges_in_body(members: Mapping[str, Any]) -> tuple[RangeUnchanged, ...]:
@@ -118,20 +119,8 @@ def _range_of(given: Any, at: str) -> RangeUnchanged:
 
 def _refuse_many_ranges(count: int, **place: Any) -> None:
     if count > RANGES_MAX:
-        raise RequestRefused(
-            "over_limit",
-            f"{UNCHANGED_UNDER}: it has {count} ranges, {RANGES_MAX} are allowed",
-            limit="ranges_max",
-            maximum=RANGES_MAX,
-            actual=count,
-            **place,
-        )
-
-
-def _range_refusal(reason: str) -> RequestRefused:
-    return RequestRefused(
-        "invalid_condition", f"{UNCHANGED_UNDER}: {reason}", header=UNCHANGED_UNDER
-    )
+        what = f"{UNCHANGED_UNDER}: it has {count} ranges"
+        raise over_limit(what, "ranges_max", RANGES_MAX, count, **place)
 
 
 # An element of a list of entity tags (section 8.8.3), with the comma behind it. A tag may hold
@@ -149,6 +138,7 @@ _DATE_FORMS: Final = (
 # In the place of a token: there is no such document.
 ABSENT_TOKEN: Final = "absent"
 _CACHED_CHARACTERS_MAX: Final = 1024
+_NOT_HERE: Final = "this route can't honour it"
 _STAR_ALONE: Final = "'*' can't be combined with other tags"
 _is_tag = re.compile("[\x21\x23-\x7e\x80-\xff]+").fullmatch
 _catalog_tag = re.compile("@([0-9a-f]{1,16})", re.ASCII).fullmatch
@@ -166,7 +156,7 @@ def refuse_conditions(environ: Environ) -> None:
     """For routes whose answers have no entity tag and no date: they can't honour any condition."""
     for header in _HEADERS:
         if "HTTP_" + header.upper().replace("-", "_") in environ:
-            raise _refusal(header, "this route can't honour it")
+            raise _refusal(header, _NOT_HERE)
 
 
 _READING: Final = ("GET", "HEAD")
@@ -183,7 +173,7 @@ def refuse_all_but_conditions(environ: Environ) -> None:
     """For routes that take neither parameters nor, where they change something, a key."""
     parameters(environ, NO_PARAMETERS)
     if environ["REQUEST_METHOD"] not in _READING:
-        refuse_idempotency_key(environ, "this route can't honour it")
+        refuse_idempotency_key(environ, _NOT_HERE)
 
 
 def refuse_composites(conditions: Preconditions) -> None:
@@ -384,20 +374,11 @@ def _member_tags(name: str, value: Any) -> Tags:
             tags.add(_tag(token))
         except ValueError as error:
             raise _member_refusal(name, str(error), pointer) from error
-    _refuse_many(name, sum(1 + token.count(";") for token in tokens))
-    return frozenset(tags)
-
-
-def _refuse_many(name: str, count: int) -> None:
+    count = sum(1 + token.count(";") for token in tokens)
     if count > _TOKENS_MAX:
-        raise RequestRefused(
-            "over_limit",
-            f"{name}: it has {count} version tokens, {_TOKENS_MAX} are allowed",
-            limit="condition_tokens_max",
-            maximum=_TOKENS_MAX,
-            actual=count,
-            pointer=f"/{name}",
-        )
+        what = f"{name}: it has {count} version tokens"
+        raise over_limit(what, "condition_tokens_max", _TOKENS_MAX, count, pointer=f"/{name}")
+    return frozenset(tags)
 
 
 def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
@@ -427,7 +408,7 @@ def tag_conditions(environ: Environ) -> Preconditions:
     _refuse_dates(conditions)
     refuse_composites(conditions)
     if conditions.unchanged_under:
-        raise _range_refusal("this route can't honour it")
+        raise _refusal(UNCHANGED_UNDER, _NOT_HERE)
     return conditions
 
 
@@ -452,8 +433,7 @@ def _refuse_dates(conditions: Preconditions) -> None:
         ("If-Unmodified-Since", conditions.if_unmodified_since),
     ):
         if date is not None:
-            detail = f"{header}: this route can't honour it"
-            raise RequestRefused("invalid_condition", detail, header=header)
+            raise _refusal(header, _NOT_HERE)
 
 
 def _names(tags: Tags, tag: Tag) -> bool:
@@ -463,9 +443,5 @@ def _names(tags: Tags, tag: Tag) -> bool:
 def _same(named: Tag, tag: Tag) -> bool:
     """Composites are the same in whatever order their keys come."""
     if isinstance(named, Composite) and isinstance(tag, Composite):
-        return sorted(named.tokens, key=_by_key) == sorted(tag.tokens, key=_by_key)
+        return Counter(named.tokens) == Counter(tag.tokens)
     return named == tag
-
-
-def _by_key(pair: tuple[str, str | None]) -> str:
-    return pair[0]

@@ -13,7 +13,7 @@ from werkzeug.http import parse_options_header
 
 from gateway.access.principal import NAME_CHARACTERS_MAX
 from gateway.http.context import Environ
-from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.codes import RequestRefused, over_limit
 from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY
 
@@ -283,10 +283,5 @@ def _refuse_long(name: str, limit: str, maximum: int) -> None:
         return
     actual = len(name.encode())
     if actual > maximum:
-        raise RequestRefused(
-            "name_too_long",
-            f"the name takes {actual} bytes as UTF-8, {maximum} are allowed",
-            limit=limit,
-            maximum=maximum,
-            actual=actual,
-        )
+        what = f"the name takes {actual} bytes as UTF-8"
+        raise over_limit(what, limit, maximum, actual, code="name_too_long")
