@@ -65,7 +65,7 @@ from gateway.http.wire.body import (
     required,
     required_text,
 )
-from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.codes import RequestRefused, over_limit
 from gateway.http.wire.conditions import CONDITION_MEMBERS, body_conditions
 from gateway.http.wire.headers import Preferences, is_idempotency_key, require_key
 from gateway.http.wire.problems import Refusal, problem_content, problem_of
@@ -211,13 +211,8 @@ def line_request(
     Raises RequestRefused, BeginRefused, and what decoding a document or a patch raises."""
     if line.text is None:
         maximum = terms.limits.bulk_line_bytes_max
-        raise RequestRefused(
-            "body_too_large",
-            f"the line has {line.size_bytes} bytes, {maximum} are allowed",
-            limit="bulk_line_bytes_max",
-            maximum=maximum,
-            actual=line.size_bytes,
-        )
+        what, size = f"the line has {line.size_bytes} bytes", line.size_bytes
+        raise over_limit(what, "bulk_line_bytes_max", maximum, size, code="body_too_large")
     require_few_values(line.text, terms.limits)
     members, large = _members(line.text, terms.limits)
     operation = required_text(members, "op")
@@ -246,9 +241,7 @@ def line_request(
         part="owners" if operation in ("let_go", "give_back") else "content",
         fence=fence,
     )
-    edit, sent = _owning(operation, members, large, terms) or _edit(
-        operation, large, terms.limits, gateway.limits.patch
-    )
+    edit, sent = _edit(operation, members, large, terms, gateway.limits.patch)
     sent = replace(sent, size_bytes=line.size_bytes)
     return request_of(gateway, ask, (KeyEdit(key, edit),), sent)
 
@@ -321,29 +314,11 @@ def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.R
         return {name: msgspec.Raw(encode(each)) for name, each in value.items()}
 
 
-def _owning(
-    operation: str, members: dict[str, Any], large: _Large, terms: LineTerms
-) -> tuple[Edit, Sent] | None:
-    """``_edit`` of the operations by managers; None for others."""
-    if operation == "apply":
-        wanted, size_bytes = decode_document(required(large, "value"), terms.limits, "/value")
-        require_wanted(wanted, "/value")
-        asked = apply_members(members, terms.by.name)
-        sent = Sent(wanted, media_types.APPLY, 0, terms=asked.as_json())
-        return asked.edit(wanted, size_bytes), sent
-    if operation == "let_go":
-        edit = let_go_members(members, terms.by.name)
-        return edit, replace(NOTHING_SENT, terms=owning_terms(edit))
-    if operation == "give_back":
-        given = give_back_members(members)
-        return given, replace(NOTHING_SENT, terms=owning_terms(given))
-    return None
-
-
 def _edit(
-    operation: str, large: _Large, limits: RequestLimits, patch_limits: Limits
+    operation: str, members: dict[str, Any], large: _Large, terms: LineTerms, patch_limits: Limits
 ) -> tuple[Edit, Sent]:
     """The line's edit, and the body that a request to the document's own route would have."""
+    limits = terms.limits
     if operation == "put":
         value, size_bytes = decode_document(required(large, "value"), limits, "/value")
         attributes = None
@@ -356,6 +331,16 @@ def _edit(
         return Merge(value, len(encode(value))), Sent(value, media_types.MERGE_PATCH, 0)
     if operation == "patch":
         return _patch(required(large, "patch"), large.get("array_primary_keys"), patch_limits)
+    if operation == "apply":
+        wanted, size_bytes = decode_document(required(large, "value"), limits, "/value")
+        require_wanted(wanted, "/value")
+        asked_terms = apply_members(members, terms.by.name)
+        sent = Sent(wanted, media_types.APPLY, 0, terms=asked_terms.as_json())
+        return asked_terms.edit(wanted, size_bytes), sent
+    if operation in ("let_go", "give_back"):
+        lets_go = operation == "let_go"
+        edit = let_go_members(members, terms.by.name) if lets_go else give_back_members(members)
+        return edit, replace(NOTHING_SENT, terms=owning_terms(edit))
     return (Delete() if operation == "delete" else Touch()), NOTHING_SENT
 
 

@@ -87,7 +87,7 @@ from gateway.http.wire.body import (
     require_object,
     require_storable_operations,
 )
-from gateway.http.wire.codes import RequestRefused
+from gateway.http.wire.codes import RequestRefused, over_limit
 from gateway.http.wire.headers import require_key, require_prefix
 from gateway.http.wire.problems import problem_of
 from gateway.http.write.ask import VERBS
@@ -173,13 +173,7 @@ def _refuse_many_ranges(compare: Iterable[Compare], actions: Sequence[KeyEdit]) 
 
 def _refuse_many(count: int, what: str, limit: str, maximum: int) -> None:
     if count > maximum:
-        raise RequestRefused(
-            "over_limit",
-            f"the transaction has {count} {what}, {maximum} are allowed",
-            limit=limit,
-            maximum=maximum,
-            actual=count,
-        )
+        raise over_limit(f"the transaction has {count} {what}", limit, maximum, count)
 
 
 def _each(
@@ -194,8 +188,7 @@ def _read_action(item: Any, at: str, reader: _Reader) -> KeyEdit:
         refuse_member(at, "it must be an object")
     name = item.get("action")
     if not isinstance(name, str) or name not in VERBS:
-        place = f"{at}/action" if "action" in item else at
-        refuse_member(place, f"an action is one of: {', '.join(VERBS)}")
+        refuse_member(_place(item, "action", at), f"an action is one of: {', '.join(VERBS)}")
     verb = VERBS[name]
     require_known(item, ("action", "if", *verb.place, *verb.members), at)
     when = _when(item, at, reader)
@@ -226,8 +219,8 @@ def _range_edit(item: dict[str, Any], at: str, reader: _Reader) -> RangeEdit:
         return RangeDeletion(prefix)
     documents = item.get("documents")
     if not isinstance(documents, dict):
-        place = f"{at}/documents" if "documents" in item else at
-        refuse_member(place, "'documents' must be an object: documents by key")
+        reason = "'documents' must be an object: documents by key"
+        refuse_member(_place(item, "documents", at), reason)
     return RangeReplacement(
         prefix, tuple(_replacing(prefix, *each, at, reader) for each in documents.items())
     )
@@ -239,7 +232,7 @@ def _replacing(
     place = f"{at}/documents{join_pointer([key])}"
     if not key.startswith(prefix):
         refuse_member(place, f"the key doesn't begin with {prefix!r}")
-    _require_key_at(key, place, reader)
+    _require_at(place, require_key, key, reader)
     return key, value, document_bytes(value, reader.limits, place)
 
 
@@ -251,22 +244,10 @@ def _put(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     return Put(value, size_bytes, attributes)
 
 
-def _merge(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
-    return Merge(*_value(item, at, reader))
-
-
 def _apply(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
     wanted, size_bytes = _value(item, at, reader)
     require_wanted(wanted, f"{at}/value")
     return apply_members(item, reader.principal, at).edit(wanted, size_bytes)
-
-
-def _let_go(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
-    return let_go_members(item, reader.principal, at)
-
-
-def _give_back(item: dict[str, Any], at: str, _: _Reader) -> Edit:
-    return give_back_members(item, at)
 
 
 def _attributes(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
@@ -305,10 +286,10 @@ def _value(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Json, int]:
 _READ: Final[Mapping[str, Callable[[dict[str, Any], str, _Reader], Edit]]] = {
     "put": _put,
     "patch": _patched,
-    "merge": _merge,
+    "merge": lambda item, at, reader: Merge(*_value(item, at, reader)),
     "apply": _apply,
-    "let_go": _let_go,
-    "give_back": _give_back,
+    "let_go": lambda item, at, reader: let_go_members(item, reader.principal, at),
+    "give_back": lambda item, at, _: give_back_members(item, at),
     "delete": lambda *_: Delete(),
     "attributes": _attributes,
     "get": lambda *_: Get(),
@@ -414,32 +395,37 @@ def _refuse_patch(error: PatchError, place: str) -> NoReturn:
 
 
 def _key_of(members: dict[str, Any], name: str, at: str, reader: _Reader) -> str:
-    key = members.get(name)
-    if not isinstance(key, str):
-        place = f"{at}/{name}" if name in members else at
-        refuse_member(place, f"'{name}' must be a document's key")
-    _require_key_at(key, f"{at}/{name}", reader)
+    """The member ``name``, which is required: a document's key."""
+    key = _text_of(members, name, at, "a document's key")
+    _require_at(f"{at}/{name}", require_key, key, reader)
     return key
-
-
-def _require_key_at(key: str, place: str, reader: _Reader) -> None:
-    """Raise RequestRefused unless the text at ``place`` can be a document's key."""
-    try:
-        require_key(key, reader.limits)
-    except RequestRefused as error:
-        error.members["pointer"] = place
-        raise
 
 
 def _prefix_of(members: dict[str, Any], at: str, reader: _Reader) -> str:
     """The member ``prefix``, which is required; "" is the beginning of all keys."""
-    prefix = members.get("prefix")
-    if not isinstance(prefix, str):
-        place = f"{at}/prefix" if "prefix" in members else at
-        refuse_member(place, "'prefix' must be a prefix of documents' keys")
-    try:
-        require_prefix(prefix, reader.limits)
-    except RequestRefused as error:
-        error.members["pointer"] = f"{at}/prefix"
-        raise
+    prefix = _text_of(members, "prefix", at, "a prefix of documents' keys")
+    _require_at(f"{at}/prefix", require_prefix, prefix, reader)
     return prefix
+
+
+def _text_of(members: dict[str, Any], name: str, at: str, what: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, str):
+        refuse_member(_place(members, name, at), f"'{name}' must be {what}")
+    return value
+
+
+def _place(members: dict[str, Any], name: str, at: str) -> str:
+    """Where a member is, or is missing."""
+    return f"{at}/{name}" if name in members else at
+
+
+def _require_at(
+    place: str, require: Callable[[str, RequestLimits], None], text: str, reader: _Reader
+) -> None:
+    """``require`` of the text at ``place`` of the body; a refusal tells the place."""
+    try:
+        require(text, reader.limits)
+    except RequestRefused as error:
+        error.members["pointer"] = place
+        raise
