@@ -5,7 +5,7 @@ Marshmallow's own fields accept 1 as true, 2.0 as 2 and an object as a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from marshmallow import Schema, ValidationError, fields, missing, pre_load
@@ -48,6 +48,10 @@ def whole(minimum: int = 0, maximum: int = 2**63 - 1, **options: Any) -> Exact:
 def text(characters_max: int, **options: Any) -> Exact:
     rule = f"it must be a text of at most {characters_max} characters"
     return Exact(str, rule, lambda text: len(text) <= characters_max, **options)
+
+
+def choice(known: Sequence[str], **options: Any) -> Exact:
+    return Exact(str, f"it must be one of {', '.join(known)}", known.__contains__, **options)
 
 
 SWITCH: Final = Exact(bool, "it must be true or false", load_default=False)

@@ -30,6 +30,8 @@ WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 Recheck = Callable[[], None]
 
 KEY: Final = "gateway.observed"
+# What changes nothing.
+READING: Final = ("GET", "HEAD", "OPTIONS")
 
 
 class Seat(Protocol):

@@ -24,6 +24,7 @@ from gateway.access.principal import Shares
 from gateway.decide.strict import load
 from gateway.http.context import (
     KEY,
+    READING,
     Counted,
     Environ,
     Observed,
@@ -40,8 +41,7 @@ from gateway.memory import UNWEIGHED_BYTES, Account, Memory, work_for
 
 _log = logging.getLogger(__name__)
 _WAIT_S: Final = 1.0
-_READING: Final = ("GET", "HEAD", "OPTIONS")
-_READING_STARTS: Final = tuple(method.encode() for method in _READING)
+_READING_STARTS: Final = tuple(method.encode() for method in READING)
 
 
 class InFlight:
@@ -220,7 +220,7 @@ class Admission:
         path = environ["PATH_INFO"]
         if not path.startswith("/v1/"):
             return None
-        if environ["REQUEST_METHOD"] in _READING:
+        if environ["REQUEST_METHOD"] in READING:
             return None if _is_feed(path) else self._reads
         return self._bulk if path == "/v1/bulk" else self._writes
 

@@ -24,11 +24,10 @@ from urllib.parse import unquote
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.decide.request import Applied, Refused, Request, Unknown, WriteOutcome
 from gateway.errors import Forbidden, UnknownOutcome, code_of
-from gateway.http.context import Decided, Observed
+from gateway.http.context import READING, Decided, Observed
 
 log = logging.getLogger("gateway.audit")
 
-_READING: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED_BY_ACCESS: Final = (401, 403)
 # Refusals that cost nobody anything, so that there may be as many as somebody likes.
 _CHEAP: Final = ("unauthenticated", "forbidden", "rate_limited")
@@ -80,7 +79,7 @@ def tell(observed: Observed, status: int) -> None:
     """Log a request and the ``status`` of its answer. Never keeps it from being sent."""
     refused = status in _REFUSED_BY_ACCESS
     # Lines of a bulk request are told by themselves, and much later.
-    if refused or (observed.method not in _READING and observed.route.endpoint != "bulk"):
+    if refused or (observed.method not in READING and observed.route.endpoint != "bulk"):
         fields = _fields(observed, status)
         if fields.get("code") in _CHEAP:
             _refusals.tell(fields)

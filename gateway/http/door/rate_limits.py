@@ -20,7 +20,7 @@ from typing import Final
 
 from gateway.access import Principal
 from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
-from gateway.http.context import HeaderList, Observed, OpenContext, RateSpending
+from gateway.http.context import READING, HeaderList, Observed, OpenContext, RateSpending
 from gateway.http.wire.codes import TryLater
 
 REQUESTS: Final = "requests"
@@ -33,7 +33,6 @@ _SETTINGS: Final = {
     BODY_BYTES: "principal_body_bytes_per_s",
     OPERATIONS: "principal_operations_per_s",
 }
-_READING: Final = ("GET", "HEAD", "OPTIONS")
 # A bulk request that waits looks this often whether its client is still there.
 _LOOK_S: Final = 0.5
 
@@ -52,7 +51,7 @@ class RateLimits:
 def admit(observed: Observed, spending: RateSpending) -> None:
     """Spend what any request of its kind costs. Raises TryLater."""
     amounts = {REQUESTS: 1}
-    if observed.method not in _READING and observed.route.endpoint != "bulk":
+    if observed.method not in READING and observed.route.endpoint != "bulk":
         amounts |= {OPERATIONS: 1, BODY_BYTES: observed.body_bytes or 0}
     spending.take(amounts)
 

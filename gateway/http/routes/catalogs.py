@@ -13,7 +13,6 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any, Final
-from urllib.parse import quote
 
 from gateway.access import Principal, Role
 from gateway.decide.conditions import CatalogTag
@@ -26,8 +25,8 @@ from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.body import REVISION, decode_document
-from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions, refuse_terms
+from gateway.http.wire.headers import catalog_path
 from gateway.http.wire.query import (
     DRY_RUN,
     LIMIT,
@@ -35,6 +34,7 @@ from gateway.http.wire.query import (
     TEXT,
     Parameter,
     parameters,
+    refuse_parameter,
     switch,
     takes,
     whole_number,
@@ -107,8 +107,7 @@ class WholeCatalogRoutes(Routes):
         asked = parameters(context.environ, _SETTINGS_PARAMETERS)
         checks_lists, examined = asked["check_documents"], asked["examine"]
         if examined is not None and not asked["dry_run"]:
-            detail = "parameter 'examine': it needs dry_run=true"
-            raise RequestRefused("invalid_parameter", detail, parameter="examine")
+            refuse_parameter("examine", "it needs dry_run=true")
         ask = read_ask(context, catalog, known=_SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)
@@ -210,7 +209,7 @@ class RetentionRoutes(Routes):
         refuse_terms(context.environ)
         asked = take_members(context, self._limits, PIN_REQUEST)
         pin = self._gateway.retention.pin(catalog, owner=context.by.name, **asked)
-        location = f"/v1/catalogs/{quote(catalog, safe='')}/pins/{pin.id}"
+        location = f"{catalog_path(catalog)}/pins/{pin.id}"
         return body_answer(encode(_pin_shape(pin)), [("Location", location)], 201)
 
     @route("GET", f"{CATALOG}/pins", "list_pins")

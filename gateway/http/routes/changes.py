@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from marshmallow import fields
 from werkzeug.datastructures import MIMEAccept
@@ -38,7 +38,9 @@ from gateway.http.wire.query import (
     TEXT,
     Parameter,
     manager_name,
+    one_of,
     parameters,
+    refuse_parameter,
     switch,
     takes,
     whole_number,
@@ -86,13 +88,6 @@ _IMAGES: Final = ("before", "value")
 # And beside the commits that are asked for: those that change the settings.
 _SETTINGS: Final = "settings"
 
-
-def _included(text: str) -> str:
-    if text not in (*_IMAGES, _SETTINGS):
-        raise ValueError(f"it must be one of {', '.join((*_IMAGES, _SETTINGS))}")
-    return text
-
-
 _FEED: Any = {
     "after": Parameter(whole_number, load_default=None),
     "commit_id": TEXT,
@@ -100,7 +95,7 @@ _FEED: Any = {
     "prefix": TEXT,
     "author": fields.List(fields.String(), load_default=()),
     "manager": fields.List(Parameter(manager_name), load_default=()),
-    "include": fields.List(Parameter(_included), load_default=()),
+    "include": fields.List(Parameter(one_of((*_IMAGES, _SETTINGS))), load_default=()),
     "initial": Parameter(switch, load_default=False),
 }
 # Commits above revision ``after``, which ``commit_id`` made, that touch a ``key``, or one that
@@ -248,17 +243,12 @@ class _Tell(NamedTuple):
 def _refuse_contradictions(asked: dict[str, Any]) -> None:
     """A list of some documents, and commits of some others, would make no state."""
     if "" in asked["key"]:
-        _refuse("key", "no document has an empty key")
+        refuse_parameter("key", "no document has an empty key")
     for name in ("after", "commit_id", "key", "author", "manager"):
         if asked["initial"] and asked[name] not in (None, "", ()):
-            _refuse(name, "it can't be given together with 'initial'")
+            refuse_parameter(name, "it can't be given together with 'initial'")
     if asked["commit_id"] and asked["after"] is None:
-        _refuse("commit_id", "it is that of the commit at 'after', which is missing")
-
-
-def _refuse(name: str, reason: str) -> NoReturn:
-    detail = f"parameter {name!r}: {reason}"
-    raise RequestRefused("invalid_parameter", detail, parameter=name)
+        refuse_parameter("commit_id", "it is that of the commit at 'after', which is missing")
 
 
 def _behind_commit(position: FeedPosition | None, after: int) -> int:

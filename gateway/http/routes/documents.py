@@ -44,6 +44,7 @@ from gateway.http.wire.query import (
     WRITE_PARAMETERS,
     Parameter,
     manager_name,
+    one_of,
     parameters,
     switch,
     takes,
@@ -70,19 +71,13 @@ from patching.ownership import CONFLICTS
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 
 
-def _conflict(text: str) -> str:
-    if text not in CONFLICTS:
-        raise ValueError(f"it must be one of {', '.join(CONFLICTS)}")
-    return text
-
-
 # A document, as it is or (one of the two) as it was.
 _DOCUMENT_PARAMETERS: Final = takes(**READ_AS_OF)
 # An apply of what a manager wants, and what makes it let go: see ``wire.apply_terms``.
 _APPLY_PARAMETERS: Final = takes(
     **WRITE_PARAMETERS.fields,
     manager=Parameter(manager_name),
-    conflict=Parameter(_conflict),
+    conflict=Parameter(one_of(CONFLICTS)),
     force=fields.List(fields.String()),
 )
 _LET_GO_PARAMETERS: Final = takes(

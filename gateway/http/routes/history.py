@@ -14,7 +14,7 @@ from gateway.http.context import Context
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions, refuse_terms
-from gateway.http.wire.headers import is_idempotency_key, percent_decoded
+from gateway.http.wire.headers import is_idempotency_key, name_decoded
 from gateway.http.wire.query import (
     AFTER,
     LIMIT,
@@ -136,10 +136,7 @@ class HistoryRoutes(Routes):
 
 
 def _idempotency_key(encoded: str) -> str:
-    try:
-        key = percent_decoded(encoded)
-    except ValueError as error:
-        raise RequestRefused("invalid_name", f"the key can't be decoded: {error}") from error
+    key = name_decoded(encoded, "key")
     if not is_idempotency_key(key):
         raise RequestRefused("invalid_name", "this can't be an Idempotency-Key")
     return key

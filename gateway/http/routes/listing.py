@@ -19,7 +19,6 @@ from gateway.errors import AboveLimit, GatewayError
 from gateway.http.context import Context, Environ, Recheck
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.routes.documents import asked_revision
-from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import JSON, require_key
 from gateway.http.wire.query import (
@@ -28,6 +27,7 @@ from gateway.http.wire.query import (
     Parameter,
     manager_name,
     parameters,
+    refuse_parameter,
     takes,
     whole_number,
 )
@@ -105,7 +105,7 @@ class ListingRoutes(Routes):
         folders: dict[str, Any] = {}
         select = asked.pop("select")
         if select is None and asked["limit"] > _LIMIT_MAX:
-            _refuse("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
+            refuse_parameter("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
         if select is None and not names.contain:
             del asked["manager"]
             page = self._gateway.listing.page(
@@ -173,12 +173,12 @@ class ListingRoutes(Routes):
     ) -> Answer:
         for name in ("prefix", "after"):
             if asked[name]:
-                _refuse("key", f"it can't be given together with '{name}'")
+                refuse_parameter("key", f"it can't be given together with '{name}'")
         for key in keys:
             require_key(key, self._limits)
         keys = list(dict.fromkeys(keys))
         if len(keys) > _KEYS_MAX:
-            _refuse("key", f"at most {_KEYS_MAX} keys can be read at once")
+            refuse_parameter("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
         found: Mapping[str, KeyDigest | _Told | None]
         shape: Callable[[Any], Any] = _digest_shape
@@ -281,13 +281,13 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     """Which keys are asked for, taken out of ``asked``."""
     names = Names(asked.pop("contains"), asked.pop("delimiter"))
     if names.contain and by_key:
-        _refuse("contains", "it can't be given together with 'key'")
+        refuse_parameter("contains", "it can't be given together with 'key'")
     if names.delimiter and (asked["select"] is None or by_key):
-        _refuse("delimiter", "it needs 'select=digest' or 'select=key'")
+        refuse_parameter("delimiter", "it needs 'select=digest' or 'select=key'")
     if asked["manager"] is not None and asked["select"] != "digest":
-        _refuse("manager", "it needs 'select=digest'")
+        refuse_parameter("manager", "it needs 'select=digest'")
     if all(names):
-        _refuse("delimiter", "it can't be given together with 'contains'")
+        refuse_parameter("delimiter", "it can't be given together with 'contains'")
     return names
 
 
@@ -323,8 +323,3 @@ def _pieces(lines: Iterable[bytes], recheck: Recheck, renew: Callable[[], None])
     except GatewayError as error:
         _log.warning("an export was broken off: %s", error)
         raise
-
-
-def _refuse(parameter: str, reason: str) -> None:
-    detail = f"parameter {parameter!r}: {reason}"
-    raise RequestRefused("invalid_parameter", detail, parameter=parameter)

@@ -20,7 +20,7 @@ from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit
 from gateway.decide.request import Applied, Request
 from gateway.decide.reverting import Forced
-from gateway.decide.strict import SWITCH, Exact, strict, text, whole
+from gateway.decide.strict import SWITCH, Exact, choice, strict, text, whole
 from gateway.errors import CommitError
 from gateway.http.context import Context
 from gateway.http.door.admission import take_members
@@ -48,6 +48,7 @@ from gateway.read.reverts import RevertTerms
 from gateway.read.visibility import Life
 from gateway.service import GatewayService
 from patching import InvalidPatch, split_pointer
+from patching.ownership import CONFLICTS
 
 
 def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
@@ -88,7 +89,6 @@ def _skipped_shape(each: Skipped) -> dict[str, Any]:
 
 _REVISIONS_MAX: Final = 100
 _FORCE_MAX: Final = 1000
-_CONFLICTS: Final = ("refuse", "skip", "force")
 _PARTS: Final = ("content", "attributes")
 # Beside the documents, which are weighed: what a request is counted for.
 _REQUEST_BYTES: Final = 200
@@ -114,12 +114,7 @@ _BODY: dict[str, fields.Field[Any]] = {
     "from": whole(),
     "prefix": text(4096, load_default=""),
     "key": text(4096, load_default=None),
-    "conflict": Exact(
-        str,
-        f"it must be one of {', '.join(_CONFLICTS)}",
-        _CONFLICTS.__contains__,
-        load_default="refuse",
-    ),
+    "conflict": choice(CONFLICTS, load_default="refuse"),
     "force": fields.List(
         fields.Nested(_PLACE),
         load_default=None,

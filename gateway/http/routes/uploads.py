@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import quote
 
 from marshmallow import ValidationError, fields
 from msgspec.structs import replace
@@ -21,7 +20,8 @@ from gateway.http.wire.body import attributes_asked, decode_document, require_fe
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import body_conditions, refuse_conditions, refuse_terms
 from gateway.http.wire.headers import (
-    percent_decoded,
+    catalog_path,
+    name_decoded,
     preferences,
     refuse_idempotency_key,
     require_key,
@@ -80,7 +80,7 @@ class UploadRoutes(Routes):
                 self._gateway, context.by, catalog, failed, key=key, shows=shows
             )
             raise
-        place = f"/v1/catalogs/{quote(catalog, safe='')}/uploads/{opened.upload.id}"
+        place = f"{catalog_path(catalog)}/uploads/{opened.upload.id}"
         return body_answer(encode(_upload_shape(opened)), [("Location", place)], 201)
 
     @route("GET", _ONE, "read_upload")
@@ -93,7 +93,7 @@ class UploadRoutes(Routes):
     def drop(self, context: Context, catalog: str, upload: str) -> Answer:
         """Succeeds even if there is no such upload. A committed one stays applied."""
         _refuse_terms(context.environ)
-        self._gateway.uploads.drop(catalog, _upload_id(upload), context.by)
+        self._gateway.uploads.drop(catalog, name_decoded(upload, "upload"), context.by)
         return empty_answer([])
 
     @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part")
@@ -164,7 +164,7 @@ class UploadRoutes(Routes):
         return numbers
 
     def _find(self, context: Context, catalog: str, upload: str) -> OpenUpload:
-        return self._gateway.uploads.find(catalog, _upload_id(upload), context.by)
+        return self._gateway.uploads.find(catalog, name_decoded(upload, "upload"), context.by)
 
 
 _SERVES: Final = "the upload itself serves as one; its commit is made once"
@@ -174,13 +174,6 @@ def _refuse_terms(environ: Environ) -> None:
     if environ["REQUEST_METHOD"] != "GET":
         refuse_idempotency_key(environ, _SERVES)
     refuse_terms(environ)
-
-
-def _upload_id(encoded: str) -> str:
-    try:
-        return percent_decoded(encoded)
-    except ValueError as error:
-        raise RequestRefused("invalid_name", f"the upload can't be decoded: {error}") from error
 
 
 def _upload_shape(opened: OpenUpload) -> dict[str, Any]:

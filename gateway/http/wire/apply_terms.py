@@ -16,23 +16,20 @@ from typing import Any, Final, NamedTuple, cast
 import patching
 import patching.ownership
 from gateway.decide.owning import ApplyWanted, GiveBack, LetGo
-from gateway.decide.strict import SWITCH, Exact
+from gateway.decide.strict import SWITCH, Exact, choice
 from gateway.http.wire.body import member, refuse_member
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.headers import AUTHOR_RULE, is_author
+from gateway.http.wire.query import refuse_parameter
 from patching import Json
 
 APPLY_MEMBERS: Final = ("manager", "conflict", "force")
 LET_GO_MEMBERS: Final = ("manager", "prune")
 GIVE_BACK_MEMBERS: Final = ("pointers",)
 
-MANAGER_RULE: Final = f"it must be {AUTHOR_RULE}"
-CONFLICT_RULE: Final = f"it must be one of {', '.join(patching.ownership.CONFLICTS)}"
 _POINTERS_MAX: Final = 1000
-_MANAGER: Final = Exact(str, MANAGER_RULE, is_author)
-_CONFLICT: Final = Exact(
-    str, CONFLICT_RULE, lambda text: text in patching.ownership.CONFLICTS, load_default="refuse"
-)
+_MANAGER: Final = Exact(str, f"it must be {AUTHOR_RULE}", is_author)
+_CONFLICT: Final = choice(patching.ownership.CONFLICTS, load_default="refuse")
 _FORCE: Final = Exact(
     list,
     f"it must be a list of at most {_POINTERS_MAX} JSON Pointers",
@@ -87,11 +84,9 @@ def _pointer_parameters(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
         try:
             patching.split_pointer(pointer)
         except patching.InvalidPatch as error:
-            detail = f"parameter {name!r}: {error.detail}"
-            raise RequestRefused("invalid_parameter", detail, parameter=name) from error
+            refuse_parameter(name, error.detail)
     if len(pointers) > _POINTERS_MAX:
-        detail = f"parameter {name!r}: it can be given at most {_POINTERS_MAX} times"
-        raise RequestRefused("invalid_parameter", detail, parameter=name)
+        refuse_parameter(name, f"it can be given at most {_POINTERS_MAX} times")
     return pointers
 
 

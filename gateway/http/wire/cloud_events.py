@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gateway.feed.channel import Told
 from gateway.feed.from_state import MadeBy
+from gateway.http.wire.headers import catalog_path
 from gateway.http.wire.responses import encode
 from gateway.http.wire.shapes import (
     FeedPosition,
@@ -60,7 +61,7 @@ def _event(catalog: str, kind: str, place: str, data: bytes, time_us: int | None
     members: dict[str, Any] = {
         "specversion": "1.0",
         "id": event_id(catalog, place),
-        "source": f"/v1/catalogs/{quote(catalog, safe='')}",
+        "source": catalog_path(catalog),
         "type": f"{_PREFIX}.{kind}",
         "datacontenttype": "application/json",
     }

@@ -45,7 +45,7 @@ from gateway.decide.conditions import (
 )
 from gateway.decide.ranges import RANGES_MAX, RangeUnchanged
 from gateway.errors import ConditionFailed
-from gateway.http.context import Environ
+from gateway.http.context import READING, Environ
 from gateway.http.wire.body import REVISION, member, refuse_member, require_object
 from gateway.http.wire.codes import RequestRefused, over_limit
 from gateway.http.wire.headers import percent_decoded, refuse_idempotency_key
@@ -159,9 +159,6 @@ def refuse_conditions(environ: Environ) -> None:
             raise _refusal(header, _NOT_HERE)
 
 
-_READING: Final = ("GET", "HEAD")
-
-
 def refuse_terms(environ: Environ) -> None:
     """For routes that take neither conditions nor parameters, nor an idempotency key where they
     change something."""
@@ -172,7 +169,7 @@ def refuse_terms(environ: Environ) -> None:
 def refuse_all_but_conditions(environ: Environ) -> None:
     """For routes that take neither parameters nor, where they change something, a key."""
     parameters(environ, NO_PARAMETERS)
-    if environ["REQUEST_METHOD"] not in _READING:
+    if environ["REQUEST_METHOD"] not in READING:
         refuse_idempotency_key(environ, _NOT_HERE)
 
 

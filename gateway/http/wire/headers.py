@@ -256,22 +256,30 @@ def require_prefix(prefix: str, limits: RequestLimits) -> None:
     _refuse_long(prefix, "key_bytes_max", limits.key_bytes_max)
 
 
+def catalog_path(catalog: str) -> str:
+    return f"/v1/catalogs/{quote(catalog, safe='')}"
+
+
 def document_path(catalog: str, key: str) -> str:
     """The document's path, percent-encoded so that no client rewrites it on the way."""
     segments = key.split("/")
     # Clients resolve dot segments and may merge empty ones, unless their slashes are encoded.
     plain = not any(segment in ("", ".", "..") for segment in segments)
-    return f"/v1/catalogs/{quote(catalog, safe='')}/documents/{quote(key, safe='/' * plain)}"
+    return f"{catalog_path(catalog)}/documents/{quote(key, safe='/' * plain)}"
 
 
 def outcome_path(catalog: str, idempotency_key: str) -> str:
     """The path of the outcome of the request under ``idempotency_key``."""
-    return f"/v1/catalogs/{quote(catalog, safe='')}/outcomes/{quote(idempotency_key, safe='')}"
+    return f"{catalog_path(catalog)}/outcomes/{quote(idempotency_key, safe='')}"
 
 
 def _decoded(encoded: str, what: str) -> str:
     if "#" in encoded:
         raise RequestRefused("invalid_name", f"a '#' in a {what} must be sent as %23")
+    return name_decoded(encoded, what)
+
+
+def name_decoded(encoded: str, what: str) -> str:
     try:
         return percent_decoded(encoded)
     except ValueError as error:

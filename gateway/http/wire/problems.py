@@ -33,7 +33,7 @@ from gateway.errors import (
     code_of,
     untraced,
 )
-from gateway.http.context import Observed
+from gateway.http.context import READING, Observed
 from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
 from gateway.http.wire.responses import Answer, body_answer, encode
@@ -50,7 +50,6 @@ _log = logging.getLogger(__name__)
 _DETAIL_CHARACTERS_MAX = 600
 # What is remembered of a refusal, beside its detail.
 _REMEMBERED_BYTES_MAX = 2000
-_READING = ("GET", "HEAD", "OPTIONS")
 
 # Inner limits by their names in the table of settings; the names of others are equal.
 _LIMIT_SETTINGS: Final = {
@@ -105,7 +104,7 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
             detail = error.told
         log_failed(observed.request_id, error)
         # Nobody knows how far a write got before the defect.
-        applied = "no" if observed.method in _READING else "unknown"
+        applied = "no" if observed.method in READING else "unknown"
         problem = Refusal("internal_error", detail, applied)
     problem.members |= observed.helps
     return _answer(problem, observed)
@@ -121,7 +120,7 @@ def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
     about = str(error) or "the process has no memory left"
     _log.error("request %s failed: %s", observed.request_id, about)
     told = "the process has no memory left for what the request takes"
-    if observed.method in _READING:
+    if observed.method in READING:
         return Refusal(errors.MemoryFull.code, told, retryable=True)
     return Refusal(errors.UnknownOutcome.code, f"{told}; it may have been applied", "unknown")
 

@@ -70,6 +70,15 @@ def _ignored(text: str) -> Any:
     return missing
 
 
+def one_of(known: Collection[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"it must be one of {', '.join(known)}")
+        return text
+
+    return parse
+
+
 class Parameter(fields.Field[Any]):
     """A parameter that ``parse`` reads; its ValueError is the message of the refusal."""
 
@@ -114,11 +123,13 @@ def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
         name = next(iter(messages))
         if name not in schema.fields:
             known = ", ".join(schema.fields) or "none"
-            _refuse(name, f"this route doesn't take it with this method; it takes: {known}")
+            refuse_parameter(
+                name, f"this route doesn't take it with this method; it takes: {known}"
+            )
         told = messages[name]
         # Of a list, by the place of each that is wrong.
         told = next(iter(told.values())) if isinstance(told, dict) else told
-        _refuse(name, " ".join(map(str, told)))
+        refuse_parameter(name, " ".join(map(str, told)))
     return loaded
 
 
@@ -131,16 +142,16 @@ def _split(query: str, lists: Collection[str]) -> Mapping[str, Any]:
         try:
             name, value = percent_decoded(encoded_name), percent_decoded(encoded_value)
         except ValueError as error:
-            _refuse(encoded_name, f"it can't be decoded: {error}")
+            refuse_parameter(encoded_name, f"it can't be decoded: {error}")
         if name in lists:
             given.setdefault(name, []).append(value)
             continue
         if name in given:
-            _refuse(name, "it is given twice")
+            refuse_parameter(name, "it is given twice")
         given[name] = value
     return given
 
 
-def _refuse(name: str, reason: str) -> NoReturn:
+def refuse_parameter(name: str, reason: str) -> NoReturn:
     name = name[:100]
     raise RequestRefused("invalid_parameter", f"parameter {name!r}: {reason}", parameter=name)
