@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -24,21 +23,10 @@ from gateway.http.context import Context
 from gateway.http.door.admission import take_body, take_members
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
+from gateway.http.wire import query
 from gateway.http.wire.body import REVISION, decode_document
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions, refuse_terms
 from gateway.http.wire.headers import catalog_path
-from gateway.http.wire.query import (
-    DRY_RUN,
-    LIMIT,
-    READ,
-    TEXT,
-    Parameter,
-    parameters,
-    refuse_parameter,
-    switch,
-    takes,
-    whole_number,
-)
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Sent, read_ask, request_of
@@ -47,16 +35,16 @@ from gateway.read.listing import Listing
 from patching.values import rfc3339
 
 # A page of catalogs with names above ``after``.
-_CATALOGS_PARAMETERS: Final = takes(prefix=TEXT, after=TEXT, limit=LIMIT)
+_CATALOGS_PARAMETERS: Final = query.takes(prefix=query.TEXT, after=query.TEXT, limit=query.LIMIT)
 # New settings; ``check_documents``: whether documents may break lists that they declare;
 # ``examine``: how many documents a dry run checks against their schemas.
-_SETTINGS_PARAMETERS: Final = takes(
-    resource_version=Parameter(whole_number),
-    dry_run=DRY_RUN,
-    check_documents=Parameter(switch, load_default=True),
-    examine=Parameter(partial(whole_number, minimum=1, maximum=10_000), load_default=None),
+_SETTINGS_PARAMETERS: Final = query.takes(
+    resource_version=query.number(),
+    dry_run=query.DRY_RUN,
+    check_documents=query.Parameter(query.switch, load_default=True),
+    examine=query.number(1, 10_000, load_default=None),
 )
-_READ_PARAMETERS: Final = takes(**READ)
+_READ_PARAMETERS: Final = query.takes(**query.READ)
 
 
 class WholeCatalogRoutes(Routes):
@@ -64,7 +52,7 @@ class WholeCatalogRoutes(Routes):
     def list(self, context: Context) -> Answer:
         """List the catalogs that the principal may read, by name; a page may hold fewer."""
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, _CATALOGS_PARAMETERS)
+        asked = query.parameters(context.environ, _CATALOGS_PARAMETERS)
         heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)
         content = {
             "catalogs": [
@@ -84,7 +72,7 @@ class WholeCatalogRoutes(Routes):
     def read(self, context: Context, catalog: str) -> Answer:
         """Where the catalog is, and its settings."""
         environ = context.environ
-        parameters(environ, _READ_PARAMETERS)
+        query.parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
         tag = CatalogTag(state.revision)
         headers = state_headers(tag, state.revision)
@@ -104,10 +92,10 @@ class WholeCatalogRoutes(Routes):
     @route("PUT", CATALOG, "put_catalog")
     def put(self, context: Context, catalog: str) -> Answer:
         """Set the catalog's settings, all of them; the catalog is made where there is none."""
-        asked = parameters(context.environ, _SETTINGS_PARAMETERS)
+        asked = query.parameters(context.environ, _SETTINGS_PARAMETERS)
         checks_lists, examined = asked["check_documents"], asked["examine"]
         if examined is not None and not asked["dry_run"]:
-            refuse_parameter("examine", "it needs dry_run=true")
+            query.refuse_parameter("examine", "it needs dry_run=true")
         ask = read_ask(context, catalog, known=_SETTINGS_PARAMETERS)
         media_types.require_json(context.environ)
         raw = take_body(context, self._limits)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from marshmallow import fields
@@ -29,22 +28,11 @@ from gateway.feed.from_state import FromState
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Context, Environ
 from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire import query
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON
 from gateway.http.wire.problems import log_failed
-from gateway.http.wire.query import (
-    LIMIT,
-    TEXT,
-    Parameter,
-    manager_name,
-    one_of,
-    parameters,
-    refuse_parameter,
-    switch,
-    takes,
-    whole_number,
-)
 from gateway.http.wire.responses import (
     NO_STORE,
     Answer,
@@ -89,23 +77,23 @@ _IMAGES: Final = ("before", "value")
 _SETTINGS: Final = "settings"
 
 _FEED: Any = {
-    "after": Parameter(whole_number, load_default=None),
-    "commit_id": TEXT,
+    "after": query.number(load_default=None),
+    "commit_id": query.TEXT,
     "key": fields.List(fields.String(), load_default=()),
-    "prefix": TEXT,
+    "prefix": query.TEXT,
     "author": fields.List(fields.String(), load_default=()),
-    "manager": fields.List(Parameter(manager_name), load_default=()),
-    "include": fields.List(Parameter(one_of((*_IMAGES, _SETTINGS))), load_default=()),
-    "initial": Parameter(switch, load_default=False),
+    "manager": fields.List(query.Parameter(query.manager_name), load_default=()),
+    "include": fields.List(query.Parameter(query.one_of((*_IMAGES, _SETTINGS))), load_default=()),
+    "initial": query.Parameter(query.switch, load_default=False),
 }
 # Commits above revision ``after``, which ``commit_id`` made, that touch a ``key``, or one that
 # begins with ``prefix``; of these the ones by an ``author``, with a change by a ``manager``.
 # ``include``: whole documents beside their changes; or, beside all these, commits that change the
 # settings. ``initial``: before all that, the documents that there are.
-_STREAM_PARAMETERS: Final = takes(**_FEED)
+_STREAM_PARAMETERS: Final = query.takes(**_FEED)
 # At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
-_POLL_PARAMETERS: Final = takes(
-    **_FEED, limit=LIMIT, timeout=Parameter(partial(whole_number, maximum=60), load_default=30)
+_POLL_PARAMETERS: Final = query.takes(
+    **_FEED, limit=query.LIMIT, timeout=query.number(0, 60, load_default=30)
 )
 
 
@@ -125,7 +113,7 @@ class ChangesRoutes(Routes):
             raise MethodNotAllowed(["GET"])
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
-        asked = parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
+        asked = query.parameters(environ, _STREAM_PARAMETERS if as_stream else _POLL_PARAMETERS)
         _refuse_contradictions(asked)
         position = _last_event_id(environ)
         view = self._view(context, catalog, asked)
@@ -243,12 +231,12 @@ class _Tell(NamedTuple):
 def _refuse_contradictions(asked: dict[str, Any]) -> None:
     """A list of some documents, and commits of some others, would make no state."""
     if "" in asked["key"]:
-        refuse_parameter("key", "no document has an empty key")
+        query.refuse_parameter("key", "no document has an empty key")
     for name in ("after", "commit_id", "key", "author", "manager"):
         if asked["initial"] and asked[name] not in (None, "", ()):
-            refuse_parameter(name, "it can't be given together with 'initial'")
+            query.refuse_parameter(name, "it can't be given together with 'initial'")
     if asked["commit_id"] and asked["after"] is None:
-        refuse_parameter("commit_id", "it is that of the commit at 'after', which is missing")
+        query.refuse_parameter("commit_id", "it is that of the commit at 'after', which is missing")
 
 
 def _behind_commit(position: FeedPosition | None, after: int) -> int:

@@ -7,7 +7,6 @@ the same way: as they are, or as they were.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Final
 
 from flask import Flask
@@ -22,6 +21,7 @@ from gateway.http.door.admission import take_body
 from gateway.http.door.rate_limits import spend_operations
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.wire import headers as media_types
+from gateway.http.wire import query
 from gateway.http.wire.apply_terms import (
     apply_parameters,
     owners_parameters,
@@ -36,20 +36,6 @@ from gateway.http.wire.conditions import (
     refuse_conditions,
 )
 from gateway.http.wire.headers import document_key
-from gateway.http.wire.query import (
-    AFTER,
-    LIMIT,
-    READ_AS_OF,
-    TEXT,
-    WRITE_PARAMETERS,
-    Parameter,
-    manager_name,
-    one_of,
-    parameters,
-    switch,
-    takes,
-    whole_number,
-)
 from gateway.http.wire.responses import (
     Answer,
     body_answer,
@@ -72,28 +58,28 @@ METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 
 
 # A document, as it is or (one of the two) as it was.
-_DOCUMENT_PARAMETERS: Final = takes(**READ_AS_OF)
+_DOCUMENT_PARAMETERS: Final = query.takes(**query.READ_AS_OF)
 # An apply of what a manager wants, and what makes it let go: see ``wire.apply_terms``.
-_APPLY_PARAMETERS: Final = takes(
-    **WRITE_PARAMETERS.fields,
-    manager=Parameter(manager_name),
-    conflict=Parameter(one_of(CONFLICTS)),
+_APPLY_PARAMETERS: Final = query.takes(
+    **query.WRITE_PARAMETERS.fields,
+    manager=query.Parameter(query.manager_name),
+    conflict=query.Parameter(query.one_of(CONFLICTS)),
     force=fields.List(fields.String()),
 )
-_LET_GO_PARAMETERS: Final = takes(
-    **WRITE_PARAMETERS.fields,
-    manager=Parameter(manager_name),
-    prune=Parameter(switch, load_default=False),
+_LET_GO_PARAMETERS: Final = query.takes(
+    **query.WRITE_PARAMETERS.fields,
+    manager=query.Parameter(query.manager_name),
+    prune=query.Parameter(query.switch, load_default=False),
     pointer=fields.List(fields.String()),
 )
 # What was taken over from manager ``lost_by``; of the commit below ``before`` the keys behind
 # ``after_key``.
-_LOSSES_PARAMETERS: Final = takes(
-    lost_by=Parameter(manager_name, required=True, error_messages={"required": "it is missing"}),
-    after=AFTER,
-    before=Parameter(partial(whole_number, minimum=1), load_default=None),
-    after_key=TEXT,
-    limit=LIMIT,
+_LOSSES_PARAMETERS: Final = query.takes(
+    lost_by=query.Parameter(query.manager_name, required=True),
+    after=query.AFTER,
+    before=query.number(1, load_default=None),
+    after_key=query.TEXT,
+    limit=query.LIMIT,
 )
 
 
@@ -147,7 +133,7 @@ class DocumentRoutes(Routes):
         return self._write(context, ask, edit, Sent(body, media_type, len(raw)))
 
     def _apply(self, context: Context, catalog: str, key: str) -> Answer:
-        asked = parameters(context.environ, _APPLY_PARAMETERS)
+        asked = query.parameters(context.environ, _APPLY_PARAMETERS)
         ask = read_ask(context, catalog, key, asked=asked)
         terms = apply_parameters(asked, context.by.name)
         raw = take_body(context, self._limits)
@@ -205,7 +191,8 @@ def _reading(gateway: GatewayService, context: Context, catalog: str, key: str) 
     environ = context.environ
     if not environ.get("QUERY_STRING"):
         return gateway.read(catalog, key)
-    revision = asked_revision(gateway, context, catalog, parameters(environ, _DOCUMENT_PARAMETERS))
+    asked = query.parameters(environ, _DOCUMENT_PARAMETERS)
+    revision = asked_revision(gateway, context, catalog, asked)
     if revision is None:
         return gateway.read(catalog, key)
     return gateway.read_at_revision(catalog, key, revision)
@@ -263,7 +250,7 @@ class OwnersRoutes(Routes):
         """What was taken over from a manager, the newest first; ``next`` has the next page's
         parameters."""
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, _LOSSES_PARAMETERS)
+        asked = query.parameters(context.environ, _LOSSES_PARAMETERS)
         manager = asked.pop("lost_by")
         sight = self._gateway.acls.sight(context.by, catalog)
         page = self._gateway.losses.page(Losses(catalog, manager, sight=sight, **asked))
@@ -290,7 +277,7 @@ class OwnersRoutes(Routes):
         """A manager owns nothing of the document any more, and what nobody else owns is removed.
 
         With ``pointer``, what plain writes own there is given back."""
-        asked = parameters(context.environ, _LET_GO_PARAMETERS)
+        asked = query.parameters(context.environ, _LET_GO_PARAMETERS)
         key = document_key(key, self._limits)
         ask = read_ask(context, catalog, key, part="owners", asked=asked)
         edit = owners_parameters(asked, context.by.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -12,20 +11,10 @@ from marshmallow import fields
 from gateway.cpu import interruptible
 from gateway.http.context import Context
 from gateway.http.routes import CATALOG, Routes, route
+from gateway.http.wire import query
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions, refuse_terms
 from gateway.http.wire.headers import is_idempotency_key, name_decoded
-from gateway.http.wire.query import (
-    AFTER,
-    LIMIT,
-    TEXT,
-    Parameter,
-    parameters,
-    switch,
-    takes,
-    timestamp_us,
-    whole_number,
-)
 from gateway.http.wire.responses import Answer, body_answer, encode
 from gateway.http.wire.shapes import commit_shape
 from gateway.model import CommitRecord, DocumentRecord, Verdict
@@ -36,23 +25,25 @@ from patching import Json, diff
 from patching.values import rfc3339
 
 _SPAN: Any = {
-    "from": Parameter(whole_number, required=True, error_messages={"required": "it is missing"}),
-    "to": Parameter(whole_number, load_default=None),
+    "from": query.number(required=True),
+    "to": query.number(load_default=None),
 }
 # A page of commits above revision ``after``, of one document if ``key`` is given.
 # Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.
-_COMMITS_PARAMETERS: Final = takes(
-    after=AFTER,
-    limit=LIMIT,
+_COMMITS_PARAMETERS: Final = query.takes(
+    after=query.AFTER,
+    limit=query.LIMIT,
     key=fields.String(load_default=None),
-    before=Parameter(partial(whole_number, minimum=1), load_default=None),
+    before=query.number(1, load_default=None),
     author=fields.String(load_default=None),
-    since=Parameter(timestamp_us, load_default=None),
-    until=Parameter(timestamp_us, load_default=None),
-    newest_first=Parameter(switch, load_default=False),
+    since=query.Parameter(query.timestamp_us, load_default=None),
+    until=query.Parameter(query.timestamp_us, load_default=None),
+    newest_first=query.Parameter(query.switch, load_default=False),
 )
 # A page of what two revisions have otherwise, of keys above ``after``.
-_DIFFERENCES_PARAMETERS: Final = takes(**_SPAN, prefix=TEXT, after=TEXT, limit=LIMIT)
+_DIFFERENCES_PARAMETERS: Final = query.takes(
+    **_SPAN, prefix=query.TEXT, after=query.TEXT, limit=query.LIMIT
+)
 
 
 class HistoryRoutes(Routes):
@@ -60,7 +51,7 @@ class HistoryRoutes(Routes):
     def page(self, context: Context, catalog: str) -> Answer:
         """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, _COMMITS_PARAMETERS)
+        asked = query.parameters(context.environ, _COMMITS_PARAMETERS)
         sight = self._sight(context, catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])
@@ -79,7 +70,7 @@ class HistoryRoutes(Routes):
     def commit(self, context: Context, catalog: str, revision: str) -> Answer:
         refuse_terms(context.environ)
         try:
-            number = whole_number(revision)
+            number = query.whole_number(revision)
         except ValueError as error:
             raise RequestRefused("invalid_parameter", f"revision: {error}") from error
 
@@ -109,7 +100,7 @@ class HistoryRoutes(Routes):
     def differences(self, context: Context, catalog: str) -> Answer:
         """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, _DIFFERENCES_PARAMETERS)
+        asked = query.parameters(context.environ, _DIFFERENCES_PARAMETERS)
         reading = self._gateway.differences
         span = reading.span(catalog, asked["from"], asked["to"], asked["prefix"])
         sight = self._gateway.acls.sight(context.by, catalog)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -19,18 +18,9 @@ from gateway.errors import AboveLimit, GatewayError
 from gateway.http.context import Context, Environ, Recheck
 from gateway.http.routes import CATALOG, Routes, route
 from gateway.http.routes.documents import asked_revision
+from gateway.http.wire import query
 from gateway.http.wire.conditions import is_not_modified, refuse_conditions
 from gateway.http.wire.headers import JSON, require_key
-from gateway.http.wire.query import (
-    READ_AS_OF,
-    TEXT,
-    Parameter,
-    manager_name,
-    parameters,
-    refuse_parameter,
-    takes,
-    whole_number,
-)
 from gateway.http.wire.responses import (
     Answer,
     Stream,
@@ -65,27 +55,27 @@ def _selected(text: str) -> str:
 
 
 # A whole catalog, or the part of it whose keys begin with ``prefix``.
-_EXPORT_PARAMETERS: Final = takes(**READ_AS_OF, prefix=TEXT)
+_EXPORT_PARAMETERS: Final = query.takes(**query.READ_AS_OF, prefix=query.TEXT)
 # A page of documents with keys above ``after``, of those whose keys contain a text, or those under
 # the ``key`` parameters; or their digests, or their keys alone, of which a page has more, also as
 # folders. With a ``manager``, the digests of its parts.
-_DOCUMENTS_PARAMETERS: Final = takes(
-    **READ_AS_OF,
-    prefix=TEXT,
-    after=TEXT,
-    limit=Parameter(partial(whole_number, minimum=1, maximum=10_000), load_default=100),
+_DOCUMENTS_PARAMETERS: Final = query.takes(
+    **query.READ_AS_OF,
+    prefix=query.TEXT,
+    after=query.TEXT,
+    limit=query.number(1, 10_000, load_default=100),
     key=fields.List(fields.String(), load_default=None),
-    select=Parameter(_selected, load_default=None),
-    manager=Parameter(manager_name, load_default=None),
-    contains=TEXT,
-    delimiter=TEXT,
+    select=query.Parameter(_selected, load_default=None),
+    manager=query.Parameter(query.manager_name, load_default=None),
+    contains=query.TEXT,
+    delimiter=query.TEXT,
 )
 # At most ``count`` ranges of the keys above ``after`` up to ``until``.
-_PARTITIONS_PARAMETERS: Final = takes(
-    **READ_AS_OF,
-    count=Parameter(partial(whole_number, minimum=1, maximum=1000), load_default=1),
-    prefix=TEXT,
-    after=TEXT,
+_PARTITIONS_PARAMETERS: Final = query.takes(
+    **query.READ_AS_OF,
+    count=query.number(1, 1000, load_default=1),
+    prefix=query.TEXT,
+    after=query.TEXT,
     until=fields.String(load_default=None),
 )
 
@@ -94,7 +84,7 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/documents", "list_documents")
     def page(self, context: Context, catalog: str) -> Answer:
         """Documents by key, or those under the ``key`` parameters, all at one revision."""
-        asked = parameters(context.environ, _DOCUMENTS_PARAMETERS)
+        asked = query.parameters(context.environ, _DOCUMENTS_PARAMETERS)
         keys, revision = asked.pop("key"), asked_revision(self._gateway, context, catalog, asked)
         names = _names(asked, by_key=keys is not None)
         if keys is not None:
@@ -105,7 +95,7 @@ class ListingRoutes(Routes):
         folders: dict[str, Any] = {}
         select = asked.pop("select")
         if select is None and asked["limit"] > _LIMIT_MAX:
-            refuse_parameter("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
+            query.refuse_parameter("limit", f"it must be a whole number from 1 to {_LIMIT_MAX}")
         if select is None and not names.contain:
             del asked["manager"]
             page = self._gateway.listing.page(
@@ -173,12 +163,12 @@ class ListingRoutes(Routes):
     ) -> Answer:
         for name in ("prefix", "after"):
             if asked[name]:
-                refuse_parameter("key", f"it can't be given together with '{name}'")
+                query.refuse_parameter("key", f"it can't be given together with '{name}'")
         for key in keys:
             require_key(key, self._limits)
         keys = list(dict.fromkeys(keys))
         if len(keys) > _KEYS_MAX:
-            refuse_parameter("key", f"at most {_KEYS_MAX} keys can be read at once")
+            query.refuse_parameter("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
         found: Mapping[str, KeyDigest | _Told | None]
         shape: Callable[[Any], Any] = _digest_shape
@@ -204,7 +194,7 @@ class ListingRoutes(Routes):
     @route("GET", f"{CATALOG}/export", "export")
     def export(self, context: Context, catalog: str) -> flask.Response:
         """The whole catalog at one revision, streamed."""
-        asked = parameters(context.environ, _EXPORT_PARAMETERS)
+        asked = query.parameters(context.environ, _EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
         export = self._gateway.listing.export(
             catalog,
@@ -232,7 +222,7 @@ class ListingRoutes(Routes):
     def plan(self, context: Context, catalog: str) -> Answer:
         """The revision that was asked for, and the keys that end its ranges."""
         refuse_conditions(context.environ)
-        asked = parameters(context.environ, _PARTITIONS_PARAMETERS)
+        asked = query.parameters(context.environ, _PARTITIONS_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
         span = KeySpan(asked["prefix"], asked["after"], asked["until"])
         sight = self._gateway.acls.sight(context.by, catalog)
@@ -281,13 +271,13 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
     """Which keys are asked for, taken out of ``asked``."""
     names = Names(asked.pop("contains"), asked.pop("delimiter"))
     if names.contain and by_key:
-        refuse_parameter("contains", "it can't be given together with 'key'")
+        query.refuse_parameter("contains", "it can't be given together with 'key'")
     if names.delimiter and (asked["select"] is None or by_key):
-        refuse_parameter("delimiter", "it needs 'select=digest' or 'select=key'")
+        query.refuse_parameter("delimiter", "it needs 'select=digest' or 'select=key'")
     if asked["manager"] is not None and asked["select"] != "digest":
-        refuse_parameter("manager", "it needs 'select=digest'")
+        query.refuse_parameter("manager", "it needs 'select=digest'")
     if all(names):
-        refuse_parameter("delimiter", "it can't be given together with 'contains'")
+        query.refuse_parameter("delimiter", "it can't be given together with 'contains'")
     return names
 
 

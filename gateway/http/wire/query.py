@@ -82,6 +82,8 @@ def one_of(known: Collection[str]) -> Callable[[str], str]:
 class Parameter(fields.Field[Any]):
     """A parameter that ``parse`` reads; its ValueError is the message of the refusal."""
 
+    default_error_messages = {"required": "it is missing"}  # noqa: RUF012 - as marshmallow has it
+
     def __init__(self, parse: Callable[[str], Any], **options: Any) -> None:
         super().__init__(**options)
         self._parse = parse
@@ -93,23 +95,27 @@ class Parameter(fields.Field[Any]):
             raise ValidationError(str(error)) from error
 
 
+def number(minimum: int = 0, maximum: int = REVISION_MAX, **options: Any) -> Parameter:
+    return Parameter(partial(whole_number, minimum=minimum, maximum=maximum), **options)
+
+
 def takes(**known: fields.Field[Any]) -> Schema:
     """The schema of a route's parameters."""
     return Schema.from_dict(known)()
 
 
 TEXT = fields.String(load_default="")
-AFTER = Parameter(whole_number, load_default=0)
-LIMIT = Parameter(partial(whole_number, minimum=1, maximum=1000), load_default=100)
+AFTER = number(load_default=0)
+LIMIT = number(1, 1000, load_default=100)
 DRY_RUN = Parameter(switch, load_default=False)
 READ: Any = {"resource_version": Parameter(_ignored)}
-READ_AS_OF = {**READ, "revision": Parameter(whole_number), "at": Parameter(timestamp_us)}
+READ_AS_OF = {**READ, "revision": number(), "at": Parameter(timestamp_us)}
 
 NO_PARAMETERS: Final = takes()
 # A write that can be tried out, and whose conditions aren't in the query.
 DRY_RUN_PARAMETERS: Final = takes(dry_run=DRY_RUN)
 # ``resource_version``: the revision that the catalog must be at.
-WRITE_PARAMETERS: Final = takes(resource_version=Parameter(whole_number), dry_run=DRY_RUN)
+WRITE_PARAMETERS: Final = takes(resource_version=number(), dry_run=DRY_RUN)
 
 
 def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
