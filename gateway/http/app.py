@@ -29,7 +29,7 @@ from gateway.http.context import (
 )
 from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
-from gateway.http.door.authorization import Authenticate, Authorization, open_to_everybody
+from gateway.http.door.authorization import Authenticate, Authorization
 from gateway.http.door.observation import Observation, Observer
 from gateway.http.door.rate_limits import RateLimits
 from gateway.http.routes import Routes
@@ -103,7 +103,7 @@ class _Doors:
         cpu.begin(self._request_cpu_s)
         principal = self._authorization.identify(observed)
         if principal is None:
-            return open_to_everybody(observed)
+            return OpenContext(observed)
         spending = None if self._rates is None else self._rates.spending_of(principal)
         asker = observed.asker = Asker(principal, principal.holder, spending)
         claim_share(observed.counted, asker.holder)

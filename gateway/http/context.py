@@ -161,7 +161,7 @@ class OpenContext:
     def __init__(
         self,
         observed: Observed,
-        require_still_let_in: Recheck,
+        require_still_let_in: Recheck = lambda: None,
         spending: RateSpending | None = None,
     ) -> None:
         self.observed = observed

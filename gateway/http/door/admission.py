@@ -58,7 +58,8 @@ class InFlight:
         self._lock = threading.Lock()
 
     def enter(self, holder: str | None, size: int) -> None:
-        """Count one more request, of ``size`` bytes. Raises Full."""
+        """Count one more request, of ``size`` bytes. Raises TryLater if there is no room for it, or
+        beyond its holder's share."""
         with self._lock:
             self.refuse_if_full(size)
             if holder is not None:
@@ -68,13 +69,13 @@ class InFlight:
     def claim(self, holder: str, size: int) -> None:
         """Give a request of ``size`` bytes, held by None so far, to ``holder``.
 
-        Raises Full where that exceeds the holder's share; then None still holds it.
+        Raises TryLater where that exceeds the holder's share; then None still holds it.
         """
         with self._lock:
             self._give_back(None, size)
             try:
                 self._refuse_beyond_share(holder, size)
-            except Full:
+            except TryLater:
                 self._take(None, size)
                 raise
             self._take(holder, size)
@@ -90,15 +91,15 @@ class InFlight:
         return self._count.held >= self._count.maximum
 
     def refuse_if_full(self, size: int) -> None:
-        """Raise Full unless there is room for one more of ``size`` bytes; reserves none."""
+        """Raise TryLater unless there is room for one more of ``size`` bytes; reserves none."""
         count, held = self._count, self._bytes
         if count.held >= count.maximum:
             detail = f"{count.held} {self._what} are under way, the most that are allowed"
-            raise Full(detail, self._setting)
+            raise _full(detail, self._setting)
         # A request alone may have any size: other limits bound it.
         if held is not None and count.held and held.held + size > held.maximum:
             detail = f"{held.held} bytes of {self._what} are under way, the most that are allowed"
-            raise Full(detail, self._setting.replace("_max", "_bytes_max"))
+            raise _full(detail, self._setting.replace("_max", "_bytes_max"))
 
     def _take(self, holder: str | None, size: int) -> None:
         self._count.take(holder)
@@ -122,13 +123,11 @@ class InFlight:
         else:
             return
         detail = f"principal {holder!r} has as many {self._what} under way as its share allows"
-        raise Full(detail, setting)
+        raise _full(detail, setting)
 
 
-class Full(Exception):
-    def __init__(self, detail: str, setting: str) -> None:
-        super().__init__(detail)
-        self.detail = f"{detail} ({setting})"
+def _full(detail: str, setting: str) -> TryLater:
+    return TryLater("overloaded", f"{detail} ({setting})", _WAIT_S)
 
 
 class _Seat:
@@ -179,8 +178,8 @@ class Admission:
         observed, seat = environ[KEY], _Seat(among)
         try:
             self._admit(observed, among, seat)
-        except Full as full:
-            return problem_answer(_refusal(full), observed)(environ, start_response)
+        except TryLater as full:
+            return problem_answer(full, observed)(environ, start_response)
         return self._held(environ, start_response, among, seat)
 
     def _held(
@@ -238,12 +237,8 @@ def claim_share(counted: Counted, holder: str | None) -> None:
         return
     if counted.account is not None:
         counted.account.claim(holder)
-    if counted.seat is None:
-        return
-    try:
+    if counted.seat is not None:
         counted.seat.claim(holder)
-    except Full as full:
-        raise _refusal(full) from full
 
 
 def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = True) -> bytes:
@@ -261,10 +256,7 @@ def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = Tru
     if weighs:
         require_few_values(raw, limits)
     if seat is not None:
-        try:
-            seat.take(len(raw))
-        except Full as full:
-            raise _refusal(full) from full
+        seat.take(len(raw))
     if weighs and account is not None:
         account.take_text(raw)
     if context.spending is not None:
@@ -279,10 +271,6 @@ def take_members(context: OpenContext, limits: RequestLimits, schema: Schema) ->
     """The request's body, an object in JSON, as ``schema`` loads it."""
     require_json(context.environ)
     return load(schema, decode_value(take_body(context, limits), limits), invalid_body)
-
-
-def _refusal(full: Full) -> TryLater:
-    return TryLater("overloaded", full.detail, _WAIT_S)
 
 
 class Held:

@@ -30,7 +30,7 @@ from gateway.access import ANONYMOUS, Principal, Role
 from gateway.access.principal import forbidden
 from gateway.access.token_buckets import REFUSALS, PrincipalLimits
 from gateway.errors import GatewayError, Unauthenticated
-from gateway.http.context import Asker, Context, Environ, Observed, OpenContext, Recheck
+from gateway.http.context import Asker, Context, Environ, Observed, Recheck
 from gateway.http.wire.codes import RequestRefused, TryLater
 from gateway.http.wire.headers import catalog_name
 from gateway.http.wire.problems import problem_answer
@@ -176,15 +176,6 @@ class Authorization:
             checked_at = now  # only now: a refused check is repeated
 
         return recheck
-
-
-def open_to_everybody(observed: Observed) -> OpenContext:
-    """The context of a request on a route that needs nothing."""
-    return OpenContext(observed, _no_recheck)
-
-
-def _no_recheck() -> None:
-    """The recheck of a route that is open to everybody."""
 
 
 def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:

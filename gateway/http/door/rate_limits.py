@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from gateway.access import Principal
-from gateway.access.token_buckets import Excess, PrincipalLimits, Rate
+from gateway.access.token_buckets import Excess, PrincipalLimits
 from gateway.http.context import READING, HeaderList, Observed, OpenContext, RateSpending
 from gateway.http.wire.codes import TryLater
 
@@ -42,7 +42,10 @@ class RateLimits:
 
     def __init__(self, limits: PrincipalLimits) -> None:
         self._limits = limits
-        self._policy = policy_field(limits.rates.values())
+        self._policy = ", ".join(
+            f'"{rate.name}";q={rate.quota}{_UNITS[rate.name]};w={rate.window_s}'
+            for rate in limits.rates.values()
+        )
 
     def spending_of(self, principal: Principal) -> RateSpending:
         return Spending(self._limits, principal.name, self._policy)
@@ -113,13 +116,6 @@ class Spending:
             f'"{level.rate.name}";r={level.available};t={level.within_s}' for level in levels
         )
         return [("RateLimit-Policy", self._policy), ("RateLimit", left)]
-
-
-def policy_field(rates: Iterable[Rate]) -> str:
-    """The value of RateLimit-Policy."""
-    return ", ".join(
-        f'"{rate.name}";q={rate.quota}{_UNITS[rate.name]};w={rate.window_s}' for rate in rates
-    )
 
 
 def spend_operations(context: OpenContext, count: int) -> None:

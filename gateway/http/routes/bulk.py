@@ -175,10 +175,9 @@ class _Run:
         self._spending = context.spending
         self._audit = BulkAudit(context.observed)
         self._lines = LineQueue(shared.windows)
-        self._spool = Spool(shared.answers, context.holder)
-        self._large = LargeLines(
-            shared.large_lines, context.holder, terms.limits.bulk_line_bytes_max
-        )
+        holder = context.holder
+        self._spool = Spool(shared.answers, holder)
+        self._large = LargeLines(shared.large_lines, holder, terms.limits.bulk_line_bytes_max)
         self._reader = threading.Thread(target=for_this_request(self._read), name="bulk")
         self._reader.daemon = True
         self._broken: Exception | None = None
@@ -188,7 +187,7 @@ class _Run:
         self._series = gateway.series(context.by.name)
         self._under_way: deque[_Window] = deque()
         self._account = gateway.memory.account()
-        self._account.claim(context.holder)
+        self._account.claim(holder)
         self._parsed_bytes = 0  # what windows hold of it
         # Fences of versions that the request began.
         self._begun: set[Fence | None] = set()

@@ -76,13 +76,12 @@ class StaticFolder:
             if path.suffix in _MEDIA_TYPES
         }
 
-    def answer(self, environ: Environ, name: str) -> Answer:
-        """Raises RequestRefused ``route_not_found`` for a name that no file has."""
-        parameters(environ, NO_PARAMETERS)
-        return self.answer_whatever_is_asked(environ, name)
+    def answer(self, environ: Environ, name: str, *, takes_any: bool = False) -> Answer:
+        """``takes_any``: with parameters of any names, which the page may read.
 
-    def answer_whatever_is_asked(self, environ: Environ, name: str) -> Answer:
-        """Likewise, with parameters of any names, which the page may read."""
+        Raises RequestRefused ``route_not_found`` for a name that no file has."""
+        if not takes_any:
+            parameters(environ, NO_PARAMETERS)
         return self._answer(environ, name, _ASK_AGAIN)
 
     def _answer(self, environ: Environ, name: str, caching: tuple[str, str]) -> Answer:
@@ -156,7 +155,8 @@ class ServiceRoutes(Routes):
     ) -> None:
         super().__init__(gateway, limits)
         self._exposition = exposition
-        self._openapi = openapi_document()
+        # None: it was left out of the installation.
+        self._openapi = next((e.read_bytes() for e in _OPENAPI_PLACES if e.is_file()), None)
         self._console = PageFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
         # Made of `openapi.yaml` when the package was built.
         self._docs = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
@@ -221,14 +221,5 @@ class ServiceRoutes(Routes):
     @route("GET", "/console/", "console")
     @route("GET", "/console/<rest:name>", "console")
     def console(self, context: OpenContext, name: str = _INDEX) -> Answer:
-        if name == _INDEX:  # an issuer sends people back to it, with a code
-            return self._console.answer_whatever_is_asked(context.environ, name)
-        return self._console.answer(context.environ, name)
-
-
-def openapi_document() -> bytes | None:
-    """The contract as text; None where it was left out of the installation."""
-    for place in _OPENAPI_PLACES:
-        if place.is_file():
-            return place.read_bytes()
-    return None
+        # An issuer sends people back to the page, with a code.
+        return self._console.answer(context.environ, name, takes_any=name == _INDEX)

@@ -23,7 +23,6 @@ from werkzeug.exceptions import (
 from gateway import errors
 from gateway.conflict import Disputed, FailedCompare, Stale, StateConflict
 from gateway.errors import (
-    AccessError,
     ChangedSince,
     DocumentsBreakSettings,
     Forbidden,
@@ -187,8 +186,6 @@ def problem_of(error: Exception) -> Refusal | None:
 
 
 def _of_gateway_error(error: GatewayError) -> Refusal:
-    if isinstance(error, AccessError):
-        return _of_access_error(error)
     problem = Refusal(code_of(error), error.detail, error.applied, error.retryable)
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
@@ -196,6 +193,10 @@ def _of_gateway_error(error: GatewayError) -> Refusal:
         _tell_limit(problem, error)
     elif isinstance(error, errors.RefusedBefore):
         problem.headers.append(("Idempotency-Replayed", "true"))
+    elif isinstance(error, Unauthenticated):
+        # RFC 6750, section 3.1: no error code where there was no token.
+        reason = ', error="invalid_token"' if error.presented else ""
+        problem.headers.append(("WWW-Authenticate", f'Bearer realm="metadata-gateway"{reason}'))
     problem.members |= members_of(error)
     if isinstance(error, errors.CommitError) and error.action is not None:
         problem.members["action"] = error.action
@@ -209,17 +210,6 @@ def _of_patch_error(error: PatchError) -> Refusal:
     if isinstance(error, LimitExceeded):
         _tell_limit(problem, error)
     problem.members |= members_of_patch_error(error)
-    return problem
-
-
-def _of_access_error(error: AccessError) -> Refusal:
-    problem = Refusal(error.code, error.detail, error.applied, error.retryable)
-    if isinstance(error, Unauthenticated):
-        # RFC 6750, section 3.1: no error code where there was no token.
-        reason = ', error="invalid_token"' if error.presented else ""
-        problem.headers.append(("WWW-Authenticate", f'Bearer realm="metadata-gateway"{reason}'))
-    elif isinstance(error, Forbidden):
-        problem.members = {"role": error.role, "catalog": error.catalog}
     return problem
 
 
@@ -444,6 +434,7 @@ _MEMBERS: Final[Mapping[type, Callable[[Any], Members]]] = {
         "prefix" if error.of_range else "key": error.key,
         "right": error.right,
     },
+    Forbidden: lambda error: {"role": error.role, "catalog": error.catalog},
     errors.PinHolds: lambda error: {"pinned_revision": error.pinned},
     errors.SnapshotExists: lambda error: {"oldest_revision": error.floor},
     errors.Unstorable: lambda error: _place(error.operation, error.pointer),
