@@ -17,9 +17,11 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from gateway import cpu, memory
+from gateway.access import Principal, Role
 from gateway.errors import (
     AboveLimit,
     CatalogNotFound,
@@ -52,6 +54,8 @@ _BESIDE_BYTES = MIB
 _OVERTAKEN_MAX = 20
 # The most records that one call scans while none of them is visible.
 _LOOKED_AT_MAX = 1_000
+# The most heads of catalogs that one call reads for a principal that may not read all of them.
+_HEADS_AT_ONCE = 1_000
 # How long the pin of an export lasts, and after how many seconds it is renewed.
 _EXPORT_PIN_S = 120
 _EXPORT_RENEW_S = 30
@@ -402,6 +406,53 @@ class Listing:
         head = self._store.heads([catalog]).get(catalog)
         if head is not None and revision < head.floor:
             raise RevisionCompacted(revision, head.floor)
+
+
+def readable_catalogs(
+    listing: Listing, by: Principal, *, after: str, prefix: str, limit: int
+) -> tuple[Sequence[Head], str | None]:
+    """A page by name ascending, and the ``after`` of the next one.
+
+    That ``after`` is a catalog that ``by`` may read, so it reveals no other name. Only names that
+    begin like one of the grants are read.
+    """
+    if any(grant.pattern == "*" for grant in by.grants):
+        heads = listing.catalogs(after=after, prefix=prefix, limit=limit)
+        page = [head for head in heads if not head.deleted]
+        return page, heads[-1].catalog if len(heads) == limit else None
+    found = list(islice(_readable(listing, by, after, prefix), limit))
+    return found, found[-1].catalog if len(found) == limit else None
+
+
+def _readable(listing: Listing, by: Principal, after: str, prefix: str) -> Iterator[Head]:
+    for beginning in _beginnings(by):
+        if not beginning.startswith(prefix) and not prefix.startswith(beginning):
+            continue
+        common = max(beginning, prefix, key=len)
+        for head in _heads(listing, after, common):
+            if not head.deleted and by.may(Role.READ, head.catalog):
+                yield head
+
+
+def _heads(listing: Listing, after: str, prefix: str) -> Iterator[Head]:
+    while True:
+        heads = listing.catalogs(after=after, prefix=prefix, limit=_HEADS_AT_ONCE)
+        yield from heads
+        if len(heads) < _HEADS_AT_ONCE:
+            return
+        after = heads[-1].catalog
+
+
+def _beginnings(by: Principal) -> list[str]:
+    """The texts before the first star of the grants, ascending; none is a prefix of another.
+
+    So all names that begin with one of them come before all that begin with the next.
+    """
+    kept: list[str] = []
+    for beginning in sorted({grant.pattern.partition("*")[0] for grant in by.grants}):
+        if not kept or not beginning.startswith(kept[-1]):
+            kept.append(beginning)
+    return kept
 
 
 def growing(limit: int) -> Iterator[int]:

@@ -8,8 +8,7 @@ import pytest
 
 from gateway.access import Principal, Role
 from gateway.access.principal import principal
-from gateway.http.routes.catalogs import readable_catalogs
-from gateway.read.listing import Listing
+from gateway.read.listing import Listing, readable_catalogs
 from tests.access.service import Caller, Service, catalog_path, document_path
 
 NAMES = sorted([*(f"{team}/{n:02}" for team in "abcd" for n in range(8)), "ab", "b", "b/", "é/x"])

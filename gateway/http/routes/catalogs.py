@@ -8,12 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
 from typing import Any, Final
 
-from gateway.access import Principal, Role
+from gateway.access import Role
 from gateway.decide.conditions import CatalogTag
 from gateway.decide.edits import KeyEdit, Put, Touch
 from gateway.decide.settings import parse_settings
@@ -30,8 +28,8 @@ from gateway.http.wire.headers import catalog_path
 from gateway.http.wire.responses import Answer, body_answer, empty_answer, encode, state_headers
 from gateway.http.write.answer import carried_out, catalog_answer, commit
 from gateway.http.write.ask import NOTHING_SENT, Sent, read_ask, request_of
-from gateway.model import SETTINGS_KEY, Head, PinRecord
-from gateway.read.listing import Listing
+from gateway.model import SETTINGS_KEY, PinRecord
+from gateway.read.listing import readable_catalogs
 from patching.values import rfc3339
 
 # A page of catalogs with names above ``after``.
@@ -132,56 +130,6 @@ class WholeCatalogRoutes(Routes):
         ask = read_ask(context, catalog)
         request = request_of(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
         return catalog_answer(ask, commit(self._gateway, context, ask, request))
-
-
-_PAGE = 1000
-
-
-def readable_catalogs(
-    listing: Listing, by: Principal, *, after: str, prefix: str, limit: int
-) -> tuple[Sequence[Head], str | None]:
-    """A page by name ascending, and the ``after`` of the next one.
-
-    That ``after`` is a catalog that ``by`` may read, so it reveals no other name. Only names that
-    begin like one of the grants are read.
-    """
-    if any(grant.pattern == "*" for grant in by.grants):
-        heads = listing.catalogs(after=after, prefix=prefix, limit=limit)
-        page = [head for head in heads if not head.deleted]
-        return page, heads[-1].catalog if len(heads) == limit else None
-    found = list(islice(_readable(listing, by, after, prefix), limit))
-    return found, found[-1].catalog if len(found) == limit else None
-
-
-def _readable(listing: Listing, by: Principal, after: str, prefix: str) -> Iterator[Head]:
-    for beginning in _beginnings(by):
-        if not beginning.startswith(prefix) and not prefix.startswith(beginning):
-            continue
-        common = max(beginning, prefix, key=len)
-        for head in _heads(listing, after, common):
-            if not head.deleted and by.may(Role.READ, head.catalog):
-                yield head
-
-
-def _heads(listing: Listing, after: str, prefix: str) -> Iterator[Head]:
-    while True:
-        heads = listing.catalogs(after=after, prefix=prefix, limit=_PAGE)
-        yield from heads
-        if len(heads) < _PAGE:
-            return
-        after = heads[-1].catalog
-
-
-def _beginnings(by: Principal) -> list[str]:
-    """The texts before the first star of the grants, ascending; none is a prefix of another.
-
-    So all names that begin with one of them come before all that begin with the next.
-    """
-    kept: list[str] = []
-    for beginning in sorted({grant.pattern.partition("*")[0] for grant in by.grants}):
-        if not kept or not beginning.startswith(kept[-1]):
-            kept.append(beginning)
-    return kept
 
 
 _SECONDS: Final = whole(1, required=True)
