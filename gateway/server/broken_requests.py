@@ -106,7 +106,7 @@ class RefusingWorker(Worker):
     # Both are set before it begins.
     limits: ConnectionLimits
     unsent: UntakenAnswers
-    # Until it is loaded: a worker may be stopped before.
+    # None until it is loaded: a worker may be stopped before.
     wsgi: Any = None
 
     def handle_error(
@@ -132,28 +132,25 @@ class RefusingWorker(Worker):
 
     def load_wsgi(self) -> None:
         super().load_wsgi()
-        if isinstance(self.wsgi, CheckedBodies):
-            self.wsgi.application.memory.when_short = self.unsent.cut_stalled
+        self.wsgi.application.memory.when_short = self.unsent.cut_stalled
         if not self.alive:  # stopped while it was made, which it wasn't told then
             self.begin_stop()
 
     def held_bytes(self) -> int:
         """What the requests of the application hold of its memory as objects."""
-        wsgi = self.wsgi
-        return wsgi.application.memory.building_bytes if isinstance(wsgi, CheckedBodies) else 0
+        return self.wsgi.application.memory.building_bytes if self.wsgi else 0
 
     def pause(self, bytes_max: int) -> bool:
         """Let them hold no more than that for a moment; whether it came to that."""
-        wsgi = self.wsgi
-        return isinstance(wsgi, CheckedBodies) and wsgi.application.memory.pause(bytes_max)
+        return bool(self.wsgi and self.wsgi.application.memory.pause(bytes_max))
 
     def drop_kept(self) -> None:
-        if isinstance(self.wsgi, CheckedBodies):
+        if self.wsgi:
             self.wsgi.application.memory.drop_kept()
 
     def begin_stop(self) -> None:
         """The worker stops: requests that wait in the application end."""
-        if isinstance(self.wsgi, CheckedBodies):
+        if self.wsgi:
             self.wsgi.application.begin_stop()
 
 

@@ -25,7 +25,7 @@ from gunicorn.sock import ssl_context
 from gunicorn.workers.ggevent import GeventWorker
 
 from gateway.limits import MIB
-from gateway.server.broken_requests import CheckedBodies, RefusingWorker, problem_bytes
+from gateway.server.broken_requests import RefusingWorker, problem_bytes
 from gateway.server.certificates import CertificateFiles
 from gateway.server.connection_limits import (
     BoundedSending,
@@ -158,8 +158,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def _is_full(self, start: bytes = b"PUT") -> bool:
         """Whether there is too much under way for a request with these first bytes."""
-        wsgi = self.wsgi
-        return isinstance(wsgi, CheckedBodies) and not wsgi.application.has_room_for(start)
+        return bool(self.wsgi) and not self.wsgi.application.has_room_for(start)
 
     def _answer(self, request: HeadRequest, client: Any, environ: Environ) -> None:
         """Raises StopIteration where the connection ends behind the answer."""
