@@ -268,7 +268,6 @@ def test_nothing_is_broken_off_where_a_section_begins_or_ends(
         body.decode_document,
         body.read_patch,
         bulk_lines.line_request,
-        body.decode_members,
         body.document_bytes,
     ],
 )

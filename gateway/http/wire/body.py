@@ -42,7 +42,7 @@ import patching.values
 from gateway.cpu import computed
 from gateway.decide.edits import ApplyPatch, Merge
 from gateway.decide.strict import Exact, text, whole
-from gateway.errors import AboveLimit, MemoryFull, Unstorable
+from gateway.errors import MemoryFull, Unstorable
 from gateway.http.context import Environ, OpenContext
 from gateway.http.wire import headers as media_types
 from gateway.http.wire.codes import RequestRefused, over_limit
@@ -139,9 +139,10 @@ def _read(stream: IO[bytes], size: int) -> bytes:
 
 
 @computed
-def decode_value(raw: bytes, limits: RequestLimits, at: str = "") -> Json:
-    """The JSON value in ``raw``, fit to be stored but for its size."""
-    value, suspect = _decoded_shallow(raw, limits)
+def decode_value(raw: bytes, limits: RequestLimits | None, at: str = "") -> Json:
+    """The JSON value in ``raw``, fit to be stored but for its size; without ``limits`` also but for
+    its depth, for bodies of several documents, each of which ``document_bytes`` checks."""
+    value, suspect = _decoded(raw) if limits is None else _decoded_shallow(raw, limits)
     _search(value, raw, suspect)
     refuse_repeated(value, raw, at)
     return value
@@ -158,38 +159,26 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
     encoded = encode(value)
     size_bytes = len(encoded)
     if size_bytes > limits.document_bytes_max:
-        raise AboveLimit(
-            f"the document takes {size_bytes} bytes as JSON, "
-            f"{limits.document_bytes_max} are allowed",
-            limit="document_bytes_max",
-            maximum=limits.document_bytes_max,
-            actual=size_bytes,
-        )
+        raise _too_large(size_bytes, limits)
     _search(value, raw, suspect)
     refuse_repeated(value, raw, at, encoded)
     return value, size_bytes
 
 
-def decode_patch(raw: bytes, at: str = "") -> Json:
+def decode_patch(raw: bytes, at: str = "", *, extended: bool = False) -> Json:
     """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
+    ``extended``: they are the member ``patch`` of an object.
 
     Whether it is a patch, and how deep its values reach, is left to ``patching.parse``.
     """
     value, suspect = _decoded(raw)
     if suspect:
-        require_storable_operations(value, len(raw))
+        operations = value
+        if extended:
+            operations = value.get("patch") if isinstance(value, dict) else None
+        require_storable_operations(operations, len(raw))
     _search(value, raw, suspect)
-    refuse_repeated(value, raw, at, operation_at=0)
-    return value
-
-
-def decode_extended_patch(raw: bytes) -> Json:
-    """Like ``decode_patch``, for an object whose operations are under ``patch``."""
-    value, suspect = _decoded(raw)
-    if suspect and isinstance(value, dict):
-        require_storable_operations(value.get("patch"), len(raw))
-    _search(value, raw, suspect)
-    refuse_repeated(value, raw, operation_at=1)
+    refuse_repeated(value, raw, at, operation_at=1 if extended else 0)
     return value
 
 
@@ -207,7 +196,7 @@ def read_patch(
         body = decode_patch(raw)
         edit = ApplyPatch(_plain(body, patch_limits))
     elif media_type == media_types.EXTENDED_PATCH:
-        body = decode_extended_patch(raw)
+        body = decode_patch(raw, extended=True)
         edit = ApplyPatch(_extended(body, patch_limits))
     else:
         body = decode_value(raw, limits)
@@ -240,19 +229,6 @@ def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
 
 
 @computed
-def decode_members(raw: bytes) -> Json:
-    """The JSON value in ``raw``, fit to be stored but for its size and depth.
-
-    For bodies that hold several documents: ``document_bytes`` checks each. Pointers in errors are
-    into the body; what the pointers of patches in it may hold is left to ``body``.
-    """
-    value, suspect = _decoded(raw)
-    _search(value, raw, suspect)
-    refuse_repeated(value, raw)
-    return value
-
-
-@computed
 def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
     """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
 
@@ -265,10 +241,16 @@ def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
         raise
     size_bytes = len(encode(value))
     if size_bytes > limits.document_bytes_max:
-        what, maximum = f"the document takes {size_bytes} bytes as JSON", limits.document_bytes_max
-        what = f"'{pointer[:100]}': {what}"
-        raise over_limit(what, "document_bytes_max", maximum, size_bytes, pointer=pointer)
+        raise _too_large(size_bytes, limits, f"'{pointer[:100]}': ", pointer=pointer)
     return size_bytes
+
+
+def _too_large(
+    size_bytes: int, limits: RequestLimits, where: str = "", **place: str
+) -> RequestRefused:
+    what = f"{where}the document takes {size_bytes} bytes as JSON"
+    maximum = limits.document_bytes_max
+    return over_limit(what, "document_bytes_max", maximum, size_bytes, **place)
 
 
 def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueError | bool]:
@@ -483,8 +465,7 @@ def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> N
         try:
             require_storable(operation["value"], depth_max=depth_max)
         except Unstorable as error:
-            shown = pointer.encode("utf-8", "backslashreplace").decode()
-            raise Unstorable(error.detail, shown + error.pointer, index) from error
+            raise Unstorable(error.detail, _printable(pointer) + error.pointer, index) from error
 
 
 REVISION: Final = whole()

@@ -54,7 +54,6 @@ from gateway.http.wire.body import (
     REVISION,
     attributes_asked,
     decode_document,
-    decode_extended_patch,
     decode_patch,
     decode_value,
     member,
@@ -350,7 +349,7 @@ def _patch(raw: bytes, keys: bytes | None, limits: Limits) -> tuple[ApplyPatch, 
         patch = patching.parse(operations, limits=limits)
         return ApplyPatch(patch), Sent(operations, media_types.JSON_PATCH, 0)
     with_keys = b"" if keys is None else b',"array_primary_keys":' + keys
-    whole = decode_extended_patch(b'{"patch":' + raw + with_keys + b"}")
+    whole = decode_patch(b'{"patch":' + raw + with_keys + b"}", extended=True)
     extended = patching.parse_extended(whole, limits=limits)
     return ApplyPatch(extended), Sent(whole, media_types.EXTENDED_PATCH, 0)
 

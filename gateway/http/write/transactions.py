@@ -78,7 +78,7 @@ from gateway.http.wire.body import (
     MESSAGE,
     REVISION,
     attributes_asked,
-    decode_members,
+    decode_value,
     document_bytes,
     invalid_body,
     member,
@@ -132,7 +132,7 @@ def read_transaction(
     raw: bytes, limits: RequestLimits, patch_limits: Limits, principal: str
 ) -> TransactionBody:
     """Raises RequestRefused, Unstorable, and AboveLimit."""
-    body: Any = decode_members(raw)
+    body: Any = decode_value(raw, None)
     asked = load(TRANSACTION, body, invalid_body)
     lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
     count = sum(map(len, lists.values())) + _conditions_in(lists)
