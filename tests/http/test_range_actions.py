@@ -9,7 +9,6 @@ import pytest
 
 from gateway.commit import inputs as reading
 from gateway.decide import ranges
-from gateway.http.write import transactions
 from tests.http.conftest import Catalog, problem
 from tests.http.test_transactions import act, done, put, send, then
 
@@ -162,7 +161,7 @@ class TestReplacement:
     def test_more_than_may_be_are_refused_whole(
         self, tables: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transactions, "DOCUMENTS_MAX", 3)
+        monkeypatch.setattr(ranges, "DOCUMENTS_MAX", 3)
         sent = {f"tables/{n}": n for n in range(4)}
         told = problem(then(tables, replace("tables/", sent)), 413, "over_limit")
         assert (told["limit"], told["actual"]) == ("range_documents_max", 4)

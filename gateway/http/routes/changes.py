@@ -28,7 +28,7 @@ from gateway.feed.from_state import FromState
 from gateway.feed.watcher import Watcher
 from gateway.http.context import Context, Environ
 from gateway.http.routes import CATALOG, Routes, route
-from gateway.http.wire import query
+from gateway.http.wire import query, shapes
 from gateway.http.wire.codes import RequestRefused
 from gateway.http.wire.conditions import refuse_conditions
 from gateway.http.wire.headers import JSON
@@ -41,19 +41,6 @@ from gateway.http.wire.responses import (
     body_answer,
     encode,
     in_pieces,
-)
-from gateway.http.wire.shapes import (
-    FeedPosition,
-    ToldDocument,
-    WatcherView,
-    bookmark_event,
-    commit_event,
-    document_event,
-    end_event,
-    event_data,
-    feed_position,
-    synced_event,
-    with_images,
 )
 from gateway.limits import MIB, RequestLimits
 from gateway.read.listing import CatalogExport
@@ -100,7 +87,7 @@ _POLL_PARAMETERS: Final = query.takes(
 class ChangesRoutes(Routes):
     def __init__(self, gateway: GatewayService, limits: RequestLimits) -> None:
         super().__init__(gateway, limits)
-        self._feed = gateway.feed(commit_event)
+        self._feed = gateway.feed(shapes.commit_event)
 
     def stop(self) -> None:
         """The server stops: streams end, long polls answer."""
@@ -138,7 +125,7 @@ class ChangesRoutes(Routes):
         self,
         context: Context,
         catalog: str,
-        position: FeedPosition | None,
+        position: shapes.FeedPosition | None,
         asked: dict[str, Any],
         tell: _Tell,
         *,
@@ -147,7 +134,7 @@ class ChangesRoutes(Routes):
         begun = self._gateway.feeds_from_state.begin(
             self._feed,
             catalog,
-            document_event,
+            shapes.document_event,
             owner=context.by.name,
             prefix=tell.view.selection.prefix,
             settings=tell.view.selection.settings,
@@ -162,7 +149,7 @@ class ChangesRoutes(Routes):
         with begun.watcher:
             return _listed(begun)
 
-    def _view(self, context: Context, catalog: str, asked: dict[str, Any]) -> WatcherView:
+    def _view(self, context: Context, catalog: str, asked: dict[str, Any]) -> shapes.WatcherView:
         sight = self._gateway.acls.sight(context.by, catalog)
         if sight is not None and asked["key"]:
             sight.require_named(asked["key"])
@@ -173,9 +160,9 @@ class ChangesRoutes(Routes):
             frozenset(asked["manager"]),
             settings=_SETTINGS in asked["include"],
         )
-        return WatcherView(sight, selection)
+        return shapes.WatcherView(sight, selection)
 
-    def _tell(self, catalog: str, view: WatcherView, include: Sequence[str]) -> _Tell:
+    def _tell(self, catalog: str, view: shapes.WatcherView, include: Sequence[str]) -> _Tell:
         include = [each for each in include if each in _IMAGES]
         if not include:
             return _Tell(view)
@@ -183,7 +170,7 @@ class ChangesRoutes(Routes):
         image = self._gateway.listing.image
 
         def imaged(told: Told) -> bytes:
-            return with_images(
+            return shapes.with_images(
                 told, include, lambda key, at: image(catalog, key, at), view, bytes_max
             )
 
@@ -195,7 +182,7 @@ def _stream(events: Iterator[bytes], watcher: Watcher) -> Answer:
     return StreamAnswer(Stream(events, watcher.close), 200, headers)
 
 
-_FromState = FromState[ToldDocument]
+_FromState = FromState[shapes.ToldDocument]
 
 
 class _Tell(NamedTuple):
@@ -204,7 +191,7 @@ class _Tell(NamedTuple):
     ``imaged`` makes the event of a commit with whole documents; None: they are all made already.
     """
 
-    view: WatcherView
+    view: shapes.WatcherView
     imaged: Callable[[Told], bytes] | None = None
 
     def seen(self, taken: Taken) -> Sequence[Told]:
@@ -218,7 +205,7 @@ class _Tell(NamedTuple):
         the revision that they reach. With whole documents, it makes one commit at a time, and
         raises GatewayError after the lists that it has yielded."""
         if self.imaged is None or not seen:
-            told = [each.encoded for each in seen] or [bookmark_event(taken.revision)]
+            told = [each.encoded for each in seen] or [shapes.bookmark_event(taken.revision)]
             yield taken.revision, [*parts, *told]
             return
         for each in seen:
@@ -239,7 +226,7 @@ def _refuse_contradictions(asked: dict[str, Any]) -> None:
         query.refuse_parameter("commit_id", "it is that of the commit at 'after', which is missing")
 
 
-def _behind_commit(position: FeedPosition | None, after: int) -> int:
+def _behind_commit(position: shapes.FeedPosition | None, after: int) -> int:
     if position is None:
         return after
     if position.key is not None:
@@ -257,13 +244,13 @@ def _wants_stream(environ: Environ) -> bool:
     return accepted.best_match([JSON, EVENT_STREAM]) == EVENT_STREAM
 
 
-def _last_event_id(environ: Environ) -> FeedPosition | None:
+def _last_event_id(environ: Environ) -> shapes.FeedPosition | None:
     """The place of a client that reconnects: it has come further than its URL says."""
     given = environ.get("HTTP_LAST_EVENT_ID")
     if given is None:
         return None
     try:
-        return feed_position(given)
+        return shapes.feed_position(given)
     except ValueError as error:
         raise RequestRefused(
             "invalid_header", f"Last-Event-ID: {error}", header="Last-Event-ID"
@@ -299,7 +286,7 @@ def _polled(taken: Taken, tell: _Tell) -> Answer:
             if size_bytes >= _PAGE_BYTES:
                 revision, last = each.revision, each.commit_id
                 break
-    told = b",".join(map(event_data, events))
+    told = b",".join(map(shapes.event_data, events))
     body = b'{"commits":[%b],"revision":%d,"commit_id":%b}' % (told, revision, encode(last or None))
     return body_answer(body, [NO_STORE])
 
@@ -309,14 +296,14 @@ def _listed(begun: _FromState) -> Answer:
     revision, export = begun.revision, begun.export
     page = [] if export is None else [*next(export.pages, ())]
     events = [*([begun.settings.event] if begun.settings else []), *(each.event for each in page)]
-    place, members = FeedPosition(revision), b""
+    place, members = shapes.FeedPosition(revision), b""
     if export is not None and export.next_after is not None:
-        place = FeedPosition(revision, export.next_after)
+        place = shapes.FeedPosition(revision, export.next_after)
     else:
-        synced = event_data(synced_event(revision, begun.made))
+        synced = shapes.event_data(shapes.synced_event(revision, begun.made))
         members = b',"synced":%b' % synced
     body = b'{"documents":[%b],"commits":[],"revision":%d,"position":%b%b}' % (
-        b",".join(map(event_data, events)),
+        b",".join(map(shapes.event_data, events)),
         revision,
         encode(str(place)),
         members,
@@ -329,7 +316,7 @@ def _events_from_state(
 ) -> Iterator[bytes]:
     """First the documents, then that they were all, then as any stream."""
     watcher, export, revision = begun.watcher, begun.export, begun.revision
-    place = FeedPosition(revision, begun.after)
+    place = shapes.FeedPosition(revision, begun.after)
     parts = [_PREAMBLE, *([begun.settings.event] if begun.settings else [])]
     pages = iter(()) if export is None else export.pages
     while True:
@@ -345,7 +332,7 @@ def _events_from_state(
         events = [each.event for each in page]
         memory.account().keep(sum(map(len, events)))
         if page:
-            place = FeedPosition(revision, page[-1].key)
+            place = shapes.FeedPosition(revision, page[-1].key)
         for piece in in_pieces([*parts, *events], _PIECE_BYTES):
             if not _may_go_on(context, export):
                 return
@@ -353,11 +340,11 @@ def _events_from_state(
         parts, page, events = [], (), []  # given back before the next one is read
     memory.account().keep(0)
     watcher.begin()
-    parts.append(synced_event(revision, begun.made))
+    parts.append(shapes.synced_event(revision, begun.made))
     yield from _events(watcher, tell, bookmark_s, context, parts, export)
 
 
-def _may_go_on(context: Context, export: CatalogExport[ToldDocument] | None) -> bool:
+def _may_go_on(context: Context, export: CatalogExport[shapes.ToldDocument] | None) -> bool:
     """The piece before may have been taken slowly. False within an event, maybe: nothing can be
     said any more."""
     try:
@@ -373,13 +360,13 @@ def _may_go_on(context: Context, export: CatalogExport[ToldDocument] | None) -> 
 
 
 def _end(
-    error: WatchEnded | GatewayError | Contradiction, place: FeedPosition, context: Context
+    error: WatchEnded | GatewayError | Contradiction, place: shapes.FeedPosition, context: Context
 ) -> bytes:
     """The last event. For errors too: the client goes on from ``place``."""
     if isinstance(error, Contradiction):
         log_failed(context.observed.request_id, error)
-        return end_event("internal_error", error.told, place)
-    return end_event(error.code, error.detail, place)
+        return shapes.end_event("internal_error", error.told, place)
+    return shapes.end_event(error.code, error.detail, place)
 
 
 def _events(
@@ -388,7 +375,7 @@ def _events(
     bookmark_s: float,
     context: Context,
     parts: list[bytes],
-    export: CatalogExport[ToldDocument] | None = None,
+    export: CatalogExport[shapes.ToldDocument] | None = None,
 ) -> Iterator[bytes]:
     """The pieces of an event stream, with ``parts`` first; these come at once, so that a client
     knows it is on. What ``export`` pins is let go once the client has caught up.
@@ -403,7 +390,7 @@ def _events(
             context.require_still_let_in()
             seen = tell.seen(taken)
         except _ENDINGS as error:
-            parts.append(_end(error, FeedPosition(told_up_to), context))
+            parts.append(_end(error, shapes.FeedPosition(told_up_to), context))
             yield b"".join(parts)
             return
         if export is not None and not watcher.lag:
@@ -419,7 +406,7 @@ def _events(
                     yield piece
                 batch.clear()  # given back before the next one is made
         except (GatewayError, Contradiction) as error:
-            yield _end(error, FeedPosition(told_up_to), context)
+            yield _end(error, shapes.FeedPosition(told_up_to), context)
             return
         memory.account().keep(0)
         timeout_s = bookmark_s

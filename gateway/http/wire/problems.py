@@ -22,16 +22,6 @@ from werkzeug.exceptions import (
 
 from gateway import errors
 from gateway.conflict import Disputed, FailedCompare, Stale, StateConflict
-from gateway.errors import (
-    ChangedSince,
-    DocumentsBreakSettings,
-    Forbidden,
-    GatewayError,
-    ItemsCollide,
-    Unauthenticated,
-    code_of,
-    untraced,
-)
 from gateway.http.context import READING, Observed
 from gateway.http.wire.codes import KINDS, RequestRefused, type_uri
 from gateway.http.wire.headers import PROBLEM
@@ -92,7 +82,7 @@ _unreachable = _Unreachable()
 def problem_answer(error: Exception, observed: Observed) -> Answer:
     """The response to ``error``, with what helps. An unforeseen one is logged as a defect."""
     if isinstance(error, MemoryError):
-        return _answer(_without_memory(untraced(error), observed), observed)
+        return _answer(_without_memory(errors.untraced(error), observed), observed)
     problem = problem_of(error)
     untold = errors.StoreUnavailable | errors.UnknownOutcome
     if isinstance(error, untold) and error.__cause__ is not None:
@@ -167,7 +157,7 @@ def problem_content(problem: Refusal, request_name: str) -> dict[str, Any]:
 
 def problem_of(error: Exception) -> Refusal | None:
     """The problem of ``error``; None for an error that no client should see."""
-    if isinstance(error, GatewayError):
+    if isinstance(error, errors.GatewayError):
         return _of_gateway_error(error)
     if isinstance(error, PatchError):
         return _of_patch_error(error)
@@ -185,15 +175,15 @@ def problem_of(error: Exception) -> Refusal | None:
     return None
 
 
-def _of_gateway_error(error: GatewayError) -> Refusal:
-    problem = Refusal(code_of(error), error.detail, error.applied, error.retryable)
+def _of_gateway_error(error: errors.GatewayError) -> Refusal:
+    problem = Refusal(errors.code_of(error), error.detail, error.applied, error.retryable)
     if isinstance(error, errors.PatchDoesNotFit):
         problem = _of_patch_error(error.error)
     elif isinstance(error, errors.AboveLimit):
         _tell_limit(problem, error)
     elif isinstance(error, errors.RefusedBefore):
         problem.headers.append(("Idempotency-Replayed", "true"))
-    elif isinstance(error, Unauthenticated):
+    elif isinstance(error, errors.Unauthenticated):
         # RFC 6750, section 3.1: no error code where there was no token.
         reason = ', error="invalid_token"' if error.presented else ""
         problem.headers.append(("WWW-Authenticate", f'Bearer realm="metadata-gateway"{reason}'))
@@ -206,7 +196,7 @@ def _of_gateway_error(error: GatewayError) -> Refusal:
 
 
 def _of_patch_error(error: PatchError) -> Refusal:
-    problem = Refusal(code_of(error), error.detail)
+    problem = Refusal(errors.code_of(error), error.detail)
     if isinstance(error, LimitExceeded):
         _tell_limit(problem, error)
     problem.members |= members_of_patch_error(error)
@@ -252,7 +242,7 @@ _STALE_MAX = 100
 _CONTESTED_MAX = 100
 
 
-def members_of(error: GatewayError) -> Members:
+def members_of(error: errors.GatewayError) -> Members:
     """The members of its problem that programs need; {} for most kinds."""
     for kind in type(error).__mro__:
         if kind in _MEMBERS:
@@ -404,7 +394,7 @@ def shortened(text: str, characters_max: int) -> str:
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
-def _collision(error: ItemsCollide) -> Members:
+def _collision(error: errors.ItemsCollide) -> Members:
     places = {"pointer": error.pointer, "other": error.other}
     return {"key": error.key, **_shortened_members(places)}
 
@@ -414,7 +404,7 @@ def _settings(error: errors.SettingsInvalid) -> Members:
     return members | ({"errors": list(error.errors)} if error.errors else {})
 
 
-def _broken(error: DocumentsBreakSettings) -> Members:
+def _broken(error: errors.DocumentsBreakSettings) -> Members:
     documents = [_shortened_members(each) for each in error.documents]
     return {"documents": documents, "complete": error.complete}
 
@@ -423,18 +413,18 @@ _MEMBERS: Final[Mapping[type, Callable[[Any], Members]]] = {
     errors.PatchDoesNotFit: lambda error: {"key": error.key, **_current(error.document)},
     errors.ConditionFailed: lambda error: _conflict(error.conflict),
     errors.SchemaViolation: lambda error: {"key": error.key, "errors": list(error.errors)},
-    ItemsCollide: _collision,
-    DocumentsBreakSettings: _broken,
+    errors.ItemsCollide: _collision,
+    errors.DocumentsBreakSettings: _broken,
     errors.SettingsInvalid: _settings,
     errors.TargetExists: lambda error: {"key": error.key, **_current(error.document)},
-    ChangedSince: lambda error: _disputed(error.disputed),
+    errors.ChangedSince: lambda error: _disputed(error.disputed),
     errors.DocumentNotFound: lambda error: {"key": error.key},
     errors.AttributesInvalid: lambda error: _place(None, error.pointer),
     errors.DocumentForbidden: lambda error: {
         "prefix" if error.of_range else "key": error.key,
         "right": error.right,
     },
-    Forbidden: lambda error: {"role": error.role, "catalog": error.catalog},
+    errors.Forbidden: lambda error: {"role": error.role, "catalog": error.catalog},
     errors.PinHolds: lambda error: {"pinned_revision": error.pinned},
     errors.SnapshotExists: lambda error: {"oldest_revision": error.floor},
     errors.Unstorable: lambda error: _place(error.operation, error.pointer),

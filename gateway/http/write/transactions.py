@@ -31,40 +31,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import patching
 import patching.extended
 from gateway.cpu import computed
-from gateway.decide.compares import (
-    Compare,
-    Equals,
-    IsAbsent,
-    IsUnchanged,
-    RevisionIs,
-    Satisfies,
-    TokenIs,
-    compared_ranges,
-)
-from gateway.decide.edits import (
-    ApplyPatch,
-    Delete,
-    Edit,
-    EditAttributes,
-    Get,
-    KeyEdit,
-    Merge,
-    MoveKey,
-    Put,
-    Touch,
-)
-from gateway.decide.ranges import (
-    COUNT_MAX,
-    DOCUMENTS_MAX,
-    RANGES_MAX,
-    RangeAbsent,
-    RangeCount,
-    RangeDeletion,
-    RangeEdit,
-    RangeReplacement,
-    RangeUnchanged,
-    Relation,
-)
+from gateway.decide import compares, edits, ranges
 from gateway.decide.strict import SWITCH, Exact, load, strict, whole
 from gateway.errors import Unstorable
 from gateway.http.wire.apply_terms import (
@@ -118,9 +85,9 @@ class TransactionBody:
     """``body`` is what was sent, without members that don't change its effect (message,
     dry_run)."""
 
-    compare: tuple[Compare, ...]
-    then: tuple[KeyEdit, ...]
-    otherwise: tuple[KeyEdit, ...] | None
+    compare: tuple[compares.Compare, ...]
+    then: tuple[edits.KeyEdit, ...]
+    otherwise: tuple[edits.KeyEdit, ...] | None
     message: str | None
     author: str | None
     dry_run: bool
@@ -162,13 +129,17 @@ def _conditions_in(lists: dict[str, Any]) -> int:
     return sum(len(each) for each in conditions if isinstance(each, list))
 
 
-def _refuse_many_ranges(compare: Iterable[Compare], actions: Sequence[KeyEdit]) -> None:
-    compared = compared_ranges((*compare, *chain.from_iterable(each.when for each in actions)))
-    edited = [each.edit for each in actions if isinstance(each.edit, RangeEdit)]
+def _refuse_many_ranges(
+    compare: Iterable[compares.Compare], actions: Sequence[edits.KeyEdit]
+) -> None:
+    compared = compares.compared_ranges(
+        (*compare, *chain.from_iterable(each.when for each in actions))
+    )
+    edited = [each.edit for each in actions if isinstance(each.edit, ranges.RangeEdit)]
     count = len(compared) + len(edited)
-    _refuse_many(count, "compares and actions on ranges", "ranges_max", RANGES_MAX)
-    put = sum(len(each.documents) for each in edited if isinstance(each, RangeReplacement))
-    _refuse_many(put, "documents to replace others", "range_documents_max", DOCUMENTS_MAX)
+    _refuse_many(count, "compares and actions on ranges", "ranges_max", ranges.RANGES_MAX)
+    put = sum(len(each.documents) for each in edited if isinstance(each, ranges.RangeReplacement))
+    _refuse_many(put, "documents to replace others", "range_documents_max", ranges.DOCUMENTS_MAX)
 
 
 def _refuse_many(count: int, what: str, limit: str, maximum: int) -> None:
@@ -182,7 +153,7 @@ def _each(
     return tuple(read(each, f"/{name}/{at}", reader) for at, each in enumerate(lists.get(name, ())))
 
 
-def _read_action(item: Any, at: str, reader: _Reader) -> KeyEdit:
+def _read_action(item: Any, at: str, reader: _Reader) -> edits.KeyEdit:
     """The action at ``at`` of the body. Raises RequestRefused, Unstorable."""
     if not isinstance(item, dict):
         refuse_member(at, "it must be an object")
@@ -194,15 +165,15 @@ def _read_action(item: Any, at: str, reader: _Reader) -> KeyEdit:
     when = _when(item, at, reader)
     if name == "move":
         to = _key_of(item, "to", at, reader)
-        return KeyEdit(_key_of(item, "from", at, reader), MoveKey(to), when)
+        return edits.KeyEdit(_key_of(item, "from", at, reader), edits.MoveKey(to), when)
     if name == "touch":
-        return KeyEdit(SETTINGS_KEY, Touch(), when)
+        return edits.KeyEdit(SETTINGS_KEY, edits.Touch(), when)
     if "prefix" in item or name == "replace":
-        return KeyEdit(SETTINGS_KEY, _range_edit(item, at, reader), when)
-    return KeyEdit(_key_of(item, "key", at, reader), _READ[name](item, at, reader), when)
+        return edits.KeyEdit(SETTINGS_KEY, _range_edit(item, at, reader), when)
+    return edits.KeyEdit(_key_of(item, "key", at, reader), _READ[name](item, at, reader), when)
 
 
-def _when(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Compare, ...]:
+def _when(item: dict[str, Any], at: str, reader: _Reader) -> tuple[compares.Compare, ...]:
     if "if" not in item:
         return ()
     listed, place = item["if"], f"{at}/if"
@@ -211,17 +182,17 @@ def _when(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Compare, ...]
     return tuple(_read_compare(each, f"{place}/{n}", reader) for n, each in enumerate(listed))
 
 
-def _range_edit(item: dict[str, Any], at: str, reader: _Reader) -> RangeEdit:
+def _range_edit(item: dict[str, Any], at: str, reader: _Reader) -> ranges.RangeEdit:
     if "key" in item:
         refuse_member(f"{at}/key", "it must have either 'prefix' or 'key'")
     prefix = _prefix_of(item, at, reader)
     if item["action"] == "delete":
-        return RangeDeletion(prefix)
+        return ranges.RangeDeletion(prefix)
     documents = item.get("documents")
     if not isinstance(documents, dict):
         reason = "'documents' must be an object: documents by key"
         refuse_member(_place(item, "documents", at), reason)
-    return RangeReplacement(
+    return ranges.RangeReplacement(
         prefix, tuple(_replacing(prefix, *each, at, reader) for each in documents.items())
     )
 
@@ -236,32 +207,32 @@ def _replacing(
     return key, value, document_bytes(value, reader.limits, place)
 
 
-def _put(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
+def _put(item: dict[str, Any], at: str, reader: _Reader) -> edits.Edit:
     value, size_bytes = _value(item, at, reader)
     attributes = attributes_asked(item, at)
     if attributes:
         document_bytes(attributes, reader.limits, f"{at}/attributes/value")
-    return Put(value, size_bytes, attributes)
+    return edits.Put(value, size_bytes, attributes)
 
 
-def _apply(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
+def _apply(item: dict[str, Any], at: str, reader: _Reader) -> edits.Edit:
     wanted, size_bytes = _value(item, at, reader)
     require_wanted(wanted, f"{at}/value")
     return apply_members(item, reader.principal, at).edit(wanted, size_bytes)
 
 
-def _attributes(item: dict[str, Any], at: str, reader: _Reader) -> Edit:
+def _attributes(item: dict[str, Any], at: str, reader: _Reader) -> edits.Edit:
     if ("value" in item) == ("patch" in item):
         refuse_member(at, "it must have exactly one of: value, patch")
     if "patch" in item:
-        return EditAttributes(_patched(item, at, reader))
+        return edits.EditAttributes(_patched(item, at, reader))
     if "array_primary_keys" in item:
         refuse_member(f"{at}/array_primary_keys", "it needs a patch")
     value, size_bytes = _value(item, at, reader)
-    return EditAttributes(Put(value, size_bytes))
+    return edits.EditAttributes(edits.Put(value, size_bytes))
 
 
-def _patched(item: dict[str, Any], at: str, reader: _Reader) -> ApplyPatch:
+def _patched(item: dict[str, Any], at: str, reader: _Reader) -> edits.ApplyPatch:
     if "patch" not in item:
         refuse_member(at, "'patch' is missing")
     operations, limits = item["patch"], reader.patch_limits
@@ -272,7 +243,7 @@ def _patched(item: dict[str, Any], at: str, reader: _Reader) -> ApplyPatch:
         whole = {name: item[name] for name in ("patch", "array_primary_keys") if name in item}
         return patching.parse_extended(whole, limits=limits)
 
-    return ApplyPatch(_patch_of(operations, f"{at}/patch", reader, parse))
+    return edits.ApplyPatch(_patch_of(operations, f"{at}/patch", reader, parse))
 
 
 def _value(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Json, int]:
@@ -283,32 +254,32 @@ def _value(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Json, int]:
 
 
 # What makes the edit of an action on one document; the others are made of their places.
-_READ: Final[Mapping[str, Callable[[dict[str, Any], str, _Reader], Edit]]] = {
+_READ: Final[Mapping[str, Callable[[dict[str, Any], str, _Reader], edits.Edit]]] = {
     "put": _put,
     "patch": _patched,
-    "merge": lambda item, at, reader: Merge(*_value(item, at, reader)),
+    "merge": lambda item, at, reader: edits.Merge(*_value(item, at, reader)),
     "apply": _apply,
     "let_go": lambda item, at, reader: let_go_members(item, reader.principal, at),
     "give_back": lambda item, at, _: give_back_members(item, at),
-    "delete": lambda *_: Delete(),
+    "delete": lambda *_: edits.Delete(),
     "attributes": _attributes,
-    "get": lambda *_: Get(),
+    "get": lambda *_: edits.Get(),
 }
 
 
 _OF_KEYS: Final = ("etag", "absent", "unchanged_since", "equals", "test")
 _OF_RANGES: Final = ("unchanged_since", "absent", "count")
 _COMPARE_MEMBERS: Final = ("key", "prefix", *_OF_KEYS, "count", "resource_version")
-_RELATIONS: Final[tuple[Relation, ...]] = ("less", "equal", "greater")
-_COUNT: Final = whole(0, COUNT_MAX)
+_RELATIONS: Final[tuple[ranges.Relation, ...]] = ("less", "equal", "greater")
+_COUNT: Final = whole(0, ranges.COUNT_MAX)
 
 
-def _read_compare(item: Any, at: str, reader: _Reader) -> Compare:
+def _read_compare(item: Any, at: str, reader: _Reader) -> compares.Compare:
     """The compare at ``at`` of the body. Raises RequestRefused, Unstorable."""
     members = require_object(item, _COMPARE_MEMBERS, at)
     if "resource_version" in members:
         require_known(members, ("resource_version",), at)
-        return RevisionIs(member(members, "resource_version", REVISION, at))
+        return compares.RevisionIs(member(members, "resource_version", REVISION, at))
     if "prefix" in members:
         require_known(members, ("prefix", *_OF_RANGES), at)
         return _range_compare(members, at, reader)
@@ -320,39 +291,39 @@ def _read_compare(item: Any, at: str, reader: _Reader) -> Compare:
         case "etag":
             if not isinstance(value, str) or not value or '"' in value:
                 refuse_member(place, "it must be a version token, without a header's quotes")
-            return TokenIs(key, value)
+            return compares.TokenIs(key, value)
         case "absent":
             _require_true(value, place)
-            return IsAbsent(key)
+            return compares.IsAbsent(key)
         case "unchanged_since":
-            return IsUnchanged(key, member(members, name, REVISION, at))
+            return compares.IsUnchanged(key, member(members, name, REVISION, at))
         case "equals":
             document_bytes(value, reader.limits, place)
-            return Equals(key, value)
+            return compares.Equals(key, value)
     tests = _patch_of(
         value,
         place,
         reader,
         lambda: patching.extended.parse_tests(value, limits=reader.patch_limits),
     )
-    return Satisfies(key, tests)
+    return compares.Satisfies(key, tests)
 
 
 def _range_compare(
     members: dict[str, Any], at: str, reader: _Reader
-) -> RangeUnchanged | RangeAbsent | RangeCount:
+) -> ranges.RangeUnchanged | ranges.RangeAbsent | ranges.RangeCount:
     prefix = _prefix_of(members, at, reader)
     name = _only_one(members, _OF_RANGES, at)
     if name == "unchanged_since":
-        return RangeUnchanged(prefix, member(members, name, REVISION, at))
+        return ranges.RangeUnchanged(prefix, member(members, name, REVISION, at))
     if name == "absent":
         _require_true(members[name], f"{at}/{name}")
-        return RangeAbsent(prefix)
+        return ranges.RangeAbsent(prefix)
     count = require_object(members[name], _RELATIONS, f"{at}/{name}")
     given = [relation for relation in _RELATIONS if relation in count]
     if len(given) != 1:
         refuse_member(f"{at}/{name}", f"it must have exactly one of: {', '.join(_RELATIONS)}")
-    return RangeCount(prefix, given[0], member(count, given[0], _COUNT, f"{at}/{name}"))
+    return ranges.RangeCount(prefix, given[0], member(count, given[0], _COUNT, f"{at}/{name}"))
 
 
 def _only_one(members: dict[str, Any], names: tuple[str, ...], at: str) -> str:
