@@ -81,10 +81,14 @@ def tell(observed: Observed, status: int) -> None:
     # Lines of a bulk request are told by themselves, and much later.
     if refused or (observed.method not in READING and observed.route.endpoint != "bulk"):
         fields = _fields(observed, status)
-        if fields.get("code") in _CHEAP:
-            _refusals.tell(fields)
-        else:
-            log.info("audit", extra=fields)
+        _tell(fields, is_cheap=fields.get("code") in _CHEAP)
+
+
+def _tell(fields: dict[str, Any], *, is_cheap: bool) -> None:
+    if is_cheap:
+        _refusals.tell(fields)
+    else:
+        log.info("audit", extra=fields)
 
 
 class BulkAudit:
@@ -117,10 +121,7 @@ class BulkAudit:
                     "author": author,
                     "writes": [_line_fields(line) for line in some],
                 }
-                if is_cheap:
-                    _refusals.tell(fields)
-                else:
-                    log.info("audit", extra=fields)
+                _tell(fields, is_cheap=is_cheap)
 
     def tell_end(self, lines: int, is_refused: bool) -> None:
         """``is_refused``: the request was ended before its body was."""
@@ -137,18 +138,7 @@ def refused_line(error: Forbidden) -> LineOutcome:
 
 
 def outcome_of_line(request: Request, written: WriteOutcome) -> LineOutcome:
-    code: str | None = None
-    commit_id: str | None = None
-    match written.outcome:
-        case Refused(error):
-            code = code_of(error)
-        case Unknown(commit_id):
-            code = UnknownOutcome.code
-        case Applied(commit):
-            commit_id = commit.id
-    return LineOutcome(
-        request.catalog, request.key, request.author, _outcome(written), commit_id, code
-    )
+    return LineOutcome(request.catalog, request.key, request.author, *_outcome(written))
 
 
 def _line_fields(line: LineOutcome) -> dict[str, str]:
@@ -184,26 +174,27 @@ def _fields(observed: Observed, status: int) -> dict[str, Any]:
 
 
 def _of_write(told: Decided) -> dict[str, Any]:
-    fields: dict[str, Any] = {"author": told.author, "outcome": _outcome(told.written)}
+    outcome, commit_id, _ = _outcome(told.written)
+    fields: dict[str, Any] = {"author": told.author, "outcome": outcome}
     if told.dry_run:
         fields["dry_run"] = True
+    if commit_id is not None:
+        fields["commit_id"] = commit_id
     if isinstance(told.written.outcome, Applied):
-        commit = told.written.outcome.commit
-        fields |= {"commit_id": commit.id, "revision": commit.revision}
-    elif isinstance(told.written.outcome, Unknown):
-        fields["commit_id"] = told.written.commit_id
+        fields["revision"] = told.written.outcome.commit.revision
     return fields
 
 
-def _outcome(written: WriteOutcome) -> str:
+def _outcome(written: WriteOutcome) -> tuple[str, str | None, str | None]:
+    """What it came to, the id of its commit, and the code of its problem."""
     match written.outcome:
-        case Applied() as applied:
-            return "replayed" if applied.replayed else "applied"
-        case Refused():
-            return "refused"
-        case Unknown():
-            return "unknown"
-    return "unchanged"
+        case Applied(commit) as applied:
+            return "replayed" if applied.replayed else "applied", commit.id, None
+        case Refused(error):
+            return "refused", None, code_of(error)
+        case Unknown(commit_id):
+            return "unknown", commit_id, UnknownOutcome.code
+    return "unchanged", None, None
 
 
 def _decoded(name: str) -> str:

@@ -171,15 +171,13 @@ class ListingRoutes(Routes):
             query.refuse_parameter("key", f"at most {_KEYS_MAX} keys can be read at once")
         sight = self._gateway.acls.sight(context.by, catalog)
         found: Mapping[str, KeyDigest | _Told | None]
-        shape: Callable[[Any], Any] = _digest_shape
-        if asked["select"] == "key":
-            shape = _key_shape
+        shape: Callable[[Any], Any] = attrgetter("shape")
         if asked["select"] is None:
-            shape = attrgetter("shape")
             at, found = self._gateway.listing.several(
                 catalog, keys, _with_token, revision=revision, sight=sight
             )
         else:
+            shape = _key_shape if asked["select"] == "key" else _digest_shape
             at, found = self._gateway.digests.several(
                 catalog, keys, revision=revision, sight=sight, manager=asked["manager"]
             )
@@ -255,12 +253,7 @@ def _encoded(document: DocumentRecord) -> msgspec.Raw:
 
 
 def _digest_shape(each: KeyDigest) -> dict[str, Any]:
-    return {
-        "key": each.key,
-        "etag": each.token,
-        "revision": each.revision,
-        "digest": each.digest,
-    }
+    return {**_key_shape(each), "digest": each.digest}
 
 
 def _key_shape(each: KeyDigest) -> dict[str, Any]:

@@ -220,21 +220,19 @@ def _common_conditions(environ: Environ) -> Preconditions:
     if match is none_match is modified is unmodified is None:
         return NO_CONDITIONS
     conditions = Preconditions(
-        if_match=None if match is None else _tags("If-Match", match, strong=True),
-        if_none_match=None
-        if none_match is None
-        else _tags("If-None-Match", none_match, strong=False),
-        if_modified_since=None if modified is None else _date("If-Modified-Since", modified),
-        if_unmodified_since=None
-        if unmodified is None
-        else _date("If-Unmodified-Since", unmodified),
+        if_match=_tags("If-Match", match, strong=True),
+        if_none_match=_tags("If-None-Match", none_match, strong=False),
+        if_modified_since=_date("If-Modified-Since", modified),
+        if_unmodified_since=_date("If-Unmodified-Since", unmodified),
     )
     if reason := _contradiction(conditions):
         raise _refusal("If-None-Match", reason)
     return conditions
 
 
-def _tags(header: str, value: str, *, strong: bool) -> Tags:
+def _tags(header: str, value: str | None, *, strong: bool) -> Tags | None:
+    if value is None:
+        return None
     # Conditions may be long, and a thousand of them would be held.
     parse = _parsed_tags if len(value) <= _CACHED_CHARACTERS_MAX else _parsed_tags.__wrapped__
     return parse(header, value, strong=strong)
@@ -298,8 +296,10 @@ def _pair(text: str) -> tuple[str, str | None]:
     return key, None if token == ABSENT_TOKEN else token
 
 
-def _date(header: str, value: str) -> int:
+def _date(header: str, value: str | None) -> int | None:
     """Seconds since the epoch."""
+    if value is None:
+        return None
     for form in _DATE_FORMS:
         try:
             return calendar.timegm(time.strptime(value.strip(" \t"), form))
