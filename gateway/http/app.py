@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
-import flask
-from flask import Flask, Request, Response
+from flask import Flask, Response
+from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter, MapAdapter
 
 from gateway import cpu
@@ -53,6 +53,7 @@ from gateway.limits import AdmissionLimits, RequestLimits
 from gateway.memory import Memory
 from gateway.service import GatewayService
 
+View = Callable[..., Response]
 DEFAULT_LIMITS = RequestLimits()
 DEFAULT_ADMISSION = AdmissionLimits()
 
@@ -78,7 +79,7 @@ class DirectRoute(NamedTuple):
     endpoint: str
     route: str
     variable: str
-    view: Callable[..., Response]
+    view: View
 
 
 # A rule of one kind of what is in a catalog: all that its name may be.
@@ -144,8 +145,15 @@ def _template(rule: str) -> str:
     return "".join(f"{{{part}}}" if i % 2 else part for i, part in enumerate(parts))
 
 
+def _raising(error: HTTPException) -> View:
+    def view(_: OpenContext | None) -> Response:
+        raise error
+
+    return view
+
+
 class GatewayFlask(Flask):
-    """Flask, which routes by the path alone: neither hosts nor schemes play a part here.
+    """Flask, whose table of routes is used by a way of our own.
 
     It is a ``gateway.server.exchange.ServedApp``.
     """
@@ -158,59 +166,50 @@ class GatewayFlask(Flask):
     direct_routes: Mapping[tuple[str, str], DirectRoute] = MappingProxyType({})
 
     def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Routes in a catalog, which most requests use, are found by two segments of the path and
-        the method. They take the same way as in Flask: the doors, the view, the doors."""
-        parts = environ["PATH_INFO"].split("/", 5)
-        if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
-            _, _, _, catalog, kind, name = parts
-            found = self.direct_routes.get((kind, environ["REQUEST_METHOD"]))
-            if found is not None and catalog and name:
-                answer = self._answer(environ[KEY], found, catalog, name)
-                return answer(environ, start_response)
-        return super().wsgi_app(environ, start_response)
-
-    def _answer(self, observed: Observed, found: DirectRoute, catalog: str, name: str) -> Response:
-        names = {"catalog": catalog, found.variable: name}
+        """The doors, the view, the doors; whatever is raised on the way becomes the answer."""
+        observed: Observed = environ[KEY]
         try:
-            observed.route = _route_taken(found.endpoint, found.route, names)
+            view, names = self._found(observed)
             context = self.doors.let_in(observed)
-            answer = found.view(context, **_decoded(names, context))
-        except Exception as error:  # noqa: BLE001 - as Flask does
+            answer = view(context, **_decoded(names, context))
+        except Exception as error:  # noqa: BLE001 - each becomes a problem
             answer = _answer_error(error)
         try:
-            return self.doors.let_out(observed, answer)
+            answer = self.doors.let_out(observed, answer)
         except Exception as error:  # noqa: BLE001 - a defect, of which the client is told
-            return _answer_error(error)
+            answer = _answer_error(error)
+        return answer(environ, start_response)
 
-    def dispatch_request(self) -> Response:
-        """The same where Werkzeug has found the route, or found none."""
-        request, observed = flask.request, this_request()
-        rule, names = request.url_rule, request.view_args or {}
-        if rule is not None:
-            observed.route = _route_taken(rule.endpoint, _template(rule.rule), names)
-        context = self.doors.let_in(observed)
-        if rule is None:
-            self.raise_routing_exception(request)
-        view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
-        return view(context, **_decoded(names, context))
+    def _found(self, observed: Observed) -> tuple[View, Mapping[str, str]]:
+        """The view, and the names in the path. Where there is none, the view tells: only a caller
+        that is let in learns that.
+
+        Routes in a catalog, which most requests use, are found by two segments of the path and the
+        method, others by Werkzeug; by the path alone: neither hosts nor schemes play a part here.
+        """
+        path = observed.environ["PATH_INFO"]
+        parts = path.split("/", 5)
+        if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
+            _, _, _, catalog, kind, name = parts
+            found = self.direct_routes.get((kind, observed.method))
+            if found is not None and catalog and name:
+                names = {"catalog": catalog, found.variable: name}
+                observed.route = _route_taken(found.endpoint, found.route, names)
+                return found.view, names
+        if path.startswith("//"):
+            # Werkzeug would pass over the empty segment. No route begins with this one either.
+            path = f"/%2F{path[2:]}"
+        try:
+            adapter = MapAdapter(self.url_map, "", "/", "", "http", path, observed.method)
+            rule, named = adapter.match(return_rule=True)
+        except HTTPException as error:
+            return _raising(error), {}
+        observed.route = _route_taken(rule.endpoint, _template(rule.rule), named)
+        return cast("View", self.view_functions[rule.endpoint]), named
 
     def holder_of(self, environ: Environ) -> str | None:
         observed: Observed = environ[KEY]
         return None if observed.asker is None else observed.asker.holder
-
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """No view is a coroutine, and to check that at each call would cost too much."""
-        return func
-
-    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        if request is None:
-            return super().create_url_adapter(None)
-        path = request.environ["PATH_INFO"]
-        if path.startswith("//"):
-            # Werkzeug would pass over the empty segment. No route begins with this one either.
-            path = f"/%2F{path[2:]}"
-        # Without the host and scheme, which take longer to find out than the route itself.
-        return MapAdapter(self.url_map, "", "/", "", "http", path, request.method)
 
     def index_routes(self) -> None:
         """Once all routes are there."""
@@ -221,7 +220,7 @@ class GatewayFlask(Flask):
             if parts is not None and parts[2] is None:
                 mixed.add(parts[1])
             elif parts is not None:
-                view = cast("Callable[..., Response]", self.view_functions[rule.endpoint])
+                view = cast("View", self.view_functions[rule.endpoint])
                 direct = DirectRoute(rule.endpoint, _template(rule.rule), parts[2], view)
                 found |= {(parts[1], method): direct for method in rule.methods or ()}
         self.direct_routes = {at: each for at, each in found.items() if at[0] not in mixed}
@@ -254,15 +253,10 @@ def create_app(
     request_cpu_s = gateway.limits.request_cpu_ms / 1000
     app.doors = _Doors(Authorization(authenticate, limits), principal_limits, request_cpu_s)
 
-    @app.after_request
-    def let_out(answer: Response) -> Response:
-        return app.doors.let_out(this_request(), answer)
-
     _register_routes(app, gateway, limits, exposition)
     for named in (TokenRoutes(gateway, limits, tokens), SignInRoutes(gateway, limits, sign_in)):
         named.register(app)
     app.index_routes()
-    app.register_error_handler(Exception, _answer_error)
     admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
     app.check_ready = gateway.check_ready

@@ -11,6 +11,7 @@ from flask import Flask, Response
 from flask.testing import FlaskClient
 
 from gateway.http import create_app
+from gateway.http.context import Observed
 from gateway.http.routes import static as service
 from gateway.http.wire import problems
 from gateway.limits import ServiceLimits
@@ -83,14 +84,16 @@ def test_the_contract_is_served_if_it_is_there(
     assert answer.content_type == "application/yaml"
 
 
-def test_headers_can_be_added_to_an_answer(memory_gateway: GatewayService) -> None:
+def test_headers_can_be_added_to_an_answer(
+    memory_gateway: GatewayService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = create_app(memory_gateway)
 
-    @app.after_request
-    def mark(answer: Response) -> Response:
+    def mark(_: Observed, answer: Response) -> Response:
         answer.headers["Marked"] = str(answer.status_code)
         return answer
 
+    monkeypatch.setattr(app.doors, "let_out", mark)
     answer = app.test_client().get("/livez")
     assert answer.headers["Marked"] == "200"
     assert answer.headers["Content-Length"] == str(len(answer.data))
