@@ -357,18 +357,8 @@ def _member_tags(name: str, value: Any) -> Tags:
     tags: set[Tag] = set()
     for index, token in enumerate(tokens):
         pointer = f"/{name}" if tokens is not value else f"/{name}/{index}"
-        if not isinstance(token, str) or not token:
-            raise _member_refusal(name, "a version token is a non-empty text", pointer)
-        if '"' in token:
-            raise _member_refusal(
-                name, "write the version token without the header's quotes", pointer
-            )
-        if token == ANY:
-            raise _member_refusal(name, _STAR_ALONE, pointer)
-        if not _is_tag(token):
-            raise _member_refusal(name, f"this isn't a version token: {token[:100]}", pointer)
         try:
-            tags.add(_tag(token))
+            tags.add(_member_tag(token))
         except ValueError as error:
             raise _member_refusal(name, str(error), pointer) from error
     count = sum(1 + token.count(";") for token in tokens)
@@ -376,6 +366,19 @@ def _member_tags(name: str, value: Any) -> Tags:
         what = f"{name}: it has {count} version tokens"
         raise over_limit(what, "condition_tokens_max", _TOKENS_MAX, count, pointer=f"/{name}")
     return frozenset(tags)
+
+
+def _member_tag(token: Any) -> Tag:
+    """Raises ValueError, which says to people what is wrong."""
+    if not isinstance(token, str) or not token:
+        raise ValueError("a version token is a non-empty text")
+    if '"' in token:
+        raise ValueError("write the version token without the header's quotes")
+    if token == ANY:
+        raise ValueError(_STAR_ALONE)
+    if not _is_tag(token):
+        raise ValueError(f"this isn't a version token: {token[:100]}")
+    return _tag(token)
 
 
 def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
