@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-import flask
 import msgspec
 from marshmallow import fields
 
@@ -24,6 +23,7 @@ from gateway.http.wire.headers import JSON, require_key
 from gateway.http.wire.responses import (
     Answer,
     Stream,
+    StreamAnswer,
     body_answer,
     empty_answer,
     encode,
@@ -190,7 +190,7 @@ class ListingRoutes(Routes):
         return _answer(context.environ, Composite(tokens), at, content)
 
     @route("GET", f"{CATALOG}/export", "export")
-    def export(self, context: Context, catalog: str) -> flask.Response:
+    def export(self, context: Context, catalog: str) -> Answer:
         """The whole catalog at one revision, streamed."""
         asked = query.parameters(context.environ, _EXPORT_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
@@ -208,13 +208,16 @@ class ListingRoutes(Routes):
         try:
             if is_not_modified(context.environ, tag, "the catalog"):
                 return empty_answer(headers, 304)
-            sending = context.observed.method != "HEAD"
+            headers.append(("Content-Type", JSON))
+            if context.observed.method == "HEAD":
+                return empty_answer(headers, 200)
+            sending = True
         finally:
             if not sending:
                 export.close()
-        lines = _export_lines(export.revision, export.pages) if sending else iter(())
+        lines = _export_lines(export.revision, export.pages)
         body = Stream(_pieces(lines, context.require_still_let_in, export.renew), export.close)
-        return flask.Response(body, 200, headers, content_type=JSON)
+        return StreamAnswer(body, 200, headers)
 
     @route("GET", f"{CATALOG}/partitions", "plan_partitions")
     def plan(self, context: Context, catalog: str) -> Answer:

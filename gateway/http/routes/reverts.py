@@ -36,7 +36,7 @@ from gateway.http.wire.responses import Answer, body_answer, encode, etag
 from gateway.http.wire.shapes import change_shape
 from gateway.http.write.answer import (
     Result,
-    carried_out,
+    commit,
     headers_of,
     is_minimal,
     preferences_applied,
@@ -151,8 +151,7 @@ class RevertRoutes(Routes):
             edits, refusal = [], error
         spend_operations(context, len(edits))
         request = replace(self._request(ask, asked, edits), refusal=refusal)
-        done = carried_out(self._gateway, context, ask, lambda: self._gateway.commit(request))
-        return revert_answer(self._gateway, ask, done)
+        return revert_answer(self._gateway, ask, commit(self._gateway, context, ask, request))
 
     def _edits(self, context: Context, ask: Ask, asked: dict[str, Any]) -> list[KeyEdit]:
         terms = RevertTerms(
