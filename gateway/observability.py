@@ -14,7 +14,8 @@ from threading import Lock
 from typing import Any, Protocol
 
 from gateway import cpu
-from gateway.http.door.observation import AccessLog, Observer, RequestMetrics
+from gateway.http.context import Observed
+from gateway.http.door.observation import Observer
 from gateway.http.wire.codes import KINDS
 from gateway.meters import Meters
 from gateway.metrics.prometheus import PrometheusMeters, Sampler
@@ -25,10 +26,47 @@ from gateway.service import GatewayService
 from gateway.store.contract import UploadStore
 
 _log = logging.getLogger(__name__)
+_access_log = logging.getLogger("gateway.access")
 
 _PACKAGE = "metadata-gateway"
 # The variables of OpenTelemetry that ask for spans.
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+class RequestMetrics:
+    """Counts requests by route, never by anything that a client chose."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+
+    def began(self, observed: Observed) -> None: ...
+
+    def ended(self, observed: Observed) -> None:
+        self._meters.request_ended(
+            observed.route.template,
+            observed.method,
+            observed.status,
+            observed.seconds,
+            observed.problem,
+        )
+
+
+class AccessLog:
+    """A line for each request when its answer is over; what else it says is the observed's."""
+
+    def began(self, observed: Observed) -> None: ...
+
+    def ended(self, observed: Observed) -> None:
+        fields: dict[str, object] = {
+            "method": observed.method,
+            "route": observed.route.template,
+            "status": observed.status,
+            "duration_ms": round(observed.seconds * 1000, 3),
+            "bytes": observed.sent_bytes,
+        }
+        if observed.problem is not None:
+            fields["problem"] = observed.problem
+        _access_log.info("request", extra=fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,13 @@ MAY_IMPORT = {
     "metrics": "cpu errors meters store",
     "context": "access decide logs memory",
     "wire": "access conflict context cpu decide errors feed limits memory model patching read",
-    "door": "access context decide errors limits logs memory meters wire",
+    "door": "access context decide errors limits logs memory wire",
     "write": "access context cpu decide door errors limits model patching read service wire",
     "routes": "access context cpu decide door errors feed limits logs memory model"
     " patching read relay service uploads wire write",
     "app": "access context cpu door errors limits memory routes service wire",
     "tracing": "context meters",
-    "observability": "cpu door meters metrics runtime service store wire",
+    "observability": "context cpu door meters metrics runtime service store wire",
     "server": "access cpu limits logs memory metrics settings store",
     "assembly": "access app commit door limits metrics observability runtime server service wire"
     " settings store tokens",

@@ -20,9 +20,9 @@ from pymongo.errors import BulkWriteError
 
 from gateway.commit.series import Series
 from gateway.http import create_app
-from gateway.http.door.observation import AccessLog
 from gateway.limits import ServiceLimits
 from gateway.logs import configure, scrub
+from gateway.observability import AccessLog
 from gateway.runtime import ThreadRuntime
 from gateway.service import GatewayService
 from gateway.store.contract import StoreUnreachable

@@ -7,12 +7,11 @@ request's id, what its principal may still spend, and that its media type is bel
 WSGI decodes paths too early: ``%2F`` would become a slash. So Flask routes by the path as it was
 sent (``raw_path``), and the names in it are decoded once it is known where each begins and ends.
 
-Metrics and the access log watch from here, traces from ``gateway.tracing``.
+Who watches is made by ``gateway.observability``.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import string
@@ -22,7 +21,6 @@ from urllib.parse import quote
 
 from gateway.http.context import KEY, Environ, HeaderList, Observed, WsgiApplication
 from gateway.logs import current_request
-from gateway.meters import Meters
 
 # Documents hold what clients wrote: no browser may take one for a page or a script.
 _NOSNIFF: Final = ("X-Content-Type-Options", "nosniff")
@@ -112,45 +110,6 @@ class _Watched:
                 close()
         finally:
             self._end(self._observed)
-
-
-_access_log = logging.getLogger("gateway.access")
-
-
-class RequestMetrics:
-    """Counts requests by route, never by anything that a client chose."""
-
-    def __init__(self, meters: Meters) -> None:
-        self._meters = meters
-
-    def began(self, observed: Observed) -> None: ...
-
-    def ended(self, observed: Observed) -> None:
-        self._meters.request_ended(
-            observed.route.template,
-            observed.method,
-            observed.status,
-            observed.seconds,
-            observed.problem,
-        )
-
-
-class AccessLog:
-    """A line for each request when its answer is over; what else it says is the observed's."""
-
-    def began(self, observed: Observed) -> None: ...
-
-    def ended(self, observed: Observed) -> None:
-        fields: dict[str, object] = {
-            "method": observed.method,
-            "route": observed.route.template,
-            "status": observed.status,
-            "duration_ms": round(observed.seconds * 1000, 3),
-            "bytes": observed.sent_bytes,
-        }
-        if observed.problem is not None:
-            fields["problem"] = observed.problem
-        _access_log.info("request", extra=fields)
 
 
 def raw_path(environ: Environ) -> str:
