@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "spark": "client patching",
     "logs": "",
     "metrics": "cpu errors meters store",
-    "context": "access decide logs memory",
+    "context": "access decide memory",
     "wire": "access conflict context cpu decide errors feed limits memory model patching read",
     "door": "access context decide errors limits logs memory wire",
     "write": "access context cpu decide door errors limits model patching read service wire",

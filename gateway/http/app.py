@@ -25,7 +25,6 @@ from gateway.http.context import (
     Observed,
     OpenContext,
     RouteTaken,
-    this_request,
 )
 from gateway.http.door import audit, rate_limits
 from gateway.http.door.admission import Admission, claim_share
@@ -165,6 +164,13 @@ class GatewayFlask(Flask):
     doors: _Doors
     direct_routes: Mapping[tuple[str, str], DirectRoute] = MappingProxyType({})
 
+    def __init__(self) -> None:
+        super().__init__("gateway", static_folder=None)
+        # Only documents answer OPTIONS: they have more to say than Allow.
+        self.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+        self.url_map.merge_slashes = False
+        self.url_map.converters |= {"segment": _Segment, "rest": _Rest}
+
     def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         """The doors, the view, the doors; whatever is raised on the way becomes the answer."""
         observed: Observed = environ[KEY]
@@ -173,11 +179,11 @@ class GatewayFlask(Flask):
             context = self.doors.let_in(observed)
             answer = view(context, **_decoded(names, context))
         except Exception as error:  # noqa: BLE001 - each becomes a problem
-            answer = _answer_error(error)
+            answer = _answer_error(error, observed)
         try:
             answer = self.doors.let_out(observed, answer)
         except Exception as error:  # noqa: BLE001 - a defect, of which the client is told
-            answer = _answer_error(error)
+            answer = _answer_error(error, observed)
         return answer(environ, start_response)
 
     def _found(self, observed: Observed) -> tuple[View, Mapping[str, str]]:
@@ -245,17 +251,21 @@ def create_app(
     ``tokens`` issues and revokes tokens over HTTP; ``sign_in`` lets people get one from an issuer;
     None: they can't.
     """
-    app = GatewayFlask("gateway", static_folder=None)
-    # Only documents answer OPTIONS: they have more to say than Allow.
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    app.url_map.merge_slashes = False
-    app.url_map.converters |= {"segment": _Segment, "rest": _Rest}
+    app = GatewayFlask()
     request_cpu_s = gateway.limits.request_cpu_ms / 1000
     app.doors = _Doors(Authorization(authenticate, limits), principal_limits, request_cpu_s)
-
-    _register_routes(app, gateway, limits, exposition)
-    for named in (TokenRoutes(gateway, limits, tokens), SignInRoutes(gateway, limits, sign_in)):
-        named.register(app)
+    changes = ChangesRoutes(gateway, limits)
+    app.begin_stop = changes.stop
+    for routes in (
+        DocumentRoutes(gateway, limits, "content"),
+        DocumentRoutes(gateway, limits, "attributes"),
+        *(each(gateway, limits) for each in _ROUTES),
+        changes,
+        ServiceRoutes(gateway, limits, exposition),
+        TokenRoutes(gateway, limits, tokens),
+        SignInRoutes(gateway, limits, sign_in),
+    ):
+        routes.register(app)
     app.index_routes()
     admitting = Admission(app.wsgi_app, admission, gateway.memory)
     app.has_room_for = admitting.has_room_for
@@ -281,24 +291,8 @@ _ROUTES: Final[tuple[type[Routes], ...]] = (
 )
 
 
-def _register_routes(
-    app: GatewayFlask,
-    gateway: GatewayService,
-    limits: RequestLimits,
-    exposition: Callable[[], bytes],
-) -> None:
-    DocumentRoutes(gateway, limits, "content").register(app)
-    DocumentRoutes(gateway, limits, "attributes").register(app)
-    for routes in _ROUTES:
-        routes(gateway, limits).register(app)
-    changes = ChangesRoutes(gateway, limits)
-    changes.register(app)
-    app.begin_stop = changes.stop
-    ServiceRoutes(gateway, limits, exposition).register(app)
-
-
-def _answer_error(error: Exception) -> Answer:
+def _answer_error(error: Exception, observed: Observed) -> Answer:
     cpu.conclude()  # an account that is used up would break this off, too
-    answer = problem_answer(error, this_request())
+    answer = problem_answer(error, observed)
     untraced(error)
     return answer

@@ -17,11 +17,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 from gateway.access import Principal
 from gateway.decide.request import WriteOutcome
-from gateway.logs import current_request
 from gateway.memory import Account
 
 Environ = dict[str, Any]
@@ -183,11 +182,6 @@ class Context(OpenContext):
         self.by = asker.principal
         self.holder = asker.holder
         self.catalog = catalog
-
-
-def this_request() -> Observed:
-    """The one that is being answered."""
-    return cast("Observed", current_request.get())
 
 
 def _declared_bytes(environ: Environ) -> int | None:

@@ -4,7 +4,7 @@ What any other one answers is seen too. It knows when a streamed answer is over,
 thread works on (for what it logs). Every answer goes out here, with what all answers have: the
 request's id, what its principal may still spend, and that its media type is believed.
 
-WSGI decodes paths too early: ``%2F`` would become a slash. So Flask routes by the path as it was
+WSGI decodes paths too early: ``%2F`` would become a slash. So the app routes by the path as it was
 sent (``raw_path``), and the names in it are decoded once it is known where each begins and ends.
 
 Who watches is made by ``gateway.observability``.
