@@ -20,7 +20,6 @@ from gateway.http.wire.shapes import commit_shape
 from gateway.model import CommitRecord, DocumentRecord, Verdict
 from gateway.read.differences import DocumentDifference
 from gateway.read.history import Which
-from gateway.read.visibility import Sight
 from patching import Json, diff
 from patching.values import rfc3339
 
@@ -52,7 +51,7 @@ class HistoryRoutes(Routes):
         """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _COMMITS_PARAMETERS)
-        sight = self._sight(context, catalog)
+        sight = self._gateway.acls.sight(context.by, catalog)
         if sight is not None and asked["key"] is not None:
             sight.require_named([asked["key"]])
         span = {name: asked.pop(name) for name in ("after", "limit", "key")}
@@ -117,12 +116,9 @@ class HistoryRoutes(Routes):
         }
         return body_answer(encode(content), [("Catalog-Revision", str(page.after))])
 
-    def _sight(self, context: Context, catalog: str) -> Sight | None:
-        return self._gateway.acls.sight(context.by, catalog)
-
     def _seen(self, context: Context, catalog: str, commit: CommitRecord) -> CommitRecord:
         """Without the changes of documents that can't be read."""
-        sight = self._sight(context, catalog)
+        sight = self._gateway.acls.sight(context.by, catalog)
         return commit if sight is None else sight.commits([commit])[0]
 
 

@@ -68,8 +68,7 @@ class UploadRoutes(Routes):
         """Check the conditions now and remember them; nothing is locked."""
         _refuse_terms(context.environ)
         asked = take_members(context, self._limits, UPLOAD_REQUEST)
-        key = asked["key"]
-        require_key(key, self._limits)
+        key = require_key(asked["key"], self._limits)
         conditions = body_conditions(asked)
         attributes = attributes_asked(asked)
         try:

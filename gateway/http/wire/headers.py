@@ -214,9 +214,7 @@ def catalog_name(encoded: str, limits: RequestLimits) -> str:
 
 def document_key(encoded: str, limits: RequestLimits) -> str:
     """The key that the rest of a path names."""
-    name = _decoded(encoded, "document key")
-    require_key(name, limits)
-    return name
+    return require_key(_decoded(encoded, "document key"), limits)
 
 
 def require_catalog(name: str, limits: RequestLimits) -> str:
@@ -228,14 +226,15 @@ def require_catalog(name: str, limits: RequestLimits) -> str:
     return name
 
 
-def require_key(key: str, limits: RequestLimits) -> None:
-    """Refuse a decoded text that can't be a document's key: the empty one, and one that is the
+def require_key(key: str, limits: RequestLimits) -> str:
+    """``key``, decoded; refuses what can't be a document's: the empty text, and one that is the
     gateway's own."""
     if not key:
         raise RequestRefused("invalid_name", "the document key is empty")
     if key == APPLICATIONS_KEY:
         raise RequestRefused("invalid_name", "the document key is the gateway's own")
     _refuse_long(key, "key_bytes_max", limits.key_bytes_max)
+    return key
 
 
 def application_name(encoded: str) -> str:

@@ -361,9 +361,7 @@ def _key(
         if not conditions.are_about_ranges:
             refuse_member("/key", "it is missing, and the conditions need it")
         return SETTINGS_KEY
-    key = required_text(members, "key")
-    require_key(key, limits)
-    return key
+    return require_key(required_text(members, "key"), limits)
 
 
 _log = logging.getLogger(__name__)

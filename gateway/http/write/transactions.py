@@ -63,6 +63,7 @@ from gateway.model import SETTINGS_KEY
 from patching import Json, Limits, PatchError, join_pointer
 
 _Item = TypeVar("_Item")
+_Name = TypeVar("_Name", bound=str)
 _Parsed = TypeVar("_Parsed")
 
 _LIST: Final = Exact(list, "it must be a list")
@@ -222,9 +223,7 @@ def _apply(item: dict[str, Any], at: str, reader: _Reader) -> edits.Edit:
 
 
 def _attributes(item: dict[str, Any], at: str, reader: _Reader) -> edits.Edit:
-    if ("value" in item) == ("patch" in item):
-        refuse_member(at, "it must have exactly one of: value, patch")
-    if "patch" in item:
+    if _only_one(item, ("value", "patch"), at) == "patch":
         return edits.EditAttributes(_patched(item, at, reader))
     if "array_primary_keys" in item:
         refuse_member(f"{at}/array_primary_keys", "it needs a patch")
@@ -319,14 +318,13 @@ def _range_compare(
     if name == "absent":
         _require_true(members[name], f"{at}/{name}")
         return ranges.RangeAbsent(prefix)
-    count = require_object(members[name], _RELATIONS, f"{at}/{name}")
-    given = [relation for relation in _RELATIONS if relation in count]
-    if len(given) != 1:
-        refuse_member(f"{at}/{name}", f"it must have exactly one of: {', '.join(_RELATIONS)}")
-    return ranges.RangeCount(prefix, given[0], member(count, given[0], _COUNT, f"{at}/{name}"))
+    place = f"{at}/{name}"
+    count = require_object(members[name], _RELATIONS, place)
+    relation = _only_one(count, _RELATIONS, place)
+    return ranges.RangeCount(prefix, relation, member(count, relation, _COUNT, place))
 
 
-def _only_one(members: dict[str, Any], names: tuple[str, ...], at: str) -> str:
+def _only_one(members: dict[str, Any], names: tuple[_Name, ...], at: str) -> _Name:
     given = [name for name in names if name in members]
     if len(given) != 1:
         refuse_member(at, f"it must have exactly one of: {', '.join(names)}")
@@ -392,7 +390,7 @@ def _place(members: dict[str, Any], name: str, at: str) -> str:
 
 
 def _require_at(
-    place: str, require: Callable[[str, RequestLimits], None], text: str, reader: _Reader
+    place: str, require: Callable[[str, RequestLimits], object], text: str, reader: _Reader
 ) -> None:
     """``require`` of the text at ``place`` of the body; a refusal tells the place."""
     try:
