@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,258 +38,33 @@ class OptionRefused(ValueError):
 class OptionRow:
     """``default`` is the text of the value where none is given; None: there is none.
 
-    ``parse`` raises ValueError with the allowed values.
+    ``parse`` raises ValueError with the allowed values. ``field``: of `Options`.
     """
 
     name: str
-    default: str | None
-    help: str
+    field: str
     parse: Callable[[str], Any]
-    uses: tuple[str, ...] = _ALL
+    help: str
+    uses: tuple[str, ...]
+    default: str | None
 
 
-OPTIONS: Final = (
-    OptionRow(
-        "url",
-        None,
-        "address of the gateway, `http://host:8080`, or several, separated by commas: if one "
-        "can't be reached, the next one is used; required",
-        parsers.url,
-    ),
-    OptionRow(
-        "catalog",
-        None,
-        "name of the catalog; required, unless you write rows that have a column `catalog`",
-        parsers.text,
-    ),
-    OptionRow("token", None, "bearer token sent with each request", parsers.text),
-    OptionRow(
-        "tokenFile",
-        None,
-        "file with the bearer token, on every executor; read for each request",
-        parsers.text,
-    ),
-    OptionRow(
-        "caFile",
-        None,
-        "file with the certificates to trust instead of the system's, on every executor",
-        parsers.text,
-    ),
-    OptionRow(
-        "certificateFile",
-        None,
-        "file with the client's own certificate, on every executor",
-        parsers.text,
-    ),
-    OptionRow(
-        "keyFile", None, "file with the key of that certificate, on every executor", parsers.text
-    ),
-    OptionRow(
-        "timeout",
-        "60",
-        "seconds to wait for each piece of an answer before the request is sent again",
-        parsers.seconds,
-    ),
-    OptionRow(
-        "retryTimeout",
-        "120",
-        "seconds for which a request without an answer, or refused for now, is sent again; "
-        "when rows are written, counted from the last row that was decided",
-        parsers.seconds,
-    ),
-    OptionRow(
-        "maxRetries",
-        None,
-        "maximum number of retries of a request; without it, `retryTimeout` alone decides",
-        parsers.number(0),
-    ),
-    OptionRow("batchSize", "1000", "maximum lines of a bulk request", parsers.number(1), (WRITE,)),
-    OptionRow(
-        "idempotency",
-        None,
-        "what the key of a row that has none is made of: `content`: what the row asks for, and "
-        "its number among equal rows (default of named jobs and queries); `job`: its place "
-        "among the rows of its document (default of other jobs); `column`: each row has its "
-        "own key; `none`: a row may be applied twice",
-        parsers.one_of("content", "job", "column", "none"),
-        (WRITE,),
-    ),
-    OptionRow(
-        "txnAppId",
-        None,
-        "name of the application, as in Delta; together with `txnVersion` it names the job: "
-        "started again, a job applies only rows that it hasn't applied yet, and once it has "
-        "finished, none",
-        parsers.text,
-        (WRITE,),
-    ),
-    OptionRow(
-        "txnVersion",
-        None,
-        "number of the application's job, higher than those of earlier jobs",
-        parsers.number(0, _VERSION_MAX),
-        (WRITE,),
-    ),
-    OptionRow(
-        "txnPrincipals",
-        None,
-        "names of other principals, separated by commas, that may continue the application's "
-        "jobs, or the query",
-        parsers.names,
-        (WRITE,),
-    ),
-    OptionRow(
-        "onError",
-        "fail",
-        "what to do with a malformed or refused row: `fail` the task, `skip` and count the row, or "
-        "`deadletter`: write it to `deadLetterPath`",
-        parsers.one_of("fail", "skip", "deadletter"),
-        (WRITE,),
-    ),
-    OptionRow(
-        "deadLetterPath",
-        None,
-        "folder for the rows that couldn't be written, on a file system that driver and "
-        "executors share",
-        parsers.folder,
-        (WRITE,),
-    ),
-    OptionRow(
-        "reportPath",
-        None,
-        "folder for a report of each job or micro-batch, on the driver's file system",
-        parsers.folder,
-        (WRITE,),
-    ),
-    OptionRow(
-        "rowMode",
-        "upsert",
-        "which documents rows may write: `create` only new ones, `update` only existing ones, "
-        "`upsert` all; other rows are passed over, and counted. A column `mode` overrides it",
-        parsers.one_of("upsert", "create", "update"),
-        (WRITE,),
-    ),
-    OptionRow(
-        "message",
-        None,
-        "message of every commit; a column `message` overrides it",
-        parsers.message,
-        (WRITE,),
-    ),
-    OptionRow(
-        "manager",
-        None,
-        "manager that owns what rows with `apply` send; by default the principal",
-        parsers.manager,
-        (WRITE,),
-    ),
-    OptionRow(
-        "conflict",
-        None,
-        "what to do with leaves that another owner has with a different value, in rows with "
-        "`apply`: `refuse` (the gateway's default), `skip` or `force`",
-        parsers.one_of("refuse", "skip", "force"),
-        (WRITE,),
-    ),
-    OptionRow(
-        "type",
-        "documents",
-        "content of the rows: `documents`, `commits` or `changes`",
-        parsers.one_of("documents", "commits", "changes"),
-        _READS,
-    ),
-    OptionRow(
-        "deadLetters",
-        None,
-        "folder of dead letters to read instead of a catalog, so that you can write their rows "
-        "again; takes only `columns` beside it",
-        parsers.folder,
-        (READ,),
-    ),
-    OptionRow("prefix", None, "only keys that begin with this", parsers.text, _READS),
-    OptionRow("key", None, "only this key", parsers.text, _READS),
-    OptionRow("keys", None, "only these keys: a JSON array of strings", parsers.keys, (READ,)),
-    OptionRow("revision", None, "the state at this revision", parsers.number(0), (READ,)),
-    OptionRow("timestamp", None, "the state at this time, RFC 3339", parsers.time, (READ,)),
-    OptionRow(
-        "columns",
-        None,
-        "names of the columns to read, separated by commas, because Spark doesn't say which "
-        "ones a query needs",
-        parsers.names,
-        _READS,
-    ),
-    OptionRow(
-        "partitions",
-        None,
-        "number of tasks that share a read, up to 100000",
-        parsers.number(1, PARTITIONS_MAX),
-        _READS,
-    ),
-    OptionRow(
-        "partitionBytes",
-        None,
-        "makes so many tasks that each has about this many bytes of documents, by a sample",
-        parsers.number(1),
-        (READ,),
-    ),
-    OptionRow(
-        "pinSeconds",
-        "3600",
-        "seconds for which a pin protects the revision from compaction, renewed during the "
-        "read; 0: no pin",
-        parsers.number(0),
-        (READ,),
-    ),
-    OptionRow(
-        "maxCommitsPerTrigger",
-        None,
-        "maximum commits of a micro-batch",
-        parsers.number(1),
-        (READ_STREAM,),
-    ),
-    OptionRow(
-        "maxBytesPerTrigger",
-        None,
-        "bytes of JSON of changes after which a micro-batch ends, with the commit that reaches "
-        "them",
-        parsers.number(1),
-        (READ_STREAM,),
-    ),
-    OptionRow(
-        "include",
-        None,
-        "columns with whole documents in addition to their changes: `before`, `value` (after "
-        "the commit), or both",
-        parsers.some_of("before", "value"),
-        _READS,
-    ),
-    OptionRow(
-        "startingRevision",
-        None,
-        "the first commit: its revision; `earliest`; or `latest` (a stream's default): only "
-        "new ones. `state`: a stream begins with the existing documents",
-        parsers.text,
-        _READS,
-    ),
-    OptionRow(
-        "startingTimestamp",
-        None,
-        "the first commit: the first at or after this time, RFC 3339",
-        parsers.time,
-        _READS,
-    ),
-    OptionRow(
-        "failOnDataLoss",
-        "true",
-        "`false`: if commits of the feed were compacted before they were read, the stream "
-        "skips the gap, and the driver's log names it",
-        parsers.flag,
-        (READ_STREAM,),
-    ),
-    OptionRow("endingRevision", None, "the last commit: its revision", parsers.number(0), (READ,)),
-)
-_BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+def _option(
+    parse: Callable[[str], Any],
+    help: str,
+    *uses: str,
+    default: str | None = None,
+    unset: object = None,
+    required: bool = False,
+    secret: bool = False,
+) -> Any:
+    """The field of an option, for all ``uses`` unless some are named. ``unset``: its value where
+    none is given, and there is no ``default``. A ``secret`` is in no repr."""
+    value = MISSING if required else unset if default is None else parse(default)
+    about = {"parse": parse, "help": help, "uses": uses or _ALL, "default": default}
+    return field(default=value, repr=not secret, metadata=about)
+
+
 # What Delta calls them.
 _ALIASES: Final = {
     "startingversion": "startingRevision",
@@ -305,55 +80,197 @@ _OF_SPARK: Final = {"path": "there is nothing to load or save by path; name it a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Checked options; a field has the name of its option. None: it wasn't given."""
+    """Checked options; a field is called as its option is, but in snake case. None: not given."""
 
-    url: str
-    catalog: str | None = None
-    token: str | None = field(default=None, repr=False)
-    token_file: str | None = None
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    timeout: float = 60.0
-    retry_timeout: float = 120.0
-    max_retries: int | None = None
-    batch_size: int = 1000
-    idempotency: str | None = None
-    txn_app_id: str | None = None
-    txn_version: int | None = None
-    txn_principals: tuple[str, ...] | None = None
-    on_error: str = "fail"
-    dead_letter_path: str | None = None
-    report_path: str | None = None
-    row_mode: str = "upsert"
-    message: str | None = None
-    manager: str | None = None
-    conflict: str | None = None
-    type: str = "documents"
-    dead_letters: str | None = None
-    prefix: str | None = None
-    key: str | None = None
-    keys: tuple[str, ...] | None = None
-    revision: int | None = None
-    timestamp: str | None = None
-    columns: tuple[str, ...] | None = None
-    partitions: int | None = None
-    partition_bytes: int | None = None
-    pin_seconds: int = 3600
-    max_commits_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    include: tuple[str, ...] = ()
-    starting_revision: str | None = None
-    starting_timestamp: str | None = None
-    fail_on_data_loss: bool = True
-    ending_revision: int | None = None
+    url: str = _option(
+        parsers.url,
+        "address of the gateway, `http://host:8080`, or several, separated by commas: if one "
+        "can't be reached, the next one is used; required",
+        required=True,
+    )
+    catalog: str | None = _option(
+        parsers.text,
+        "name of the catalog; required, unless you write rows that have a column `catalog`",
+    )
+    token: str | None = _option(parsers.text, "bearer token sent with each request", secret=True)
+    token_file: str | None = _option(
+        parsers.text, "file with the bearer token, on every executor; read for each request"
+    )
+    ca_file: str | None = _option(
+        parsers.text,
+        "file with the certificates to trust instead of the system's, on every executor",
+    )
+    certificate_file: str | None = _option(
+        parsers.text, "file with the client's own certificate, on every executor"
+    )
+    key_file: str | None = _option(
+        parsers.text, "file with the key of that certificate, on every executor"
+    )
+    timeout: float = _option(
+        parsers.seconds,
+        "seconds to wait for each piece of an answer before the request is sent again",
+        default="60",
+    )
+    retry_timeout: float = _option(
+        parsers.seconds,
+        "seconds for which a request without an answer, or refused for now, is sent again; "
+        "when rows are written, counted from the last row that was decided",
+        default="120",
+    )
+    max_retries: int | None = _option(
+        parsers.number(0),
+        "maximum number of retries of a request; without it, `retryTimeout` alone decides",
+    )
+    batch_size: int = _option(
+        parsers.number(1), "maximum lines of a bulk request", WRITE, default="1000"
+    )
+    idempotency: str | None = _option(
+        parsers.one_of("content", "job", "column", "none"),
+        "what the key of a row that has none is made of: `content`: what the row asks for, and "
+        "its number among equal rows (default of named jobs and queries); `job`: its place "
+        "among the rows of its document (default of other jobs); `column`: each row has its "
+        "own key; `none`: a row may be applied twice",
+        WRITE,
+    )
+    txn_app_id: str | None = _option(
+        parsers.text,
+        "name of the application, as in Delta; together with `txnVersion` it names the job: "
+        "started again, a job applies only rows that it hasn't applied yet, and once it has "
+        "finished, none",
+        WRITE,
+    )
+    txn_version: int | None = _option(
+        parsers.number(0, _VERSION_MAX),
+        "number of the application's job, higher than those of earlier jobs",
+        WRITE,
+    )
+    txn_principals: tuple[str, ...] | None = _option(
+        parsers.names,
+        "names of other principals, separated by commas, that may continue the application's "
+        "jobs, or the query",
+        WRITE,
+    )
+    on_error: str = _option(
+        parsers.one_of("fail", "skip", "deadletter"),
+        "what to do with a malformed or refused row: `fail` the task, `skip` and count the row, or "
+        "`deadletter`: write it to `deadLetterPath`",
+        WRITE,
+        default="fail",
+    )
+    dead_letter_path: str | None = _option(
+        parsers.folder,
+        "folder for the rows that couldn't be written, on a file system that driver and "
+        "executors share",
+        WRITE,
+    )
+    report_path: str | None = _option(
+        parsers.folder,
+        "folder for a report of each job or micro-batch, on the driver's file system",
+        WRITE,
+    )
+    row_mode: str = _option(
+        parsers.one_of("upsert", "create", "update"),
+        "which documents rows may write: `create` only new ones, `update` only existing ones, "
+        "`upsert` all; other rows are passed over, and counted. A column `mode` overrides it",
+        WRITE,
+        default="upsert",
+    )
+    message: str | None = _option(
+        parsers.message, "message of every commit; a column `message` overrides it", WRITE
+    )
+    manager: str | None = _option(
+        parsers.manager,
+        "manager that owns what rows with `apply` send; by default the principal",
+        WRITE,
+    )
+    conflict: str | None = _option(
+        parsers.one_of("refuse", "skip", "force"),
+        "what to do with leaves that another owner has with a different value, in rows with "
+        "`apply`: `refuse` (the gateway's default), `skip` or `force`",
+        WRITE,
+    )
+    type: str = _option(
+        parsers.one_of("documents", "commits", "changes"),
+        "content of the rows: `documents`, `commits` or `changes`",
+        *_READS,
+        default="documents",
+    )
+    dead_letters: str | None = _option(
+        parsers.folder,
+        "folder of dead letters to read instead of a catalog, so that you can write their rows "
+        "again; takes only `columns` beside it",
+        READ,
+    )
+    prefix: str | None = _option(parsers.text, "only keys that begin with this", *_READS)
+    key: str | None = _option(parsers.text, "only this key", *_READS)
+    keys: tuple[str, ...] | None = _option(
+        parsers.keys, "only these keys: a JSON array of strings", READ
+    )
+    revision: int | None = _option(parsers.number(0), "the state at this revision", READ)
+    timestamp: str | None = _option(parsers.time, "the state at this time, RFC 3339", READ)
+    columns: tuple[str, ...] | None = _option(
+        parsers.names,
+        "names of the columns to read, separated by commas, because Spark doesn't say which "
+        "ones a query needs",
+        *_READS,
+    )
+    partitions: int | None = _option(
+        parsers.number(1, PARTITIONS_MAX),
+        "number of tasks that share a read, up to 100000",
+        *_READS,
+    )
+    partition_bytes: int | None = _option(
+        parsers.number(1),
+        "makes so many tasks that each has about this many bytes of documents, by a sample",
+        READ,
+    )
+    pin_seconds: int = _option(
+        parsers.number(0),
+        "seconds for which a pin protects the revision from compaction, renewed during the "
+        "read; 0: no pin",
+        READ,
+        default="3600",
+    )
+    max_commits_per_trigger: int | None = _option(
+        parsers.number(1), "maximum commits of a micro-batch", READ_STREAM
+    )
+    max_bytes_per_trigger: int | None = _option(
+        parsers.number(1),
+        "bytes of JSON of changes after which a micro-batch ends, with the commit that reaches "
+        "them",
+        READ_STREAM,
+    )
+    include: tuple[str, ...] = _option(
+        parsers.some_of("before", "value"),
+        "columns with whole documents in addition to their changes: `before`, `value` (after "
+        "the commit), or both",
+        *_READS,
+        unset=(),
+    )
+    starting_revision: str | None = _option(
+        parsers.text,
+        "the first commit: its revision; `earliest`; or `latest` (a stream's default): only "
+        "new ones. `state`: a stream begins with the existing documents",
+        *_READS,
+    )
+    starting_timestamp: str | None = _option(
+        parsers.time, "the first commit: the first at or after this time, RFC 3339", *_READS
+    )
+    fail_on_data_loss: bool = _option(
+        parsers.flag,
+        "`false`: if commits of the feed were compacted before they were read, the stream "
+        "skips the gap, and the driver's log names it",
+        READ_STREAM,
+        default="true",
+    )
+    ending_revision: int | None = _option(parsers.number(0), "the last commit: its revision", READ)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: str) -> Options:
         """The options as Spark was given them, names in any case, for ``use``: WRITE, READ,
         READ_STREAM or LOAD. Raises OptionRefused.
         """
-        values = {_field(option): _default(option) for option in OPTIONS}
+        values: dict[str, Any] = {}
         lower = {name.lower() for name in given}
         for name, value in given.items():
             if name.lower() in _FOR_SPARK:
@@ -366,12 +283,11 @@ class Options:
                 raise OptionRefused(option.name, f"it is for {' and '.join(option.uses)} alone")
             if "deadletters" in lower and option.name not in ("deadLetters", "columns"):
                 raise OptionRefused(option.name, "it has no effect with deadLetters")
-            values[_field(option)] = _parsed(option, value)
+            values[option.field] = _parsed(option, value)
         if "deadletters" in lower:
             values |= {"url": "", "catalog": ""}
-        if values["url"] is None:
+        if "url" not in values:
             raise OptionRefused("url", "it is required")
-        values["include"] = values["include"] or ()
         options = cls(**values)
         options._require_consistent(use)
         return options
@@ -432,6 +348,17 @@ class Options:
             raise OptionRefused("deadLetterPath", "it goes with onError=deadletter, each with both")
 
 
+def _named(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(map(str.title, others))
+
+
+OPTIONS: Final = tuple(
+    OptionRow(_named(each.name), each.name, **each.metadata) for each in fields(Options)
+)
+_BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+
+
 def for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
     """``given`` without the options that are for other uses alone."""
     known = {name: _BY_NAME.get(_ALIASES.get(name.lower(), name).lower()) for name in given}
@@ -455,17 +382,6 @@ def _parsed(option: OptionRow, value: str) -> Any:
         return option.parse(value)
     except ValueError as error:
         raise OptionRefused(option.name, str(error)) from error
-
-
-def _default(option: OptionRow) -> Any:
-    return None if option.default is None else option.parse(option.default)
-
-
-def _field(option: OptionRow) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in option.name)
-
-
-assert {_field(option) for option in OPTIONS} == {each.name for each in fields(Options)}
 
 
 class OptionsTransport(Transport):
