@@ -176,29 +176,13 @@ class CatalogReads:
         self._transport = transport
         self._path = f"/v1/catalogs/{segment(options.catalog)}"
 
-    def documents(
-        self,
-        *,
-        after: str = "",
-        limit: int = _PAGE,
-        revision: int | None = None,
-        timestamp: str | None = None,
-    ) -> DocumentPage:
+    def documents(self, *, after: str = "", limit: int = _PAGE, revision: int) -> DocumentPage:
         """The documents above ``after`` that begin with the option ``prefix``."""
-        query: list[tuple[str, str | int]] = [("limit", limit), *time_query(revision, timestamp)]
-        if after:
-            query.append(("after", after))
-        if self._options.prefix:
-            query.append(("prefix", self._options.prefix))
-        answer = self._ask("/documents", query, about=_about(revision, timestamp))
-        return _decoded(answer, DocumentPage)
+        query: Query = [("limit", limit), ("revision", revision), *self._among(after)]
+        return self._page("/documents", query, DocumentPage, f"revision {revision}")
 
     def plan(
-        self,
-        pieces: int = 1,
-        *,
-        revision: int | None = None,
-        timestamp: str | None = None,
+        self, pieces: int = 1, *, revision: int | None = None, timestamp: str | None = None
     ) -> PlanShape:
         """The revision, and at most so many ranges of the keys that begin with the option
         ``prefix``. More than the gateway cuts at once are cut in two steps."""
@@ -220,14 +204,11 @@ class CatalogReads:
         after: str = "",
         until: str | None = None,
     ) -> PlanShape:
-        query: list[tuple[str, str | int]] = [("count", count), *time_query(revision, timestamp)]
-        query += [("after", after)] if after else []
-        query += [] if until is None else [("until", until)]
-        if self._options.prefix:
-            query.append(("prefix", self._options.prefix))
-        return _decoded(
-            self._ask("/partitions", query, about=_about(revision, timestamp)), PlanShape
-        )
+        when = time_query(revision, timestamp)
+        query: Query = [("count", count), *when, *self._among(after, until)]
+        about = "the present state" if revision is None else f"revision {revision}"
+        about = about if timestamp is None else f"the state at {timestamp}"
+        return self._page("/partitions", query, PlanShape, about)
 
     def pieces(self, bytes_each: int, plan: PlanShape) -> int:
         """How many ranges have about so many bytes of documents each: by some ranges of ``plan``,
@@ -258,46 +239,37 @@ class CatalogReads:
         """The digests of the documents above ``after`` that begin with the option ``prefix``; of
         what ``manager`` owns of them, if there is one."""
         query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", _DIGESTS)]
-        if manager is not None:
-            query.append(("manager", manager))
-        query += [("after", after), ("revision", revision)]
-        if self._options.prefix:
-            query.append(("prefix", self._options.prefix))
-        answer = self._ask("/documents", query, about=_about(revision, None))
-        return _decoded(answer, DigestPage)
+        query += [] if manager is None else [("manager", manager)]
+        query += [("revision", revision), *self._among(after)]
+        return self._page("/documents", query, DigestPage, f"revision {revision}")
 
     def named(self, keys: Sequence[str], revision: int) -> list[DocumentShape]:
         """The documents under ``keys`` that there were; as many as a line of a request has room
         for the names of. What is too large for one answer comes in several."""
-        query: list[tuple[str, str | int]] = [("key", key) for key in keys]
-        query.append(("revision", revision))
+        query: Query = [*(("key", key) for key in keys), ("revision", revision)]
         try:
-            answer = self._ask("/documents", query, about=_about(revision, None))
+            page = self._page("/documents", query, DocumentPage, f"revision {revision}")
         except ReadFailed as error:
             if not _is_too_large(error.__cause__) or len(keys) == 1:
                 raise
             half = len(keys) // 2
             return self.named(keys[:half], revision) + self.named(keys[half:], revision)
-        return [each for each in _decoded(answer, DocumentPage).documents if each.etag is not None]
+        return [each for each in page.documents if each.etag is not None]
 
     def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitRows, int]:
         """Commits above ``after``, of one ``key`` if given; and the catalog's head."""
         query: list[tuple[str, str | int]] = [("after", after), ("limit", min(limit, _PAGE))]
-        if key is not None:
-            query.append(("key", key))
+        query += [] if key is None else [("key", key)]
         about = f"the commits above revision {after}"
-        answer = self._ask("/commits", query, about=about)
+        answer = self._ask(f"{self._path}/commits", query, about)
         head = answer.headers.get("Catalog-Revision", "")
         if not head.isdigit():
             raise UnexpectedAnswer("it has no Catalog-Revision", status=200, applied="no")
         return _decoded(answer, CommitRows), int(head)
 
     def commit_id(self, revision: int) -> str | None:
-        """Of the commit at ``revision``; None where that is gone."""
-        try:
-            page, _ = self.commits(revision - 1, 1)
-        except Compacted:
-            return None
+        """Of the commit at ``revision``; None where there is none. Raises Compacted."""
+        page, _ = self.commits(revision - 1, 1)
         return next((each.commit_id for each in page.commits if each.revision == revision), None)
 
     def changes(self, after: int) -> ChangesPage:
@@ -318,9 +290,8 @@ class CatalogReads:
                 raise UnexpectedAnswer(why, status=answer.status, applied="no", retryable=True)
             return page
 
-        tries = self._options.retry.tries(self._options.retry_timeout)
         with self.explaining(f"the commits above revision {after}"):
-            return tries.ask(ask)
+            return self._options.tries().ask(ask)
 
     def content(self, key: str, revision: int) -> msgspec.Raw | None:
         """The document as ``revision`` had it; None where there was none."""
@@ -340,14 +311,11 @@ class CatalogReads:
 
     def catalog_state(self) -> CatalogShape:
         """Where it is, since when, and its settings. ReadFailed where it isn't there."""
-        return _decoded(self._ask("", [], about="its settings"), CatalogShape)
+        return self._page("", (), CatalogShape, "its settings")
 
     def grants(self) -> list[GrantShape]:
         """Of the principal that reads, in whatever catalogs."""
-        tries = self._options.retry.tries(self._options.retry_timeout)
-        with self.explaining("its principal"):
-            answer = tries.ask(lambda: self._transport.request("GET", "/v1/principal"))
-        return _decoded(answer, PrincipalShape).grants
+        return _decoded(self._ask("/v1/principal", (), "its principal"), PrincipalShape).grants
 
     def lists(self) -> ListDeclarations:
         """The lists that the catalog declares now; none where it was deleted."""
@@ -408,11 +376,20 @@ class CatalogReads:
                 f" (asked {error.sends} times): {error.detail}"
             ) from error
 
-    def _ask(self, rest: str, query: Query, about: str) -> HttpAnswer:
+    def _among(self, after: str, until: str | None = None) -> list[tuple[str, str]]:
+        """Asks for keys above ``after`` up to ``until`` that begin with the option ``prefix``."""
+        asked = {"after": after, "until": until, "prefix": self._options.prefix}
+        return [(name, text) for name, text in asked.items() if text]
+
+    def _page(self, rest: str, query: Query, shape: type[_Page], about: str) -> _Page:
+        return _decoded(self._ask(self._path + rest, query, about), shape)
+
+    def _ask(self, path: str, query: Query, about: str) -> HttpAnswer:
         """Again while it is refused for now or not answered, as the options say."""
-        tries = self._options.retry.tries(self._options.retry_timeout)
         with self.explaining(about):
-            return tries.ask(lambda: self._transport.request("GET", self._path + rest, query=query))
+            return self._options.tries().ask(
+                lambda: self._transport.request("GET", path, query=query)
+            )
 
     def _refuse_catalog(self, error: Exception | None = None) -> NoReturn:
         raise CatalogMissing(
@@ -430,12 +407,6 @@ def catalog_reads(options: Options) -> Iterator[CatalogReads]:
 
 def _is_too_large(error: BaseException | None) -> bool:
     return isinstance(error, OverLimit) and error.problem.get("limit") == "several_bytes_max"
-
-
-def _about(revision: int | None, timestamp: str | None) -> str:
-    if timestamp is not None:
-        return f"the state at {timestamp}"
-    return "the present state" if revision is None else f"revision {revision}"
 
 
 def _decoded(answer: HttpAnswer, shape: type[_Page]) -> _Page:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -115,7 +116,9 @@ class FeedDriver:
 
     def offset(self, revision: int) -> dict[str, Any]:
         if self._named.get(_REVISION) != revision:
-            commit = self._reads().commit_id(revision) if revision else None
+            commit = None
+            with suppress(Compacted):
+                commit = self._reads().commit_id(revision) if revision else None
             self._named = {_REVISION: revision, **({_COMMIT: commit} if commit else {})}
         return self._named
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from patching.client import BulkTerms, NotAuthorized, RequestError, Retry
+from patching.client._retry import Tries
 from patching.client.transport import HttpAnswer, Transport
 from patching.spark import option_parsers as parsers
 
@@ -310,8 +311,12 @@ class Options:
 
     @property
     def retry(self) -> Retry:
-        """The retry policy; its callers pass ``retry_timeout``."""
+        """The retry policy; `tries` has ``retryTimeout``, too."""
         return Retry(retries_max=self.max_retries)
+
+    def tries(self, timeout_s: float | None = None) -> Tries:
+        """Of one request, for ``timeout_s`` in the place of ``retryTimeout``."""
+        return self.retry.tries(self.retry_timeout if timeout_s is None else timeout_s)
 
     def bulk_terms(self, *, resend_unknown: bool = False) -> BulkTerms:
         return BulkTerms(

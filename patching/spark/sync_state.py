@@ -213,7 +213,7 @@ class SyncState:
             rows=0,
             revision=revision if others else head,
             head=head,
-            commit_id=_commit_id(reads, head) or "",
+            commit_id=(reads.commit_id(head) if head else None) or "",
             sees_all=sees_all(reads),
         )
 
@@ -320,19 +320,9 @@ def _is_of(reads: CatalogReads, about: About) -> bool | None:
     if not about.commit_id:
         return None
     try:
-        found = _commit_id(reads, about.head)
+        return reads.commit_id(about.head) == about.commit_id
     except Compacted:
         return None
-    return found == about.commit_id
-
-
-def _commit_id(reads: CatalogReads, revision: int) -> str | None:
-    """None where there is no such commit. Raises Compacted."""
-    if not revision:
-        return None
-    page, _ = reads.commits(revision - 1, 1)
-    found = [each.commit_id for each in page.commits if each.revision == revision]
-    return found[0] if found else None
 
 
 def _touched(

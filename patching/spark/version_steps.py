@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from patching.client import NotAuthorized, NotFound, Problem, RequestError, Retry
+from patching.client import NotAuthorized, NotFound, Problem, RequestError
 from patching.client.transport import Transport, segment
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
@@ -208,10 +208,9 @@ def _listed(
     options: Options, catalog: str, timeout_s: float | None = None
 ) -> Sequence[Mapping[str, Any]] | None:
     path = f"/v1/catalogs/{segment(catalog)}/applications"
-    tries = options.retry.tries(options.retry_timeout if timeout_s is None else timeout_s)
     with options.open_transport() as transport:
         try:
-            answer = tries.ask(lambda: transport.request("GET", path))
+            answer = options.tries(timeout_s).ask(lambda: transport.request("GET", path))
         except NotFound:
             return None
     found: Sequence[Mapping[str, Any]] = answer.json()["applications"]
@@ -231,10 +230,8 @@ def step(
     """The application's record afterwards. Repeated, it changes nothing. Raises VersionRefused."""
     path = f"/v1/catalogs/{segment(catalog)}/applications/{segment(version.application)}"
     asked = {"finished": finished, **_terms(options, version, keys)}
-    retry: Retry = options.retry
-    tries = retry.tries(options.retry_timeout if timeout_s is None else timeout_s)
     try:
-        answer = tries.ask(lambda: transport.request("PUT", path, json=asked))
+        answer = options.tries(timeout_s).ask(lambda: transport.request("PUT", path, json=asked))
     except RequestError as error:
         what = "finished" if finished else "begun"
         why = naming_the_option(error)
