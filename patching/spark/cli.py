@@ -6,7 +6,7 @@ gateway refused them); 1 it failed; 2 it was asked for what there isn't. Errors 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,12 +114,7 @@ def sync_command(
     plan_path: str | None,
     overwrite: bool,
     state: str | None,
-    url: str,
-    pairs: Sequence[str],
-    remote: str | None,
-    master: str | None,
-    driver_memory: str | None,
-    **wanted: Any,
+    **flags: Any,
 ) -> int:
     """Make CATALOG equal to SOURCE, with the fewest and smallest writes.
 
@@ -127,13 +122,11 @@ def sync_command(
     """
     if plan_path is not None and state is not None:
         raise click.UsageError("--state doesn't go with --plan")
-    options = _options(pairs)
-    with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
+    with _session(**flags) as (spark, common):
         from patching.spark.desired import read_desired
         from patching.spark.sync import sync, write_plan
 
         desired: DataFrame = read_desired(spark, source, format_)
-        common = {**wanted, "url": url, "options": options, "progress": progress}
         if plan_path is not None:
             _show_plan(write_plan(desired, catalog, plan_path, overwrite=overwrite, **common))
             return 0
@@ -144,20 +137,12 @@ def sync_command(
 @main.command("replay")
 @click.argument("path")
 @_session_flags
-def replay_command(
-    path: str,
-    url: str,
-    pairs: Sequence[str],
-    remote: str | None,
-    master: str | None,
-    driver_memory: str | None,
-) -> int:
+def replay_command(path: str, **flags: Any) -> int:
     """Send the plan in PATH, except to documents that changed since it was made."""
-    options = _options(pairs)
-    with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
+    with _session(**flags) as (spark, common):
         from patching.spark.sync import replay
 
-        report = replay(spark, path, url=url, options=options, progress=progress)
+        report = replay(spark, path, **common)
     return _show_sync(report)
 
 
@@ -180,29 +165,17 @@ def export_command(
     revision: int | None,
     at: str | None,
     after: int | None,
-    prefix: str | None,
-    overwrite: bool,
-    url: str,
-    pairs: Sequence[str],
-    remote: str | None,
-    master: str | None,
-    driver_memory: str | None,
+    **flags: Any,
 ) -> int:
     """Write CATALOG, or its --history, into files below PATH."""
     if history and (revision is not None or at is not None or format_ != "jsonl"):
         raise click.UsageError("--revision, --at and --format don't go with --history")
     if not history and after is not None:
         raise click.UsageError("--after goes with --history")
-    common: dict[str, Any] = {
-        "url": url,
-        "prefix": prefix,
-        "overwrite": overwrite,
-        "options": _options(pairs),
-    }
-    with _spark(remote, master, driver_memory) as spark, _progress(spark) as progress:
+    with _session(**flags) as (spark, common):
         from patching.spark.export import export_catalog, export_history
 
-        progress(f"exporting {catalog}")
+        common.pop("progress")(f"exporting {catalog}")
         if history:
             report = export_history(spark, catalog, path, after=after, **common)
         else:
@@ -263,10 +236,17 @@ def _show_table(title: str, rows: Sequence[tuple[str, Any]]) -> None:
 
 
 @contextmanager
-def _spark(
-    remote: str | None, master: str | None, driver_memory: str | None
-) -> Iterator[SparkSession]:
-    """A session; what is missing for one is told before anything is started."""
+def _session(
+    url: str,
+    pairs: Sequence[str],
+    remote: str | None,
+    master: str | None,
+    driver_memory: str | None,
+    **given: Any,
+) -> Iterator[tuple[SparkSession, dict[str, Any]]]:
+    """A session by these flags, and the keywords of what is done in it, ``given`` among them. What
+    is missing for one is told before anything is started."""
+    options = _options(pairs)
     if remote and (master or driver_memory):
         raise click.UsageError("--master and --driver-memory don't go with --remote")
     try:
@@ -279,23 +259,15 @@ def _spark(
         raise click.ClickException(
             "Spark isn't installed: pip install '.[spark]' in the gateway's repository"
         ) from error
-    from patching.spark.session import command_session, one_line
+    from patching.spark.session import Shown, command_session, one_line
 
     try:
-        with command_session(master, driver_memory, remote) as spark:
-            yield spark
+        with command_session(master, driver_memory, remote) as spark, Shown(spark) as progress:
+            yield spark, {**given, "url": url, "options": options, "progress": progress}
     except click.ClickException:
         raise
     except Exception as error:
         raise click.ClickException(one_line(error)) from error
-
-
-@contextmanager
-def _progress(spark: SparkSession) -> Iterator[Callable[[str], None]]:
-    from patching.spark.session import Shown
-
-    with Shown(spark) as shown:
-        yield shown
 
 
 def _options(pairs: Sequence[str]) -> dict[str, str]:
