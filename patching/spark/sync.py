@@ -123,8 +123,8 @@ def sync(
     """
     if rounds < 1:
         raise ValueError("there must be one round at least")
-    work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
-    work.manage(manager, conflict)
+    given = _given(url, catalog, prefix, message, options)
+    work = _Work.of(desired, key, document, manager, conflict, given, progress)
     work.state = state
     return work.sync(_Deletes(delete, allow_empty, max_deletes), rounds)
 
@@ -155,8 +155,8 @@ def write_plan(
     the fence of a run of it: they are good until its next run or plan, and while idempotency keys
     are remembered.
     """
-    work = _Work.of(desired, catalog, url, key, document, prefix, message, options, progress)
-    work.manage(manager, conflict)
+    given = _given(url, catalog, prefix, message, options)
+    work = _Work.of(desired, key, document, manager, conflict, given, progress)
     return work.write_plan(path, _Deletes(delete, allow_empty, max_deletes), overwrite)
 
 
@@ -200,72 +200,58 @@ class _Work:
 
     spark: SparkSession
     wanted: DataFrame
-    catalog: str
+    # The type of the values as they were given.
+    kind: DataType
     reading: Options
     writing: Options
-    prefix: str
-    message: str | None
     progress: Progress
-    partitions: int
+    manager: str | None
+    conflict: OnConflict
+    state: str | None = None
+    version: Version | None = None
+    lists: ListDeclarations = NO_DECLARATIONS
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:20])
     begun: float = field(default_factory=time.monotonic)
-    lists: ListDeclarations = NO_DECLARATIONS
-    manager: str | None = None
-    conflict: OnConflict = DEFAULT_CONFLICT
-    version: Version | None = None
-    state: str | None = None
-    # The type of the values as they were given.
-    kind: DataType = field(default_factory=StringType)
 
     @classmethod
     def of(
         cls,
         desired: DataFrame | str,
-        catalog: str,
-        url: str,
         key: str,
         document: str | None,
-        prefix: str,
-        message: str | None,
-        options: Mapping[str, Any] | None,
+        manager: str | None,
+        conflict: OnConflict,
+        given: Mapping[str, Any],
         progress: Progress | None,
     ) -> _Work:
+        """``given``: options of the data source, for whatever use. Raises ValueError."""
         frame = _frame(desired)
         spark = frame.sparkSession
         register(spark)
-        given = {"url": url, "catalog": catalog, **(options or {})}
         read_options = options_for(given, READ)
         if "partitions" not in read_options:
             read_options["partitions"] = str(parallelism(spark))
-        if prefix:
-            read_options["prefix"] = prefix
-        write_options = options_for(given, WRITE)
-        if message:
-            write_options["message"] = message
-        writing = Options.parse(write_options, WRITE)
+        writing = Options.parse(options_for(given, WRITE), WRITE)
         reading = Options.parse(read_options, READ)
-        partitions = reading.partitions or 1
-        wanted, kind = wanted_rows(frame, key, document, partitions)
-        return cls(
-            spark=spark,
-            wanted=wanted,
-            kind=kind,
-            catalog=catalog,
-            reading=reading,
-            writing=writing,
-            prefix=prefix,
-            message=writing.message,
-            progress=progress or (lambda _text: None),
-            partitions=partitions,
-        )
-
-    def manage(self, manager: str | None, conflict: OnConflict) -> None:
-        """Raises ValueError."""
+        wanted, kind = wanted_rows(frame, key, document, reading.partitions or 1)
         if manager is None and conflict != DEFAULT_CONFLICT:
             raise ValueError("a conflict goes with a manager")
         terms = {"conflict": conflict} | ({} if manager is None else {"manager": manager})
-        Options.parse({"url": self.writing.url, **terms}, WRITE)
-        self.manager, self.conflict = manager, conflict
+        Options.parse({"url": writing.url, **terms}, WRITE)
+        told = progress or (lambda _text: None)
+        return cls(spark, wanted, kind, reading, writing, told, manager, conflict)
+
+    @property
+    def catalog(self) -> str:
+        return str(self.reading.catalog)
+
+    @property
+    def prefix(self) -> str:
+        return self.reading.prefix or ""
+
+    @property
+    def partitions(self) -> int:
+        return self.reading.partitions or 1
 
     def sync(self, deletes: _Deletes, rounds: int) -> SyncReport:
         self._number()
@@ -276,8 +262,8 @@ class _Work:
             planned, outcomes = comparison.planned, None
             counts = self._checked(planned, deletes, comparison)
             fence = self._begun(counts)
-            if fence is not None:
-                kept.callback(self._end)
+            if self.version is not None and fence is not None:
+                kept.callback(give_up, self.writing, self.version, {self.catalog: False})
             report = SyncReport(self.catalog, revision, rounds=0)
             rounds_done: list[tuple[DataFrame, DataFrame | None]] = []
             while True:
@@ -296,7 +282,8 @@ class _Work:
                 planned = self._planned_again(kept, planned, outcomes, report.rounds + 1)
                 counts = self._checked(planned)
             self._remember(comparison, rounds_done, report)
-            return self._finished(report)
+            seconds = time.monotonic() - self.begun
+            return replace(report, rounds=max(report.rounds, 1), seconds=seconds)
 
     def _remember(
         self,
@@ -316,10 +303,6 @@ class _Work:
             about = state.about(reads, self.run, there, report.revision, sent)
         state.save(remembered(looked, there, rounds_done if differing else (), differing), about)
 
-    def _finished(self, report: SyncReport) -> SyncReport:
-        seconds = time.monotonic() - self.begun
-        return replace(report, rounds=max(report.rounds, 1), seconds=seconds)
-
     def _number(self) -> None:
         """Begun later means later, whoever sends first."""
         if self.manager is not None:
@@ -331,10 +314,6 @@ class _Work:
         if self.version is None or not _to_send(counts):
             return None
         return begin_run(self.writing, self.catalog, self.version)
-
-    def _end(self) -> None:
-        assert self.version is not None
-        give_up(self.writing, self.version, {self.catalog: False})
 
     def write_plan(self, path: str, deletes: _Deletes, overwrite: bool) -> PlanReport:
         self._number()
@@ -419,7 +398,7 @@ class _Work:
             # After the first time, it is the JSON of the plan before.
             "kind": self.wanted.schema["value"].dataType if number == 1 else StringType(),
             "prefix": self.prefix,
-            "message": self.message,
+            "message": self.writing.message,
             "lists": self.lists,
         }
         if self.manager is None:
@@ -532,6 +511,15 @@ def options_for(
         if option is None or use in option.uses:
             chosen[option.name if option else name] = str(value)
     return chosen
+
+
+def _given(
+    url: str, catalog: str, prefix: str, message: str | None, options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The options of the data source that a run is given, as its own arguments or among those."""
+    own = {"prefix": prefix, "message": message}
+    given = {name: text for name, text in own.items() if text}
+    return {"url": url, "catalog": catalog, **(options or {}), **given}
 
 
 def _frame(desired: DataFrame | str) -> DataFrame:
