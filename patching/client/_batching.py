@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from patching.client._blocking import Alone, run
+from patching.client._blocking import Alone
 from patching.client._forks import PerProcess
 from patching.client.bulk_writer import exchange
 from patching.client.errors import RequestError, Unreachable, problem_of
@@ -186,7 +186,7 @@ class Batcher(PerProcess):
         contents: Sequence[Mapping[str, Any]] = ()
         broken: RequestError | None = None
         try:
-            contents, broken = run(plan, Alone(self._transport, time.sleep))
+            contents, broken = Alone(self._transport, time.sleep).run(plan)
         except MemoryError as error:  # it may have been sent
             broken = Unreachable(repr(error), applied="unknown")
         for line, content in zip(lines, contents, strict=False):

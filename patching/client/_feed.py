@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -39,44 +39,20 @@ class Followed:
     outage_s: float | None
 
 
-def followed(
-    after: int | None = None,
-    *,
-    keys: Iterable[str] = (),
-    prefix: str = "",
-    authors: Iterable[str] = (),
-    managers: Iterable[str] = (),
-    include: Iterable[str] = (),
-    initial: bool = False,
-    follow: bool = True,
-    poll_s: int = 20,
-    outage_s: float | None = None,
-) -> Followed:
-    """See ``Catalog.changes``. ValueError."""
-    if initial == (after is not None):
-        raise ValueError("a feed begins after a revision, or with the state (initial)")
-    if not 1 <= poll_s <= 60:
-        raise ValueError("poll_s is from 1 to 60")
-    more: list[tuple[str, str | int]] = [("author", each) for each in authors]
-    more += [("manager", each) for each in managers]
-    more += [("include", each) for each in include]
-    return Followed(
-        after=after,
-        keys=tuple(keys),
-        prefix=prefix,
-        more=more,
-        follow=follow,
-        poll_s=poll_s,
-        outage_s=outage_s,
-    )
-
-
 class Following:
     """What a feed asks for, and where it is: what `Feed` and the one of asyncio have in common.
-    ``calls`` carry its plans out."""
+    ``calls`` carry its plans out.
+
+    ``position``: everything that was asked for up to this revision was handed out: the ``after`` to
+    resume with. Moves on also past commits that are left out, and while there are none. Of the
+    documents that a feed begins with, the revision; there is nothing to resume with before they are
+    all there. ``settings`` are the catalog's, None where nothing was set, and ``time`` is that of
+    its last commit, if known; both are there once the documents are.
+    """
 
     settings: Json = None
     time: datetime | None = None
+    position: int
 
     def __init__(self, calls: Any, routes: CatalogRoutes, retry: Retry, asked: Followed) -> None:
         self._calls = calls
@@ -87,13 +63,13 @@ class Following:
         self._lists = asked.after is None
         self._asked_after = asked.after or 0
         self._last: str | None = None  # the id of the commit there, if it is known
-        self.is_closed = False
+        self._is_closed = False
         self.position = asked.after or 0
 
     @listed
-    def documents(self) -> Listing[Document]:
+    def _documents(self) -> Listing[Document]:
         position: str | None = None
-        while self._lists and not self.is_closed:
+        while self._lists and not self._is_closed:
             page = yield from self._ask(
                 partial(plan_of(self._routes.state), position, prefix=self._asked.prefix)
             )
@@ -108,32 +84,32 @@ class Following:
                 self._last = page.commit_id
 
     @called
-    def wait(self) -> Steps[None]:
-        """Until there is a commit to `take`, or the feed is at its end."""
+    def _wait(self) -> Steps[None]:
+        """Until there is a commit to take, or the feed is at its end."""
         self._require_listed()
-        while not self._pending and not self.is_closed:
+        while not self._pending and not self._is_closed:
             self.position = self._asked_after
             if not (yield from self._fill()):
                 break
 
     @called
-    def page(self) -> Steps[list[Commit] | None]:
+    def _page(self) -> Steps[list[Commit] | None]:
         """The commits of the next answer; None at the end."""
         self._require_listed()
         found, is_open = [*self._pending], True
-        if not found and not self.is_closed:
+        if not found and not self._is_closed:
             is_open = yield from self._fill()
             found = [*self._pending]
-        if self.is_closed or not (found or is_open):
+        if self._is_closed or not (found or is_open):
             return None
         self._pending.clear()
         self.position = self._asked_after
         return found
 
-    def take(self) -> Commit | None:
+    def _take(self) -> Commit | None:
         """The next commit; None at the end. No step: who is cancelled while it waits has not taken
         any."""
-        if not self._pending or self.is_closed:
+        if not self._pending or self._is_closed:
             return None
         commit = self._pending.popleft()
         self.position = commit.revision
@@ -171,11 +147,11 @@ class Following:
         """The page, once there is an answer; None where the feed was closed before."""
         outage_s = self._asked.outage_s
         tries = self._retry.tries(math.inf if outage_s is None else outage_s)
-        while not self.is_closed:
+        while not self._is_closed:
             try:
                 return (yield from page())
             except RequestError as error:
-                if self.is_closed:
+                if self._is_closed:
                     break
                 pause_s = tries.pause_after(error)
                 if pause_s is None:
@@ -184,40 +160,20 @@ class Following:
         return None
 
 
-class Feed(Closable):
+class Feed(Following, Closable):
     """The feed that ``Catalog.changes`` returns: one thread iterates over it, any may close it.
 
     Every commit comes once, in order; after a failure the feed resumes where the last answer
     ended. It ends with ``close``, with ``follow=False`` at the head, or with a RequestError that
-    won't pass or has lasted for ``outage_s``.
-
-    One that begins with the state (``after`` None) has ``documents`` to be gone through first.
-    ``settings`` are the catalog's, None where nothing was set, and ``time`` is that of its last
-    commit, if known; both are there once the documents are.
+    won't pass or has lasted for ``outage_s``. One that begins with the state (``after`` None) has
+    ``documents`` to be gone through first.
     """
 
     def __init__(self, transport: Transport, retry: Retry, catalog: str, asked: Followed) -> None:
         self._transport = transport
         self._closed = threading.Event()
         calls = Alone(transport, self._closed.wait)
-        routes = CatalogRoutes(transport, catalog)
-        self._following = Following(calls, routes, retry, asked)
-
-    @property
-    def settings(self) -> Json:
-        return self._following.settings
-
-    @property
-    def time(self) -> datetime | None:
-        return self._following.time
-
-    @property
-    def position(self) -> int:
-        """Everything that was asked for up to this revision was handed out: the ``after`` to resume
-        with. Moves on also past commits that are left out, and while there are none. Of the
-        documents that a feed begins with, the revision; there is nothing to resume with before
-        they are all there."""
-        return self._following.position
+        super().__init__(calls, CatalogRoutes(transport, catalog), retry, asked)
 
     @property
     def documents(self) -> Iterator[Document]:
@@ -227,19 +183,19 @@ class Feed(Closable):
         Gone where that was compacted away meanwhile, which happens only where the gateway couldn't
         be reached for minutes: begin anew.
         """
-        return self._following.documents()
+        return self._documents()
 
     def pages(self) -> Iterator[list[Commit]]:
         """The commits as they are answered, in place of one by one; an empty list where there were
         none for a while (``poll_s``). With each, `position` moves on: for who keeps it, although
         the commits that he wants are rare."""
-        while (page := self._following.page()) is not None:
+        while (page := self._page()) is not None:
             yield page
         self.close()
 
     def close(self) -> None:
         """End the iteration, also one that waits in another thread."""
-        self._following.is_closed = True
+        self._is_closed = True
         self._closed.set()
         self._transport.close()
 
@@ -247,8 +203,8 @@ class Feed(Closable):
         return self
 
     def __next__(self) -> Commit:
-        self._following.wait()
-        commit = self._following.take()
+        self._wait()
+        commit = self._take()
         if commit is None or self._closed.is_set():
             self.close()
             raise StopIteration

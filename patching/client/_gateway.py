@@ -11,6 +11,7 @@ from patching.client._batching import Batcher
 from patching.client._blocking import CallSender
 from patching.client._calls import Call, CallPolicy
 from patching.client._documents import Owning, Part, Reverting
+from patching.client._feed import Feed, Followed
 from patching.client._follower import Follower
 from patching.client._reading import Readable
 from patching.client._retention import Pin
@@ -89,7 +90,10 @@ class Gateway(Closable):
 
     def catalog(self, name: str) -> Catalog:
         """The catalog of that name, which needn't exist: its first write makes it."""
-        return Catalog(self._calls, self._connect, name)
+        return Catalog(self._calls, self._feed, name)
+
+    def _feed(self, catalog: str, asked: Followed) -> Feed:
+        return Feed(self._connect(), self._calls.retry, catalog, asked)
 
     @listed
     def catalogs(self, *, prefix: str = "", page_size: int = 200) -> Listing[CatalogHead]:
@@ -167,8 +171,8 @@ class Catalog(Owning, Readable, Reverting):
     a `Problem`.
     """
 
-    def __init__(self, calls: CallPolicy, connect: Callable[[], Transport], name: str) -> None:
-        super().__init__(calls, connect, name)
+    def __init__(self, calls: CallPolicy, feed: Callable[[str, Followed], Feed], name: str) -> None:
+        super().__init__(calls, feed, name)
         self.attributes = Part(calls, name, "attributes")
         self.settings = SettingsPart(self)
         self.uploads = CatalogUploads(calls, self._catalog_path)

@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from patching.client._calls import CallPolicy
 from patching.client._documents import Part, time_query
-from patching.client._feed import Feed, followed
+from patching.client._feed import Feed, Followed
 from patching.client._retention import list_pins
 from patching.client._steps import Listing, PlanItem, Query, Steps, called, listed
 from patching.client._wire import segment
@@ -33,7 +33,7 @@ from patching.client.results import (
     unquoted,
     value_of,
 )
-from patching.client.transport import Closable, Transport, in_words
+from patching.client.transport import Closable, in_words
 
 # So many keys in one request at most, and a line no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
@@ -43,10 +43,10 @@ _QUERY_BYTES_MAX: Final = 3500
 class Readable(Part):
     """The half of `Catalog` that changes nothing."""
 
-    def __init__(self, calls: CallPolicy, connect: Callable[[], Transport], name: str) -> None:
+    def __init__(self, calls: CallPolicy, feed: Callable[[str, Followed], Feed], name: str) -> None:
         super().__init__(calls, name, "documents")
         self.name = name
-        self._connect = connect
+        self._feed = feed
 
     @listed
     def documents(
@@ -290,19 +290,22 @@ class Readable(Part):
         ``follow=False``: it ends where there is nothing more for the moment. Gone where the commits
         were compacted away. ValueError unless there is either ``after`` or ``initial``.
         """
-        asked = followed(
-            after,
-            keys=keys,
+        if initial == (after is not None):
+            raise ValueError("a feed begins after a revision, or with the state (initial)")
+        if not 1 <= poll_s <= 60:
+            raise ValueError("poll_s is from 1 to 60")
+        named = {"author": authors, "manager": managers, "include": include}
+        more = [(name, each) for name, given in named.items() for each in given]
+        asked = Followed(
+            after=after,
+            keys=tuple(keys),
             prefix=prefix,
-            authors=authors,
-            managers=managers,
-            include=include,
-            initial=initial,
+            more=more,
             follow=follow,
             poll_s=poll_s,
             outage_s=outage_s,
         )
-        return Feed(self._connect(), self._calls.retry, self.name, asked)
+        return self._feed(self.name, asked)
 
     @called
     def read(self) -> Steps[CatalogState]:

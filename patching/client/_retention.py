@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from patching.client._blocking import run
+from patching.client._blocking import Blocking
 from patching.client._calls import Call, CallPolicy
-from patching.client._steps import Pause, SendOnce, Steps, called, plan_of
+from patching.client._steps import Pause, Steps, called, plan_of
 from patching.client._wire import segment
 from patching.client.errors import NotAuthorized, NotFound, PinLost, RequestError, is_closed
 from patching.client.results import PinState, expecting, value_of
@@ -126,15 +126,11 @@ class Pin:
         self._calls.run(self.end())
 
     def _run(self) -> None:
-        with suppress(_Left):
-            run(self.renewing(), self)
-
-    def exchange(self, step: SendOnce) -> Any:
-        """As `Blocking`: of the thread that renews it, whose pauses end where the block is left."""
         calls: Any = self._calls
-        return calls.exchange(step)
+        with suppress(_Left):
+            Blocking(calls.exchange, self._pause).run(self.renewing())
 
-    def sleep(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         if self._left.wait(seconds):
             raise _Left
 

@@ -26,7 +26,6 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from datetime import datetime
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
 try:
@@ -36,10 +35,9 @@ except ImportError as _error:
         "the client for asyncio needs httpx2, which the extra asyncio of metadata-gateway brings"
     ) from _error
 
-from patching import Json
 from patching.client import _documents, _gateway, _reading, _retention, uploads
 from patching.client._calls import CallPolicy
-from patching.client._feed import Followed, Following, followed
+from patching.client._feed import Followed, Following
 from patching.client._retry import Retry
 from patching.client._steps import Listing, Pause, Pieces, PlanItem, PlanProgress, SendOnce, Steps
 from patching.client._wire import (
@@ -403,37 +401,22 @@ class _Body:
         return await anext(self._pieces, b"")
 
 
-class Feed:
+class Feed(Following):
     """The feed that ``Catalog.changes`` returns: one task iterates over it. As the one of
     `patching.client`; it ends with ``close``, or with its ``async with``."""
 
-    def __init__(self, following: Following) -> None:
-        self._following = following
-        self._asking: asyncio.Future[None] | None = None
-
-    @property
-    def settings(self) -> Json:
-        return self._following.settings
-
-    @property
-    def time(self) -> datetime | None:
-        return self._following.time
-
-    @property
-    def position(self) -> int:
-        """The ``after`` to resume with."""
-        return self._following.position
+    _asking: asyncio.Future[None] | None = None
 
     @property
     def documents(self) -> AsyncIterator[Document]:
         """The documents that a feed begins with (``initial``), by key; once."""
-        told: Any = self._following.documents()
+        told: Any = self._documents()
         documents: AsyncIterator[Document] = told
         return documents
 
     async def close(self) -> None:
         """End the iteration, also one that waits in another task."""
-        self._following.is_closed = True
+        self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
 
@@ -441,21 +424,21 @@ class Feed:
         return self
 
     async def __anext__(self) -> Commit:
-        if self._following.is_closed:
+        if self._is_closed:
             raise StopAsyncIteration
-        asked: Any = self._following.wait()
+        asked: Any = self._wait()
         self._asking = asyncio.ensure_future(asked)
         try:
             await self._asking
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if not self._following.is_closed or (task is not None and task.cancelling()):
+            if not self._is_closed or (task is not None and task.cancelling()):
                 self._asking.cancel()
                 raise
             # It is `close` that ended the wait, not somebody the task.
         finally:
             self._asking = None
-        commit = self._following.take()
+        commit = self._take()
         if commit is None:
             await self.close()
             raise StopAsyncIteration
@@ -473,10 +456,8 @@ def _feeding(
 ) -> Callable[Concatenate[Any, _P], Feed]:
     @functools.wraps(method)
     def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Feed:
-        ask: Callable[..., Followed] = followed
-        asked = ask(*args, **kwargs)
-        routes = CatalogRoutes(None, self.name)
-        return Feed(Following(self._calls, routes, self._calls.retry, asked))
+        feed: Feed = method(self._same, *args, **kwargs)
+        return feed
 
     return call
 
@@ -487,7 +468,10 @@ class Catalog(Part):
     _same: _gateway.Catalog
 
     def __init__(self, calls: AsyncCalls, name: str) -> None:
-        same = _gateway.Catalog(calls, _unconnected, name)
+        def feed(catalog: str, asked: Followed) -> Any:  # not the one that blocks
+            return Feed(calls, CatalogRoutes(None, catalog), calls.retry, asked)
+
+        same = _gateway.Catalog(calls, feed, name)
         super().__init__(calls, same)
         self.name = name
         self.attributes = Part(calls, same.attributes)
@@ -632,7 +616,3 @@ async def _each(lines: Any) -> AsyncIterator[BulkLine | Mapping[str, Any]]:
     else:
         for line in lines:
             yield line
-
-
-def _unconnected() -> Any:
-    raise AssertionError("a plan opens no connections")

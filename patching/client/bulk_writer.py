@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from patching import ABSENT
-from patching.client._blocking import Alone, run
+from patching.client._blocking import Alone
 from patching.client._retry import Retry, may_pass, warn_renamed
 from patching.client._steps import Pause, Pieces, SendOnce, Steps
 from patching.client.errors import Problem, RequestError, UnexpectedAnswer, Unreachable, problem_of
@@ -55,12 +55,12 @@ class BulkWriter:
         """
         for line in lines:
             if (window := self._windows.take(line)) is not None:
-                answers = run(self._windows.answers(window), self._by)
+                answers = self._by.run(self._windows.answers(window))
                 yield from answers
                 if not is_decided(answers):
                     return
         if window := self._windows.rest():
-            yield from run(self._windows.answers(window), self._by)
+            yield from self._by.run(self._windows.answers(window))
 
 
 class LineWindows:
