@@ -33,6 +33,7 @@ from patching.client.results import (
     is_replayed,
     parse_document,
     parse_written,
+    value_of,
 )
 from patching.client.terms import (
     Operations,
@@ -574,13 +575,5 @@ def _place(each: SkippedPlace | ContestedLeaf) -> dict[str, Any]:
 def _reverted(answer: HttpAnswer) -> Reverted:
     content = answer.json()
     with expecting("revert's answer"):
-        return Reverted(
-            revision=content["revision"],
-            changed=content["changed"],
-            commit_id=content["commit_id"],
-            attempts=content["attempts"],
-            skipped=msgspec.convert(content["skipped"], tuple[SkippedPlace, ...]),
-            changes=changes_of(content.get("changes", ())),
-            replayed=is_replayed(answer),
-            dry_run=content.get("dry_run", False),
-        )
+        changes = changes_of(content.get("changes", ()))
+        return value_of(Reverted, content, changes=changes, replayed=is_replayed(answer))

@@ -29,10 +29,11 @@ from patching.client.results import (
     Written,
     expecting,
     parse_catalog_written,
+    parse_transaction,
     value_of,
 )
 from patching.client.terms import Tokens, WriteTerms, encoded
-from patching.client.transactions import Transaction, run_transaction
+from patching.client.transactions import Transaction
 from patching.client.transport import Closable, Transport
 from patching.client.uploads import CatalogUploads
 from patching.list_declarations import ListDeclarations, parse_declarations
@@ -203,8 +204,18 @@ class Catalog(Owning, Readable, Reverting):
         """Run a transaction that is given as the contract writes it: ``compare``, ``then`` and
         ``else``. PreconditionFailed, where a compare is false and there is no ``else``, has the
         ``failed_compares`` in its problem."""
-        plan = run_transaction(self._calls, self._catalog_path, body, if_match, terms)
-        return (yield from plan)
+        asked = dict(body)
+        if asked.pop("dry_run", False) is True:
+            terms["dry_run"] = True
+        answer = yield from self._calls.write(
+            "POST",
+            self._catalog_path,
+            "/transactions",
+            terms,
+            body=encoded(asked),
+            if_match=if_match,
+        )
+        return parse_transaction(answer)
 
     @called
     def touch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import urllib3
@@ -35,6 +35,8 @@ from patching.client.results import (
 )
 from patching.client.transport import Closable, in_words
 
+_T = TypeVar("_T")
+
 # So many keys in one request at most, and a line no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
 _QUERY_BYTES_MAX: Final = 3500
@@ -64,15 +66,8 @@ class Readable(Part):
 
         Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
         """
-        always: list[tuple[str, str | int]] = [("limit", page_size), *_containing(contains)]
-        query: Query | None = time_query(revision, at)
-        while query is not None:
-            found, told_at, query = yield from self._page(always, prefix, query)
-            for shape in found:
-                with expecting("page of documents"):
-                    document = parse_listed(shape, told_at)
-                if document is not None:
-                    yield PlanItem(document)
+        asked = _asked(None, page_size, prefix, contains)
+        yield from self._each("page of documents", parse_listed, asked, time_query(revision, at))
 
     @listed
     def keys(
@@ -85,15 +80,9 @@ class Readable(Part):
         page_size: int = 10_000,
     ) -> Listing[str]:
         """Like `documents`, but only their keys."""
-        always: list[tuple[str, str | int]] = [("select", "key"), ("limit", page_size)]
-        always += _containing(contains)
-        query: Query | None = time_query(revision, at)
-        while query is not None:
-            found, _, query = yield from self._page(always, prefix, query)
-            for shape in found:
-                with expecting("page of keys"):
-                    key = shape["key"]
-                yield PlanItem(key)
+        asked = _asked("key", page_size, prefix, contains)
+        when = time_query(revision, at)
+        yield from self._each("page of keys", lambda shape, _: shape["key"], asked, when)
 
     @listed
     def digests(
@@ -112,32 +101,27 @@ class Readable(Part):
         With `manager`, the documents that it owns anything of, and the digest of that: where it is
         the `patching.part_digests.part_digest` of what it wants, applying this again would change
         nothing."""
-        always: list[tuple[str, str | int]] = [("select", "digest"), ("limit", page_size)]
-        always += _containing(contains)
-        if manager is not None:
-            always.append(("manager", manager))
-        query: Query | None = time_query(revision, at)
-        while query is not None:
-            found, told_at, query = yield from self._page(always, prefix, query)
-            for shape in found:
-                with expecting("page of digests"):
-                    if shape["digest"] is None:
-                        continue
-                    digest = value_of(DocumentDigest, shape, catalog_revision=told_at)
-                yield PlanItem(digest)
+        asked = _asked("digest", page_size, prefix, contains)
+        asked += [] if manager is None else [("manager", manager)]
+        yield from self._each("page of digests", _digest, asked, time_query(revision, at))
 
-    def _page(
-        self, always: Query, prefix: str, query: Query
-    ) -> Steps[tuple[list[Any], int, Query | None]]:
-        """What the page at ``query`` lists, its revision, and where the next one is."""
-        named: Query = [("prefix", prefix)] if prefix else []
-        content = yield from self._ask("/documents", [*always, *named, *query])
-        with expecting("page of documents"):
-            following = content["next"]
-            more: Query | None = None
-            if following is not None:
-                more = [("after", following["after"]), ("revision", following["revision"])]
-            return list(content["documents"]), content["revision"], more
+    def _each(
+        self, what: str, parse: Callable[[Any, int], _T | None], asked: Query, when: Query
+    ) -> Listing[_T]:
+        """What ``parse`` makes of all that is listed, page by page, and of the page's revision."""
+        following: Query | None = when
+        while following is not None:
+            content = yield from self._ask("/documents", [*asked, *following])
+            with expecting("page of documents"):
+                listed, told_at = list(content["documents"]), content["revision"]
+                following = None
+                if content["next"] is not None:
+                    following = [(name, content["next"][name]) for name in ("after", "revision")]
+            for shape in listed:
+                with expecting(what):
+                    value = parse(shape, told_at)
+                if value is not None:
+                    yield PlanItem(value)
 
     @called
     def several(
@@ -361,5 +345,15 @@ class ExportStream(Closable):
         self.response.close()
 
 
-def _containing(text: str) -> list[tuple[str, str | int]]:
-    return [("contains", text)] if text else []
+def _asked(
+    select: str | None, page_size: int, prefix: str, contains: str
+) -> list[tuple[str, str | int]]:
+    texts = {"select": select, "prefix": prefix, "contains": contains}
+    return [("limit", page_size), *((name, text) for name, text in texts.items() if text)]
+
+
+def _digest(shape: Any, told_at: int) -> DocumentDigest | None:
+    """None: a manager owns nothing of it."""
+    if shape["digest"] is None:
+        return None
+    return value_of(DocumentDigest, shape, catalog_revision=told_at)

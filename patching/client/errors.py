@@ -277,34 +277,34 @@ class Problem(RequestError):
             yield f"pointer {problem['pointer']!r}"
 
     @property
+    def _current(self) -> Mapping[str, Any]:
+        """What the refusal tells of the state that it met."""
+        current = self.problem.get("current")
+        return current if isinstance(current, dict) else {}
+
+    @property
     def current_etag(self) -> str | None:
         """The version token that the document has now."""
-        current = self.problem.get("current")
-        token = current.get("etag") if isinstance(current, dict) else None
+        token = self._current.get("etag")
         return token if isinstance(token, str) else None
 
     @property
     def current_value(self) -> Json | Absent:
         """The document's content now, of a write with ``show_refused``; ABSENT where it isn't told:
         there is none, or it may not be read."""
-        current = self.problem.get("current")
-        value: Json | Absent = current.get("value", ABSENT) if isinstance(current, dict) else ABSENT
+        value: Json | Absent = self._current.get("value", ABSENT)
         return value
 
     @property
     def current_attributes(self) -> Mapping[str, Any]:
         """Its attributes, where ``current_value`` is told; else {}."""
-        current = self.problem.get("current")
-        attributes: Mapping[str, Any] = (
-            current.get("attributes", {}) if isinstance(current, dict) else {}
-        )
+        attributes: Mapping[str, Any] = self._current.get("attributes", {})
         return attributes
 
     @property
     def current_revision(self) -> int | None:
         """The revision of the document's last change, or of the catalog where it is about that."""
-        current = self.problem.get("current")
-        revision = current.get("revision") if isinstance(current, dict) else None
+        revision = self._current.get("revision")
         if revision is None:
             revision = self.problem.get("resource_version")
         return revision if isinstance(revision, int) else None

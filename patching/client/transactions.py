@@ -6,15 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 
 from patching import ABSENT, Json
-from patching.client._calls import CallPolicy
-from patching.client._steps import Steps
-from patching.client.results import TransactionResult, parse_transaction
+from patching.client.results import TransactionResult
 from patching.client.terms import (
     Operations,
     Token,
     Tokens,
     WriteTerms,
-    encoded,
     operations_of,
     token_texts,
 )
@@ -248,25 +245,3 @@ class Transaction(TransactionDraft):
     ) -> TransactionResult:
         """``if_match``: a composite or the catalog's tag, for instance what `several` returned."""
         return self._transact(self.body, if_match=if_match, **terms)
-
-
-def run_transaction(
-    calls: CallPolicy,
-    catalog_path: str,
-    body: Mapping[str, Any],
-    if_match: Tokens | None,
-    given: WriteTerms,
-) -> Steps[TransactionResult]:
-    """See `Catalog.transact`."""
-    asked = dict(body)
-    if asked.pop("dry_run", False) is True:
-        given = {**given, "dry_run": True}
-    answer = yield from calls.write(
-        "POST",
-        catalog_path,
-        "/transactions",
-        given,
-        body=encoded(asked),
-        if_match=if_match,
-    )
-    return parse_transaction(answer)

@@ -13,7 +13,7 @@ from patching.client._steps import Steps, called, plan_of
 from patching.client._wire import segment
 from patching.client.errors import RequestError
 from patching.client.results import UploadState, Written, expecting, parse_written, value_of
-from patching.client.terms import CheckedTerms, Tokens, encoded, token_texts
+from patching.client.terms import CheckedTerms, Tokens, condition_members, encoded
 
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
@@ -126,14 +126,8 @@ class CatalogUploads:
         if if_match is not None and if_absent:
             raise ValueError("if_match and if_absent contradict each other")
         asked: dict[str, Any] = {"key": key, "attributes": _mode(attributes)}
-        if if_match is not None:
-            texts = token_texts(if_match)
-            asked["if_match"] = texts[0] if len(texts) == 1 else texts
-        if if_absent:
-            asked["if_none_match"] = "*"
-        if if_unchanged_under is not None:
-            ranges = if_unchanged_under.items()
-            asked["if_unchanged_under"] = [{"prefix": p, "revision": r} for p, r in ranges]
+        asked |= condition_members(if_match, if_absent)
+        asked |= CheckedTerms(if_unchanged_under=if_unchanged_under).members
         # Sent again after a lost answer it opens a second one; the first expires.
         call = Call(
             method="POST", path=self._path, body=encoded(asked), headers=_JSON, repeatable=True
