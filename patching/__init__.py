@@ -47,7 +47,7 @@ from patching.errors import (
     TestFailed,
 )
 from patching.extended import ExtendedPatch, parse_extended
-from patching.former_names import former_names
+from patching.former_names import by_module, former_names
 from patching.list_declarations import parse_lists
 from patching.list_rules import NO_LISTS, Lists
 from patching.merging import merge, three_way
@@ -91,52 +91,32 @@ __all__ = [
 if not TYPE_CHECKING:
     # Former names here, by the module that has them.
     _MOVED = {
-        "canonical": "patching.canonical_json.canonical",
-        "IndexNeedsTest": "patching.errors.IndexNeedsTest",
-        "ListViolation": "patching.errors.ListViolation",
-        "EXTENDED_OPERATIONS": "patching.extended.EXTENDED_OPERATIONS",
-        "is_conditional": "patching.extended.is_conditional",
-        "is_extended": "patching.extended.is_extended",
-        "parse_tests": "patching.extended.parse_tests",
-        "Footprint": "patching.footprints.Footprint",
-        "displaced": "patching.footprints.displaced",
-        "footprint": "patching.footprints.footprint",
-        "overlap": "patching.footprints.overlap",
-        "ListDeclarations": "patching.list_declarations.ListDeclarations",
-        "NO_DECLARATIONS": "patching.list_declarations.NO_DECLARATIONS",
-        "key_pattern": "patching.list_declarations.key_pattern",
-        "parse_declarations": "patching.list_declarations.parse_declarations",
-        "ArrayKeys": "patching.list_rules.ArrayKeys",
-        "ArraySet": "patching.list_rules.ArraySet",
-        "ListRule": "patching.list_rules.ListRule",
-        "Dispute": "patching.merging.Dispute",
-        "Merged": "patching.merging.Merged",
-        "as_operations": "patching.operations.as_operations",
+        **by_module(
+            {
+                "patching.canonical_json": "canonical",
+                "patching.errors": "IndexNeedsTest ListViolation",
+                "patching.extended": "EXTENDED_OPERATIONS is_conditional is_extended parse_tests",
+                "patching.footprints": "Footprint displaced footprint overlap",
+                "patching.list_declarations": (
+                    "ListDeclarations NO_DECLARATIONS key_pattern parse_declarations"
+                ),
+                "patching.list_rules": "ArrayKeys ArraySet ListRule",
+                "patching.merging": "Dispute Merged",
+                "patching.operations": "as_operations",
+                "patching.owners": "OwnersChange Ownership change_between changed_owners",
+                "patching.ownership": (
+                    "ApplyResult CONFLICTS Contested OwnedByOthers apply_wanted let_go "
+                    "require_fit taken_over"
+                ),
+                "patching.part_digests": "owned_digest owned_digests part_digest part_text",
+                "patching.pointers": "is_within",
+                "patching.values": "Absent decoded has_many_exponents repeated_member",
+            }
+        ),
         "Owner": "patching.owners.Ownership",
         "Owners": "patching.owners.OwnerTree",
-        "OwnersChange": "patching.owners.OwnersChange",
-        "Ownership": "patching.owners.Ownership",
-        "change_between": "patching.owners.change_between",
-        "changed_owners": "patching.owners.changed_owners",
         "Applied": "patching.ownership.ApplyResult",
-        "ApplyResult": "patching.ownership.ApplyResult",
-        "CONFLICTS": "patching.ownership.CONFLICTS",
         "Conflict": "patching.ownership.OnConflict",
-        "Contested": "patching.ownership.Contested",
-        "OwnedByOthers": "patching.ownership.OwnedByOthers",
-        "apply_wanted": "patching.ownership.apply_wanted",
-        "let_go": "patching.ownership.let_go",
-        "require_fit": "patching.ownership.require_fit",
-        "taken_over": "patching.ownership.taken_over",
-        "owned_digest": "patching.part_digests.owned_digest",
-        "owned_digests": "patching.part_digests.owned_digests",
-        "part_digest": "patching.part_digests.part_digest",
-        "part_text": "patching.part_digests.part_text",
-        "is_within": "patching.pointers.is_within",
-        "Absent": "patching.values.Absent",
-        "decoded": "patching.values.decoded",
-        "has_many_exponents": "patching.values.has_many_exponents",
-        "repeated_member": "patching.values.repeated_member",
     }
 
     __getattr__ = former_names(__name__, _MOVED)

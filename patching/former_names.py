@@ -22,3 +22,8 @@ def former_names(module: str, moved: Mapping[str, str]) -> Callable[[str], objec
         return getattr(import_module(found_in), attribute)
 
     return find
+
+
+def by_module(names: Mapping[str, str]) -> dict[str, str]:
+    """Where each of the ``names`` is that are called as before: by module, with spaces between."""
+    return {name: f"{module}.{name}" for module, text in names.items() for name in text.split()}

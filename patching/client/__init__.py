@@ -50,7 +50,7 @@ from patching.client.results import (
 )
 from patching.client.transactions import Condition, Transaction
 from patching.client.uploads import Upload
-from patching.former_names import former_names
+from patching.former_names import by_module, former_names
 
 __all__ = [
     "AppendFailed",
@@ -98,57 +98,34 @@ __all__ = [
 if not TYPE_CHECKING:
     # Former names here, by the module that has them.
     _MOVED = {
-        "Part": "patching.client._documents.Part",
-        "Feed": "patching.client._feed.Feed",
+        **by_module(
+            {
+                "patching.client._documents": "Part",
+                "patching.client._feed": "Feed",
+                "patching.client._reading": "ExportStream",
+                "patching.client.bulk_writer": "BulkWriter",
+                "patching.client.errors": (
+                    "BadRequest CommitSummary CommitsMissed FollowerStopped Invalid "
+                    "ListenerStopped ListenerTooSlow NotModified OverLimit PinLost "
+                    "PreconditionRequired RevisionTooOld RevisionUnknown Unavailable "
+                    "UnexpectedAnswer WaitTimedOut"
+                ),
+                "patching.client.results": (
+                    "ActionResult CatalogHead CatalogState CatalogWritten Compaction "
+                    "ContestedLeaf Difference DocumentDigest LeafOwners Owner OwnershipChange "
+                    "PinState SkippedPlace UploadState"
+                ),
+                "patching.client.routes": "CatalogRoutes CommitPage Export FeedPage",
+                "patching.client.terms": "Token Tokens WriteTerms new_idempotency_key",
+                "patching.client.transactions": "Branch",
+                "patching.client.transport": "HttpAnswer Transport segment",
+            }
+        ),
         "CatalogSettings": "patching.client._gateway.SettingsPart",
         "Settings": "patching.client._gateway.SettingsPart",
-        "ExportStream": "patching.client._reading.ExportStream",
         "Backoff": "patching.client.Retry",
-        "BulkWriter": "patching.client.bulk_writer.BulkWriter",
-        "BadRequest": "patching.client.errors.BadRequest",
-        "CommitSummary": "patching.client.errors.CommitSummary",
-        "CommitsMissed": "patching.client.errors.CommitsMissed",
-        "FollowerStopped": "patching.client.errors.FollowerStopped",
-        "Invalid": "patching.client.errors.Invalid",
-        "ListenerStopped": "patching.client.errors.ListenerStopped",
-        "ListenerTooSlow": "patching.client.errors.ListenerTooSlow",
-        "NotModified": "patching.client.errors.NotModified",
-        "OverLimit": "patching.client.errors.OverLimit",
-        "PinLost": "patching.client.errors.PinLost",
-        "PreconditionRequired": "patching.client.errors.PreconditionRequired",
-        "RevisionTooOld": "patching.client.errors.RevisionTooOld",
-        "RevisionUnknown": "patching.client.errors.RevisionUnknown",
-        "Unavailable": "patching.client.errors.Unavailable",
-        "UnexpectedAnswer": "patching.client.errors.UnexpectedAnswer",
-        "WaitTimedOut": "patching.client.errors.WaitTimedOut",
-        "ActionResult": "patching.client.results.ActionResult",
-        "CatalogHead": "patching.client.results.CatalogHead",
-        "CatalogState": "patching.client.results.CatalogState",
-        "CatalogWritten": "patching.client.results.CatalogWritten",
-        "Compaction": "patching.client.results.Compaction",
-        "ContestedLeaf": "patching.client.results.ContestedLeaf",
-        "Difference": "patching.client.results.Difference",
-        "DocumentDigest": "patching.client.results.DocumentDigest",
-        "LeafOwners": "patching.client.results.LeafOwners",
-        "Owner": "patching.client.results.Owner",
         "OwnersChange": "patching.client.results.OwnershipChange",
-        "OwnershipChange": "patching.client.results.OwnershipChange",
-        "PinState": "patching.client.results.PinState",
-        "SkippedPlace": "patching.client.results.SkippedPlace",
-        "UploadState": "patching.client.results.UploadState",
-        "CatalogRoutes": "patching.client.routes.CatalogRoutes",
-        "CommitPage": "patching.client.routes.CommitPage",
-        "Export": "patching.client.routes.Export",
-        "FeedPage": "patching.client.routes.FeedPage",
-        "Token": "patching.client.terms.Token",
-        "Tokens": "patching.client.terms.Tokens",
-        "WriteTerms": "patching.client.terms.WriteTerms",
-        "new_idempotency_key": "patching.client.terms.new_idempotency_key",
-        "Branch": "patching.client.transactions.Branch",
         "Answer": "patching.client.transport.HttpAnswer",
-        "HttpAnswer": "patching.client.transport.HttpAnswer",
-        "Transport": "patching.client.transport.Transport",
-        "segment": "patching.client.transport.segment",
         "Uploads": "patching.client.uploads.CatalogUploads",
     }
 
