@@ -133,6 +133,10 @@ class ToolRefused(Exception):
         self.result = result
 
 
+def _refused(code: str, detail: str, **more: Any) -> ToolRefused:
+    return ToolRefused({"code": code, "detail": detail, **more, "applied": "no"})
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """Who acts: what its commits say. Raises ValueError for a name that a message can't hold."""
@@ -173,7 +177,11 @@ class Scope:
     def require(self, key: str) -> None:
         if not key.startswith(self.prefix):
             detail = f"only documents whose keys begin with {self.prefix!r} are open to this server"
-            raise ToolRefused({"code": "out_of_scope", "detail": detail, "applied": "no"})
+            raise _refused("out_of_scope", detail)
+
+    def require_writable(self) -> None:
+        if self.read_only:
+            raise _refused("read_only", "this server only reads")
 
 
 class AgentTools:
@@ -283,7 +291,8 @@ class AgentTools:
         key where the catalog declares them, or ``list_keys`` does: {"/columns": ["name"]} makes
         "/columns/id/type" a path. Sent again with the same ``call_id``, it is done once."""
         dry_run = self.scope.dry_run_only
-        self._require_writable(key)
+        self.scope.require_writable()
+        self.scope.require(key)
         patch = self._parsed(catalog, key, operations, list_keys)
         if not token and not says_what_was_read(patch):
             detail = (
@@ -314,7 +323,8 @@ class AgentTools:
         """State what the agent wants of a document, as a manager of its own name: it owns these
         fields then, and what others own is kept. ``token`` of what was read is required where there
         is such a document, for nobody may own what is in it."""
-        self._require_writable(key)
+        self.scope.require_writable()
+        self.scope.require(key)
         _require_token(token)
         terms = self._terms(why, "", dry_run=self.scope.dry_run_only)
         try:
@@ -348,13 +358,12 @@ class AgentTools:
         why: _Why = "",
     ) -> Result:
         """Undo a commit that this agent made; what others changed since is kept."""
-        if self.scope.read_only:
-            raise ToolRefused(_READ_ONLY)
+        self.scope.require_writable()
         documents = self._catalog(catalog)
         commit = _answered(lambda: documents.commit(revision))
         if not self.agent.made(commit):
             detail = f"revision {revision} isn't a commit of agent {self.agent.name!r}"
-            raise ToolRefused({"code": "not_yours", "detail": detail, "applied": "no"})
+            raise _refused("not_yours", detail)
         for change in commit.changes:
             self.scope.require(change.key or "")
         terms = self._terms(why or f"undo {revision}", "", dry_run=self.scope.dry_run_only)
@@ -408,11 +417,6 @@ class AgentTools:
 
     def _catalog(self, name: str) -> ClientCatalog:
         return self._gateway.catalog(name)
-
-    def _require_writable(self, key: str) -> None:
-        if self.scope.read_only:
-            raise ToolRefused(_READ_ONLY)
-        self.scope.require(key)
 
     def _terms(self, why: str, call_id: str, *, dry_run: bool) -> WriteTerms:
         terms: WriteTerms = {
@@ -510,13 +514,6 @@ class AgentTools:
         }
 
 
-_READ_ONLY: Final[Result] = {
-    "code": "read_only",
-    "detail": "this server only reads",
-    "applied": "no",
-}
-
-
 def marked(result: Result) -> Result:
     """With the pointers of the members that may hold what others wrote, as ``untrusted``."""
     own = _OWN
@@ -583,28 +580,19 @@ def _short(value: Any) -> Any:
 def _within(name: str, given: int, least: int, most: int) -> int:
     if not least <= given <= most:
         detail = f"it is from {least} to {most}, not {given}"
-        raise ToolRefused(
-            {"code": "invalid_argument", "detail": detail, "pointer": f"/{name}", "applied": "no"}
-        )
+        raise _refused("invalid_argument", detail, pointer=f"/{name}")
     return given
 
 
 def _require_token(token: str) -> None:
     """Other tags are true of a document that wasn't read, or are about other documents."""
     if token and not _TOKEN(token):
-        raise ToolRefused(
-            {
-                "code": "invalid_argument",
-                "detail": "it is the token of the document, as 'read' told it",
-                "pointer": "/token",
-                "applied": "no",
-            }
-        )
+        detail = "it is the token of the document, as 'read' told it"
+        raise _refused("invalid_argument", detail, pointer="/token")
 
 
 def _tokens(pointer: str) -> tuple[str, ...]:
     try:
         return split_pointer(pointer)
     except InvalidPatch as error:
-        refused = {"code": error.code, "detail": str(error), "pointer": "/pointer"}
-        raise ToolRefused({**refused, "applied": "no"}) from error
+        raise _refused(error.code, str(error), pointer="/pointer") from error

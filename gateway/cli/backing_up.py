@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +26,8 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
     """Save the catalog to a file that isn't there yet; it is there once it is whole."""
     if path.exists():
         raise click.UsageError(f"there is a file {str(path)!r}")
-    with _backup(settings) as backup:
+    with opened(settings) as (_, _, parts):
+        backup = Backup(*parts)
         with whole_file(path, is_new=True) as file:
             try:
                 saved = backup.save(catalog, file)
@@ -104,9 +103,3 @@ def _note(backup: Backup, saved: Saved) -> None:
     except StoreUnavailable as error:
         why = error.__cause__ or error
         click.echo(f"gateway: doctor doesn't know of this backup: {why}", err=True)
-
-
-@contextmanager
-def _backup(settings: Settings) -> Iterator[Backup]:
-    with opened(settings) as (_, _, parts):
-        yield Backup(*parts)

@@ -24,55 +24,41 @@ from patching.command_line import OneLineGroup
 
 
 class CommandEntry(NamedTuple):
-    """The place of a command, and its line of help."""
+    """The module of `gateway.cli` that has a command, under its own name, and its line of help."""
 
     module: str
-    attribute: str
     help: str
 
 
-_HERE: Final = "gateway.cli"
 _INSTRUCTION: Final = "_GATEWAY_COMPLETE"  # the variable that click itself looks at
 COMMANDS: Final[dict[str, CommandEntry]] = {
-    "get": CommandEntry(f"{_HERE}.reading", "get", "Read a document, or list keys or catalogs."),
-    "put": CommandEntry(f"{_HERE}.writing", "put", "Create or replace a document."),
-    "patch": CommandEntry(f"{_HERE}.writing", "patch", "Change a document by a patch."),
-    "delete": CommandEntry(f"{_HERE}.writing", "delete", "Delete a document."),
-    "edit": CommandEntry(f"{_HERE}.editing", "edit", "Change a document in an editor."),
+    "get": CommandEntry("reading", "Read a document, or list keys or catalogs."),
+    "put": CommandEntry("writing", "Create or replace a document."),
+    "patch": CommandEntry("writing", "Change a document by a patch."),
+    "delete": CommandEntry("writing", "Delete a document."),
+    "edit": CommandEntry("editing", "Change a document in an editor."),
     "apply": CommandEntry(
-        f"{_HERE}.apply",
-        "apply",
-        "Send the values that a manager wants in documents, and make it their owner.",
+        "apply", "Send the values that a manager wants in documents, and make it their owner."
     ),
     "owners": CommandEntry(
-        f"{_HERE}.owner_commands",
-        "owners",
-        "List who owns what in a document, and give fields back.",
+        "owner_commands", "List who owns what in a document, and give fields back."
     ),
     "diff": CommandEntry(
-        f"{_HERE}.diff",
-        "diff",
-        "Show how two revisions differ, or how a catalog differs from files.",
+        "diff", "Show how two revisions differ, or how a catalog differs from files."
     ),
     "explain": CommandEntry(
-        f"{_HERE}.schema_fields",
-        "explain",
-        "List the fields that the schemas of a catalog describe for a document.",
+        "schema_fields", "List the fields that the schemas of a catalog describe for a document."
     ),
-    "log": CommandEntry(f"{_HERE}.reading", "log", "List the commits of a catalog or a document."),
-    "watch": CommandEntry(f"{_HERE}.reading", "watch", "Print commits as they are made."),
-    "relay": CommandEntry(
-        f"{_HERE}.relaying", "relay", "Write each changed document to a Kafka topic."
-    ),
-    "revert": CommandEntry(f"{_HERE}.writing", "revert", "Undo commits as a new commit."),
-    "transaction": CommandEntry(
-        f"{_HERE}.writing", "transaction", "Change several documents at once, or none."
-    ),
-    "export": CommandEntry(f"{_HERE}.exporting", "export", "Write a catalog out at one revision."),
-    "import": CommandEntry(f"{_HERE}.importing", "import_", "Write the documents of an export."),
-    "compact": CommandEntry(f"{_HERE}.writing", "compact", "Drop the history below a revision."),
-    "mcp": CommandEntry(f"{_HERE}.agents", "mcp", "Let an agent find, read and change documents."),
-    "doctor": CommandEntry(f"{_HERE}.doctor", "doctor", "Check the setup, and say what to do."),
+    "log": CommandEntry("reading", "List the commits of a catalog or a document."),
+    "watch": CommandEntry("reading", "Print commits as they are made."),
+    "relay": CommandEntry("relaying", "Write each changed document to a Kafka topic."),
+    "revert": CommandEntry("writing", "Undo commits as a new commit."),
+    "transaction": CommandEntry("writing", "Change several documents at once, or none."),
+    "export": CommandEntry("exporting", "Write a catalog out at one revision."),
+    "import": CommandEntry("importing", "Write the documents of an export."),
+    "compact": CommandEntry("writing", "Drop the history below a revision."),
+    "mcp": CommandEntry("agents", "Let an agent find, read and change documents."),
+    "doctor": CommandEntry("doctor", "Check the setup, and say what to do."),
 }
 
 
@@ -87,7 +73,9 @@ class LazyGroup(OneLineGroup):
         entry = COMMANDS.get(cmd_name)
         if command is not None or entry is None:
             return command
-        command = getattr(import_module(entry.module), entry.attribute)
+        # `import` is a word of Python's.
+        attribute = "import_" if cmd_name == "import" else cmd_name
+        command = getattr(import_module(f"gateway.cli.{entry.module}"), attribute)
         assert isinstance(command, click.Command)
         self.add_command(command, cmd_name)
         return command
@@ -125,12 +113,20 @@ def _resolve(flags: dict[str, Any]) -> Resolved:
     return resolved
 
 
-def _require_mongodb(settings: Settings) -> None:
+def _on_mongodb(flags: dict[str, Any]) -> Settings:
+    """The settings of a command that needs a MongoDB. UsageError where none is chosen."""
+    settings = _resolve(flags).settings
     if settings.mongodb_uri is None and not settings.embedded:
         raise click.UsageError(
             "no MongoDB chosen: give --mongodb-uri URI (or GATEWAY_MONGODB_URI) for one that runs,"
             " or --embedded to start one here"
         )
+    return settings
+
+
+def _require_one(catalog: str | None, every: bool) -> None:
+    if every == (catalog is not None):
+        raise click.UsageError("give the name of one catalog, or --all")
 
 
 @click.group("gateway", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -143,8 +139,7 @@ def main() -> None:
 @settings_flags
 def serve(**flags: Any) -> int:
     """Serve HTTP until SIGTERM or SIGINT; then finish running requests."""
-    settings = _resolve(flags).settings
-    _require_mongodb(settings)
+    settings = _on_mongodb(flags)
     from gateway.server import ServerError, run
 
     try:
@@ -168,12 +163,10 @@ def verify(
     MongoDB is out of reach. Gateways may run meanwhile; if a gateway runs an embedded MongoDB, name
     that with --mongodb-uri.
     """
-    if every == (catalog is not None):
-        raise click.UsageError("give the name of one catalog, or --all")
+    _require_one(catalog, every)
     if after is not None and not every:
         raise click.UsageError("--after needs --all")
-    settings = _resolve(flags).settings
-    _require_mongodb(settings)
+    settings = _on_mongodb(flags)
     # By name: what it imports is of no use to the other commands.
     run_verify = import_module("gateway.cli.verify").run_verify
     return int(run_verify(settings, catalog, independent=independent, after=after or ""))
@@ -189,8 +182,7 @@ def backup(catalog: str, file: Path, **flags: Any) -> int:
     Saves the catalog as of one revision; gateways may run meanwhile. FILE must not exist yet, and
     appears once it is complete.
     """
-    settings = _resolve(flags).settings
-    _require_mongodb(settings)
+    settings = _on_mongodb(flags)
     return int(import_module("gateway.cli.backing_up").run_backup(settings, catalog, file))
 
 
@@ -213,8 +205,7 @@ def restore(file: Path, more: tuple[str, ...], name: str | None, **flags: Any) -
         )
     if not file.is_file():
         raise click.UsageError(f"there is no file {str(file)!r}")
-    settings = _resolve(flags).settings
-    _require_mongodb(settings)
+    settings = _on_mongodb(flags)
     return int(import_module("gateway.cli.backing_up").run_restore(settings, file, name))
 
 
@@ -230,10 +221,8 @@ def repair(catalog: str | None, every: bool, apply: bool, **flags: Any) -> int:
     meanwhile. The exit code is 0 if nothing is left to do, 1 if something is, 6 if MongoDB is out
     of reach.
     """
-    if every == (catalog is not None):
-        raise click.UsageError("give the name of one catalog, or --all")
-    settings = _resolve(flags).settings
-    _require_mongodb(settings)
+    _require_one(catalog, every)
+    settings = _on_mongodb(flags)
     return int(import_module("gateway.cli.verify").run_repair(settings, catalog, apply=apply))
 
 
@@ -255,10 +244,8 @@ def advance(catalog: str | None, every: bool, by: int, **flags: Any) -> int:
     a catalog tag). From now on, the gateway refuses these, and never takes one for a new commit's.
     The history up to now is compacted, and pins end. Documents keep their version tokens.
     """
-    if every == (catalog is not None):
-        raise click.UsageError("give the name of one catalog, or --all")
-    settings = _resolve(flags).settings
-    _require_mongodb(settings)
+    _require_one(catalog, every)
+    settings = _on_mongodb(flags)
     return int(import_module("gateway.cli.backing_up").run_advance(settings, catalog, by))
 
 

@@ -129,14 +129,11 @@ def log(
     if last is not None and (limit is not None or follow):
         raise click.UsageError("--last can't be given together with --limit or --follow")
     of = session.gateway.catalog(catalog)
-    if follow:
-        position = _oldest(session, of) if after is None else after
-        keys = () if key is None else (key,)
-        _follow(
-            session, of, position, limit, keys=keys, authors=() if author is None else (author,)
-        )
-        return
     begin = _oldest(session, of) if after is None else after
+    if follow:
+        keys, authors = (() if each is None else (each,) for each in (key, author))
+        _follow(session, of, begin, limit, keys=keys, authors=authors)
+        return
     found = of.commits(after=begin, key=key, author=author, page_size=500)
     commits: Iterable[Commit] = islice(found, limit)
     if last is not None:

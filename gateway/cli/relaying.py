@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -14,6 +12,7 @@ import msgspec
 
 from gateway.cli.command import ReadCommand, Session
 from gateway.cli.names import CATALOG, REVISION
+from gateway.cli.output import whole_file
 from patching.client import Catalog, Change, Commit
 from patching.client._feed import Feed
 from patching.values import Absent
@@ -206,16 +205,5 @@ def _read_position(path: Path) -> int | None:
 
 
 def _save(path: Path, revision: int) -> None:
-    """Whole or not at all, also where the machine stops."""
-    made = path.with_name(f"{path.name}.new")
-    with made.open("w") as file:
-        file.write(f"{revision}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    made.replace(path)
-    with suppress(OSError):  # where a folder can't be synced
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with whole_file(path) as file:
+        file.write(b"%d\n" % revision)

@@ -135,23 +135,15 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
     """The tokens in the database of the settings. Raises click's errors."""
     # The driver of the database takes long to import.
     from gateway.cli.exit_codes import MongodbOutOfReach
-    from gateway.cli.verify import mongodb_of
+    from gateway.cli.verify import connected
     from gateway.store.contract import StoreUnreachable
-    from gateway.store.mongodb import connect
     from gateway.tokens.issued import Tokens
 
-    settings = _settings(flags)
-    with mongodb_of(settings) as uri:
-        try:
-            store = connect(uri, settings.database, settings.store_timeout_ms)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
+    with connected(_settings(flags)) as store:
         try:
             yield Tokens(store.tokens())
         except StoreUnreachable as error:
             raise MongodbOutOfReach(f"the database can't be reached: {error}") from error
-        finally:
-            store.close()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
@@ -71,11 +71,7 @@ Parts = tuple[MongoStore, MongoCopies, Settler, ThreadRuntime]
 def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
     """On the MongoDB of the settings, with what they are made of. click's errors say what can't be
     done."""
-    with mongodb_of(settings) as uri:
-        try:
-            store = connect(uri, settings.database, settings.store_timeout_ms)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
+    with connected(settings) as store:
         runtime = ThreadRuntime()
         # Other workers' tails are left to them for as long as the service itself would.
         limits = replace(limits_of(settings).service, cache_bytes_max=0)
@@ -95,8 +91,6 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
         except StoreUnavailable as error:
             why = "" if error.__cause__ is None else f": {error.__cause__}"
             raise MongodbOutOfReach(f"{error}{why}") from error
-        finally:
-            store.close()
 
 
 def applied_by_jsonpatch(content: Json | Absent, patch: Any) -> Json | Absent:
@@ -156,7 +150,19 @@ def _verify(verification: Verification, name: str) -> None:
 
 
 @contextmanager
-def mongodb_of(settings: Settings) -> Iterator[str]:
+def connected(settings: Settings) -> Iterator[MongoStore]:
+    """The database of the settings, on their MongoDB. click's errors say what can't be done."""
+    with _mongodb_of(settings) as uri:
+        try:
+            store = connect(uri, settings.database, settings.store_timeout_ms)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        with closing(store):
+            yield store
+
+
+@contextmanager
+def _mongodb_of(settings: Settings) -> Iterator[str]:
     """The connection string of the MongoDB that the settings choose, started if it is to be."""
     if settings.mongodb_uri is not None:
         yield settings.mongodb_uri
