@@ -89,6 +89,10 @@ class Lowering:
     def locate(self, address: Tokens) -> Place:
         return self.locator.locate(self.root, address)
 
+    def lacks(self, place: Place, address: Tokens) -> bool:
+        """Whether there is nothing at `address`, which leads to `place`."""
+        return self.root is ABSENT or place.known < len(address)
+
     def existing(self, address: Tokens, path: str) -> Place:
         """The place of something that exists; else PathMissing."""
         place = self.locate(address)
@@ -246,7 +250,7 @@ def _add(lowering: Lowering, add: Add) -> None:
 
 def _remove(lowering: Lowering, remove: Remove) -> None:
     place = lowering.locate(remove.tokens)
-    missing = lowering.root is ABSENT or place.known < len(remove.tokens)
+    missing = lowering.lacks(place, remove.tokens)
     if missing and isinstance(remove, RemoveIfExists):
         return
     if missing:
@@ -300,10 +304,8 @@ def _copy(lowering: Lowering, copy: Copy) -> None:
 
 def _add_to_set(lowering: Lowering, add: AddToSet) -> None:
     place = lowering.locate(add.tokens)
-    if lowering.root is ABSENT or place.known < len(add.tokens):
-        if not add.create_parents:
-            raise lowering.missing(place, add.tokens, add.path)
-        lowering.create(place, add.tokens, [add.value], add.path)
+    if lowering.lacks(place, add.tokens):
+        _create_missing(lowering, place, add, [add.value])
         return
     items = _array(place.value)
     lowering.locator.charge(_comparing(items, add.value, add.growth_bytes))
@@ -331,7 +333,7 @@ def _pull(lowering: Lowering, pull: Pull) -> None:
 
 def _increment(lowering: Lowering, increment: Increment) -> None:
     place = lowering.locate(increment.tokens)
-    if lowering.root is ABSENT or place.known < len(increment.tokens):
+    if lowering.lacks(place, increment.tokens):
         if not increment.create_parents:
             raise lowering.missing(place, increment.tokens, increment.path)
         lowering.create(place, increment.tokens, _summed(0, increment.value), increment.path)
@@ -372,7 +374,7 @@ def _put(
 
 def _watermark(lowering: Lowering, mark: Watermark) -> None:
     place = lowering.locate(mark.tokens)
-    if lowering.root is ABSENT or place.known < len(mark.tokens):
+    if lowering.lacks(place, mark.tokens):
         _create_missing(lowering, place, mark, mark.value)
         return
     number: Any = place.value
@@ -384,7 +386,7 @@ def _watermark(lowering: Lowering, mark: Watermark) -> None:
 
 def _append_text(lowering: Lowering, append: AppendText) -> None:
     place = lowering.locate(append.tokens)
-    missing = lowering.root is ABSENT or place.known < len(append.tokens)
+    missing = lowering.lacks(place, append.tokens)
     text = "" if missing else place.value
     if not isinstance(text, str):
         raise PatchConflict(f"only a text can be appended to; this is {described(text)}")
@@ -403,7 +405,7 @@ def _append_text(lowering: Lowering, append: AppendText) -> None:
 
 
 def _create_missing(
-    lowering: Lowering, place: Place, operation: Watermark | AppendText, value: Json
+    lowering: Lowering, place: Place, operation: AddToSet | Watermark | AppendText, value: Json
 ) -> None:
     if not operation.create_parents:
         raise lowering.missing(place, operation.tokens, operation.path)

@@ -60,8 +60,7 @@ class AddToSet(msgspec.Struct, frozen=True, eq=False):
     depth: int
 
     def to_json(self) -> dict[str, Json]:
-        option: dict[str, Json] = {"create_parents": True} if self.create_parents else {}
-        return {"op": "add_to_set", "path": self.path, "value": self.value, **option}
+        return {"op": "add_to_set", "path": self.path, "value": self.value, **_option(self)}
 
 
 class Pull(msgspec.Struct, frozen=True, eq=False):
@@ -85,8 +84,7 @@ class Increment(msgspec.Struct, frozen=True, eq=False):
     create_parents: bool
 
     def to_json(self) -> dict[str, Json]:
-        option: dict[str, Json] = {"create_parents": True} if self.create_parents else {}
-        return {"op": "increment", "path": self.path, "value": self.value, **option}
+        return {"op": "increment", "path": self.path, "value": self.value, **_option(self)}
 
 
 class SetValue(Replace, frozen=True, eq=False):
@@ -161,7 +159,9 @@ class CommitStamp(NamedTuple):
 _STAMPS: Final = ("time", "revision", "author")
 
 
-def _option(operation: SetValue | Watermark | AppendText | StampCommit) -> dict[str, Json]:
+def _option(
+    operation: AddToSet | Increment | SetValue | Watermark | AppendText | StampCommit,
+) -> dict[str, Json]:
     return {"create_parents": True} if operation.create_parents else {}
 
 
