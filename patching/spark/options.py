@@ -293,11 +293,6 @@ class Options:
         options._require_consistent(use)
         return options
 
-    def keyed(self, *, shared: bool) -> str:
-        """How keys are made, a value of the option ``idempotency``; ``shared``: the job, or the
-        query, may be started again."""
-        return self.idempotency or ("content" if shared else "job")
-
     def open_transport(self) -> Transport:
         """A connection pool of its own, to be closed by the caller."""
         return OptionsTransport(

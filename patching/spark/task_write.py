@@ -43,20 +43,17 @@ _ANOTHER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """``origin`` is the same for all attempts that shall apply a row once, and for no others.
-
-    ``version``: these are also the attempts of other runs. None: there is one run, or rows are to
-    be applied at least once.
-    """
+    """``origin`` is the same for all attempts that shall apply a row once, and for no others; where
+    the ``version`` isn't open, these are also the attempts of its other runs."""
 
     origin: str
     partition: int
     number: int
     id: int
-    version: Version | None = None
+    version: Version
 
     @classmethod
-    def of_task(cls, origin: str, version: Version | None = None) -> Attempt:
+    def of_task(cls, origin: str, version: Version) -> Attempt:
         """The attempt of the task that this process runs."""
         context = TaskContext.get()
         if context is None:
@@ -67,9 +64,9 @@ class Attempt:
     @property
     def key_prefix(self) -> str:
         """What the keys of its rows begin with; those of a version are the application's."""
-        if self.version is not None and not self.version.open:
-            return f"spark-{self.version.number}"
-        return f"spark-{self.origin}-{self.partition}"
+        if self.version.open:
+            return f"spark-{self.origin}-{self.partition}"
+        return f"spark-{self.version.number}"
 
 
 @dataclass(slots=True)
@@ -135,8 +132,7 @@ def write_rows(
         row_keys(attempt.key_prefix) as keys,
     ):
         terms = options.bulk_terms(resend_unknown=options.idempotency == "none")
-        version = attempt.version
-        fences = None if version is None else FenceKeeper(transport, options, version)
+        fences = FenceKeeper(transport, options, attempt.version)
         writing = _Writing(columns, options, attempt, keys, fences)
         return writing.run(_rows(batches, columns.names), BulkWriter(transport, terms))
 
@@ -186,7 +182,7 @@ class _Writing:
         options: Options,
         attempt: Attempt,
         keys: RowKeys,
-        fences: FenceKeeper | None,
+        fences: FenceKeeper,
     ) -> None:
         self._fences = fences
         self._columns = columns
@@ -197,8 +193,7 @@ class _Writing:
         self._letters: DeadLetters | None = None
         if options.dead_letter_path is not None:
             number = f"{attempt.partition}-{attempt.number}-{attempt.id}"
-            run = attempt.version.run if attempt.version else None
-            name = "-".join(filter(None, (attempt.origin, run, number)))
+            name = "-".join(filter(None, (attempt.origin, attempt.version.run, number)))
             self._letters = DeadLetters(options.dead_letter_path, name)
         self._failed = Failed()
         # Why the task is to fail, as soon as all that was sent is answered.
@@ -222,11 +217,9 @@ class _Writing:
         finally:
             if self._letters:
                 self._letters.close()
-        finished = dict(self._fences.finished) if self._fences else {}
-        version = self._attempt.version
-        sample = self._keys.sample if version is not None and not version.open else b""
-        partition, origin = self._attempt.partition, self._attempt.origin
-        return TaskWritten(partition, self._counts, finished, sample, origin)
+        attempt, finished = self._attempt, self._fences.finished
+        sample = b"" if attempt.version.open else self._keys.sample
+        return TaskWritten(attempt.partition, self._counts, finished, sample, attempt.origin)
 
     def _lines(self, rows: Iterator[_Row]) -> Iterator[BulkLine]:
         """Until the rows are over or one of them fails the task."""
@@ -251,12 +244,10 @@ class _Writing:
     def _line(self, row: _Row) -> BulkLine | None:
         """None where the row's version was finished."""
         catalog, document = self._columns.subject(row.values)
-        keys, begun = self._options.keyed(shared=False), None
-        if self._fences is not None:
-            begun = self._fences.begun(catalog)
-            if begun is not None and begun.finished:
-                return None
-            keys = self._fences.keys if begun is None else begun.keys
+        begun = self._fences.begun(catalog)
+        if begun is not None and begun.finished:
+            return None
+        keys = self._fences.keys if begun is None else begun.keys
         key = row.made[1] if row.made is not None and row.made[0] == keys else None
         if keys == "job" and key is None:  # of a bad row, too, which keeps its place
             key = self._keys.key(catalog, document)
@@ -266,7 +257,7 @@ class _Writing:
         if keys == "content" and key is None:
             key = self._keys.row_key(asked.identity)
         text = asked.text
-        if self._fences is not None and begun is None:
+        if begun is None:
             row.made = None if key is None else (keys, key)
             text = b"%b,%b}" % (text[:-1], self._fences.begin(catalog))
         key = asked.idempotency_key or key
@@ -276,7 +267,7 @@ class _Writing:
 
     def _note(self, answer: BulkAnswer) -> None:
         counts = self._counts
-        if self._fences is not None and self._is_of_the_begin(answer):
+        if self._is_of_the_begin(answer):
             return
         counts.retried += answer.sends > 1
         if skipped := (answer.content or {}).get("skipped"):
@@ -297,7 +288,6 @@ class _Writing:
 
     def _is_of_the_begin(self, answer: BulkAnswer) -> bool:
         """Whether it says nothing of the row, which is tried again then. A fence is noted."""
-        assert self._fences is not None
         fence = (answer.content or {}).get("fence")
         problem = getattr(answer.error, "problem", {}) if answer.decided else {}
         refused = str(problem.get("pointer", "")).startswith(_BEGIN)

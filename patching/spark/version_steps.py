@@ -83,7 +83,7 @@ class FenceKeeper:
     @property
     def keys(self) -> str:
         """How keys are made, unless the version was begun otherwise."""
-        return self._options.keyed(shared=not self._version.open)
+        return self._options.idempotency or ("job" if self._version.open else "content")
 
     def begun(self, catalog: str) -> Begun | None:
         """None where the next line is to begin it. Raises VersionRefused."""

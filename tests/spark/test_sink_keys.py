@@ -40,7 +40,7 @@ def test_keys_stay_what_they_are() -> None:
         "spark-7-9c1d68432796f504ac1dffdb6cfd9d37-1",
         "spark-7-881807c3ce349487fbdf3e0943362f14-0",
     ]
-    job = Attempt("job-1f", 3, 2, 17)
+    job = Attempt("job-1f", 3, 2, 17, Version("spark-job-1f", 0, open=True))
     assert job.key_prefix == "spark-job-1f-3"
     for partition, attempt in ((3, 0), (4, 1)):
         named = Attempt("txn-1f", partition, attempt, 17, Version("nightly", 7))

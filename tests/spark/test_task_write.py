@@ -53,6 +53,10 @@ def batches(rows: Sequence[tuple[str, Any]], together: int = 64) -> list[pa.Reco
     return list(table.to_batches(together))
 
 
+# Of a job that has no name.
+OPEN = Version("spark-job", 0, open=True)
+
+
 def run_at(url: str, catalog: str, rows: Any, attempt: Attempt, **options: str) -> TaskWritten:
     given = {"url": url, "catalog": catalog, "batchSize": "20", **options}
     columns = StructType([StructField(name, StringType()) for name in ("key", "patch")])
@@ -66,7 +70,7 @@ def run(gateway: RunningGateway, catalog: str) -> Run:
     with Transport(gateway.url) as transport:
         for key in "kl":
             transport.request("PUT", f"/v1/catalogs/{catalog}/documents/{key}", json={"log": []})
-    return lambda rows, number, version=None, **options: run_at(
+    return lambda rows, number, version=OPEN, **options: run_at(
         gateway.url, catalog, batches(rows), Attempt("job", 0, number, number, version), **options
     )
 
@@ -95,9 +99,9 @@ def test_attempts_at_the_same_time_apply_nothing_twice(run: Run, routes: Catalog
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
-@pytest.mark.parametrize("version", [None, Version("nightly", 7)])
+@pytest.mark.parametrize("version", [OPEN, Version("nightly", 7)])
 def test_an_attempt_that_computes_other_rows_is_told_and_applies_none_of_them(
-    run: Run, routes: CatalogRoutes, version: Version | None, on_error: str
+    run: Run, routes: CatalogRoutes, version: Version, on_error: str
 ) -> None:
     run([("k", "a"), ("l", "a"), ("k", "b")], 0, version, idempotency="job")
     for rows, place in (
@@ -202,7 +206,7 @@ def test_a_row_that_lacks_what_it_was_refused_for_is_refused_again(
     parsed = Options.parse({**told, "deadLetterPath": str(tmp_path)}, WRITE)
     schema = StructType([StructField(each, StringType()) for each in names])
     asked = pa.table(columns).to_batches()
-    written = write_rows(asked, Columns(schema, parsed), parsed, Attempt("job", 0, 0, 0))
+    written = write_rows(asked, Columns(schema, parsed), parsed, Attempt("job", 0, 0, 0, OPEN))
     settle_letters(str(tmp_path), "job", written.counts, replaces=True)
     (path,) = tmp_path.iterdir()
     letters = [json.loads(line) for line in path.read_text().splitlines()]
@@ -337,7 +341,7 @@ def test_rows_of_a_document_keep_their_order_where_some_are_refused_for_now(
     fated(monkeypatch, fate_of)
     inside(client=client)
     rows = [(luck.choice("klm"), n) for n in range(300)]
-    counts = run_at("http://x", "c", batches(rows), Attempt("job", 0, 0, 0)).counts
+    counts = run_at("http://x", "c", batches(rows), Attempt("job", 0, 0, 0, OPEN)).counts
     assert counts.applied == 300
     assert min(failed[fate] for fate in ("away", "lost", "unknown")) > 10
     for key in "klm":
@@ -384,7 +388,7 @@ def test_a_task_holds_a_slice_of_an_arrow_batch(inside: Callable[..., None]) -> 
     assert batch.nbytes > 64_000_000
     tracemalloc.start()
     try:
-        written = run_at("http://x", "c", [batch], Attempt("job", 0, 0, 0))
+        written = run_at("http://x", "c", [batch], Attempt("job", 0, 0, 0, OPEN))
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
