@@ -241,19 +241,17 @@ def remembered(
     if there.by_feed:
         # Rows that are the same are those that were there.
         known = known.where(F.col("key").isNotNull())
-        keys = known.select(F.col("key").alias("name"))
-        keys = F.broadcast(keys) if differing <= _BROADCAST_MAX else keys
-        kept = there.rows.where(F.col("etag").isNotNull())
-        kept = kept.join(keys, F.col("there") == F.col("name"), "left_anti")
-        same = kept.select(
-            F.col("there").alias("key"), "etag", "digest", F.col("had").alias("hash")
-        )
-        if not rounds:
-            return same.union(known.where(F.col("etag").isNotNull()))
-        return same.union(_after_rounds(known, rounds, differing))
-    if not rounds:
-        return known.where(F.col("etag").isNotNull())
-    return _after_rounds(known, rounds, differing)
+    left = known.where(F.col("etag").isNotNull())
+    if rounds:
+        left = _after_rounds(known, rounds, differing)
+    if not there.by_feed:
+        return left
+    keys = known.select(F.col("key").alias("name"))
+    keys = F.broadcast(keys) if differing <= _BROADCAST_MAX else keys
+    kept = there.rows.where(F.col("etag").isNotNull())
+    kept = kept.join(keys, F.col("there") == F.col("name"), "left_anti")
+    same = kept.select(F.col("there").alias("key"), "etag", "digest", F.col("had").alias("hash"))
+    return same.union(left)
 
 
 def _after_rounds(
