@@ -8,9 +8,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from traceback import walk_tb
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    Kind = click.ParamType[Any]
+else:  # generic for those who check types, and since click 8.5 alone
+    Kind = click.ParamType
 
 _Decorated = TypeVar("_Decorated")
 _Decorator = Callable[[Any], Any]

@@ -100,9 +100,8 @@ class ClientCommand(click.Command):
         given = {name: ctx.params.pop(name) for name in _COMMON}
         url = gateway_url(given["url"])
         token = token_source(given, by_flag=by_flag["token"], file_by_flag=by_flag["token_file"])
-        output = Output(
-            pretty=(given["output"] or _by_terminal()) == "pretty", quiet=given["quiet"]
-        )
+        pretty = sys.stdout.isatty() if given["output"] is None else given["output"] == "pretty"
+        output = Output(pretty=pretty, quiet=given["quiet"])
         json_asked = given["output"] == "json"
         timeout_s = given["timeout"]
         try:
@@ -142,10 +141,6 @@ def show_error(error: ClientError, *, as_json: bool) -> None:
         click.echo(msgspec.json.encode(as_problem(error)), err=True)
     else:
         error_line(explained(error))
-
-
-def _by_terminal() -> str:
-    return "pretty" if sys.stdout.isatty() else "json"
 
 
 def connection_options() -> list[click.Parameter]:

@@ -25,7 +25,7 @@ import patching
 from gateway.cli.command import ClientCommand, Missing, Session
 from gateway.cli.names import CATALOG, JSON, KEY
 from gateway.cli.output import error_line
-from gateway.cli.writing import answer, terms, write_options, writing
+from gateway.cli.writing import answer, write_options, writing
 from patching import ABSENT, NO_LISTS, Document, Json, Lists, three_way
 from patching.client import NotFound, PreconditionFailed, Written
 from patching.client._documents import Part
@@ -184,8 +184,7 @@ class _Editing:
             return None
 
     def _send(self, base: Read | None, value: Json) -> Written:
-        write = terms(**self._given)
-        with writing(write):
+        with writing(**self._given) as write:
             if base is None:
                 return self._part.put(self._key, value, if_absent=True, **write)
             by_key: dict[str, Any] = {"array_primary_keys": {}} if self._lists else {}

@@ -387,9 +387,8 @@ class Import:
 
     def _bulk(self, entries: Sequence[ImportEntry]) -> list[ImportEntry]:
         """Write the entries; returns those that weren't written because their documents exist."""
-        lines = [
-            self._line(entry.key, {**_put(entry), **self._condition()}, entry) for entry in entries
-        ]
+        condition = {} if self._mode == "replace" else {"if_none_match": "*"}
+        lines = [self._line(entry.key, _put(entry) | condition, entry) for entry in entries]
         there = []
         for answer in self._send(lines):
             if self._mode != "replace" and isinstance(answer.error, PreconditionFailed):
@@ -414,9 +413,6 @@ class Import:
                 self.tally.unchanged += 1
             else:
                 self.tally.met(entry.key)
-
-    def _condition(self) -> dict[str, Any]:
-        return {} if self._mode == "replace" else {"if_none_match": "*"}
 
     def _line(self, key: str, members: dict[str, Any], subject: ImportEntry | Document) -> BulkLine:
         line = {"catalog": self._catalog, "key": key, **members}

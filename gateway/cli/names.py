@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -21,13 +21,8 @@ from click.shell_completion import CompletionItem
 from gateway.cli.command import DEFAULT_URL, gateway_url, token_source
 from patching import join_pointer
 from patching.client import ClientError, Gateway, Retry
-from patching.command_line import together
+from patching.command_line import Kind, together
 from patching.values import repeated_member
-
-if TYPE_CHECKING:
-    Kind = click.ParamType[Any]
-else:  # generic for those who check types, and since click 8.5 alone
-    Kind = click.ParamType
 
 _SHOWN_MAX: Final = 40
 _NAMES_MAX: Final = 100

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.cli.command import ClientCommand, ReadCommand, Session
 from gateway.cli.names import CATALOG, KEY, REVISION, require_one_time, time_options
-from gateway.cli.writing import answer, terms, write_options, writing
+from gateway.cli.writing import answer, write_options, writing
 from patching.client.results import LeafOwners
 from patching.command_line import printable
 
@@ -95,8 +95,7 @@ def give_back(
     anybody's plain writes took over. No value changes. The manager's next apply may change the
     fields.
     """
-    write = terms(**given)
-    with writing(write):
+    with writing(**given) as write:
         catalog_of = session.gateway.catalog(catalog)
         done = catalog_of.give_back(key, *pointers, if_match=if_match, **write)
     if not done.changed and not done.replayed:

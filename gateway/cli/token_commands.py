@@ -18,20 +18,17 @@ from gateway.access import Grant
 from gateway.access.principal import checked_name, parse_grant
 from gateway.cli.setting_flags import database_flags
 from gateway.settings import SettingError, Settings, resolve
+from patching.command_line import Kind
 
 if TYPE_CHECKING:
     from gateway.store.contract import StoredToken
     from gateway.tokens.issued import Tokens
 
-    _Kind = click.ParamType[Any]
-else:
-    _Kind = click.ParamType  # generic for those who check types, and since click 8.5 alone
-
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DAYS_MAX: Final = 36_500
 
 
-class _GrantType(_Kind):
+class _GrantType(Kind):
     name = "role:pattern"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Grant:
@@ -41,7 +38,7 @@ class _GrantType(_Kind):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-class _LifetimeType(_Kind):
+class _LifetimeType(Kind):
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:

@@ -18,7 +18,7 @@ from patching.client.results import ActionResult, SkippedPlace
 from patching.client.terms import WriteTerms, new_idempotency_key
 from patching.command_line import together
 
-# The options of every write, which `terms` puts together.
+# The options of every write, which `writing` takes.
 write_options = together(
     click.option("-m", "--message", metavar="TEXT", help="Message of the commit."),
     click.option("--dry-run", is_flag=True, help="Decide and answer, but write nothing."),
@@ -37,34 +37,30 @@ write_options = together(
 )
 
 
-def terms(
+@contextmanager
+def writing(
     message: str | None,
     dry_run: bool,
     idempotency_key: str | None,
     if_unchanged_under: Sequence[tuple[str, int]],
-) -> WriteTerms:
-    """The terms of a write, with a new key unless one is given; a dry run needs none."""
+) -> Iterator[WriteTerms]:
+    """The terms of a write, with a new key unless one is given; a dry run needs none. The client's
+    own refusals become usage errors, and one whose outcome is unknown names the key."""
     if idempotency_key is None and not dry_run:
         idempotency_key = new_idempotency_key()
-    return {
-        "message": message,
-        "dry_run": dry_run,
-        "idempotency_key": idempotency_key,
-        "if_unchanged_under": dict(if_unchanged_under) or None,
-    }
-
-
-@contextmanager
-def writing(given: WriteTerms) -> Iterator[None]:
-    """Turn the client's own refusals into usage errors, and name the key of an unknown outcome."""
     try:
-        yield
+        yield {
+            "message": message,
+            "dry_run": dry_run,
+            "idempotency_key": idempotency_key,
+            "if_unchanged_under": dict(if_unchanged_under) or None,
+        }
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except RequestError as error:
         if error.applied == "unknown":
-            key = given["idempotency_key"]
-            error.detail += f"; send it again with --idempotency-key {key}: it is applied once"
+            said = f"send it again with --idempotency-key {idempotency_key}: it is applied once"
+            error.detail += f"; {said}"
         raise
 
 
@@ -108,8 +104,7 @@ def put(
         raise click.UsageError("--if-match and --if-absent contradict each other")
     if attributes and if_absent:
         raise click.UsageError("--attributes needs an existing document: leave --if-absent out")
-    write = terms(**given)
-    with writing(write):
+    with writing(**given) as write:
         part = session.part(catalog, attributes)
         written = part.put(key, value, if_match=if_match, if_absent=if_absent, **write)
     answer(session, catalog, written)
@@ -159,9 +154,8 @@ def patch(
         raise click.UsageError("--rebase needs --if-match: the state that the patch was made for")
     if merge and tests:
         raise click.UsageError("a merge patch has no tests: leave --test out")
-    write = terms(**given)
     part = session.part(catalog, attributes)
-    with writing(write):
+    with writing(**given) as write:
         if merge:
             written = part.merge(key, operations, if_match=if_match, rebase=rebase, **write)
         else:
@@ -189,8 +183,7 @@ def delete(session: Session, /, catalog: str, key: str, if_match: str | None, **
     The history stays. If there is no such document, that is a success, too, unless --if-match is
     given.
     """
-    write = terms(**given)
-    with writing(write):
+    with writing(**given) as write:
         written = session.gateway.catalog(catalog).delete(key, if_match=if_match, **write)
     answer(session, catalog, written)
 
@@ -234,10 +227,9 @@ def transaction(
     """
     if not isinstance(transaction, dict):
         raise click.UsageError("a transaction is an object with compare, then and else")
-    write = terms(**given)
-    if write["message"] is None:
-        del write["message"]  # its own counts then
-    with writing(write):
+    with writing(**given) as write:
+        if write["message"] is None:
+            del write["message"]  # its own counts then
         result = session.gateway.catalog(catalog).transact(transaction, if_match=if_match, **write)
     results = [_result_shape(each) for each in result.results]
     session.output.answer({"catalog": catalog, **asdict(result), "results": results})
@@ -321,8 +313,7 @@ def revert(
     """
     if bool(revisions) == (to is not None):
         raise click.UsageError("give REVISIONs, or --to")
-    write = terms(**given)
-    with writing(write):
+    with writing(**given) as write:
         done = session.gateway.catalog(catalog).revert(
             revisions,
             to=to,

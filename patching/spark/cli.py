@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from patching.command_line import OneLineGroup, printable, together
+from patching.command_line import Kind, OneLineGroup, printable, together
 from patching.spark.session import JavaMissing, require_java
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEFT_OVER: Final = 3
 
 
-class _Deletes(click.ParamType[float]):
+class _Deletes(Kind):
     """A number of documents, or with a point the share of them."""
 
     name = "number"
