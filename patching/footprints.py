@@ -204,11 +204,8 @@ def written(path: str, tokens: Tokens, root: Document) -> str:
         return _parent(path)
     if isinstance(holder, dict):
         return path
-    return _parent(path) if tokens[-1] == "-" or _could_be_index(tokens[-1]) else path
-
-
-def _could_be_index(token: str) -> bool:
-    return index_of(token, 10**18) >= 0
+    could_be_index = tokens[-1] == "-" or index_of(tokens[-1], 10**18) >= 0
+    return _parent(path) if could_be_index else path
 
 
 _KEYED_ITEMS_MAX = 256  # of a larger array an address reads all, rather than each item's keys

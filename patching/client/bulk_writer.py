@@ -312,7 +312,8 @@ class Sending:
                 continue
             if retries_max is not None and self._sends[place] > retries_max:
                 return None
-            if place in self._unknown and not self._may_repeat(place):
+            repeats = self._lines[place].keyed or self._terms.resend_unknown
+            if place in self._unknown and not repeats:
                 return None
         if left_s <= 0 or not all(map(may_pass, self.failed)):
             return None
@@ -357,6 +358,3 @@ class Sending:
             self._unknown.add(place)
         if not self.failed or self.failed[-1] is not error:
             self.failed.append(error)
-
-    def _may_repeat(self, place: int) -> bool:
-        return self._lines[place].keyed or self._terms.resend_unknown

@@ -14,6 +14,7 @@ import msgspec
 from patching.client import ClientError, Gone, NotFound, Pin, Unreachable
 from patching.client._blocking import CallSender
 from patching.client._documents import time_query
+from patching.client._reading import key_chunks
 from patching.client.errors import OverLimit, UnexpectedAnswer
 from patching.client.results import PinState
 from patching.client.transport import HttpAnswer, Query, Transport, segment
@@ -255,6 +256,29 @@ class CatalogReads:
             half = len(keys) // 2
             return self.named(keys[:half], revision) + self.named(keys[half:], revision)
         return [each for each in page.documents if each.etag is not None]
+
+    def through(
+        self,
+        revision: int,
+        keep: Callable[[], None],
+        names: Sequence[str] | None = None,
+        after: str = "",
+        until: str | None = None,
+    ) -> Iterator[DocumentShape]:
+        """The documents ``names``, or (None) those above ``after`` up to ``until`` (None: to the
+        end) that begin with the option ``prefix``; ``keep`` is called before each request."""
+        for some in () if names is None else key_chunks(names):
+            keep()
+            yield from self.named(some, revision)
+        following: str | None = after if names is None else None
+        while following is not None:
+            keep()
+            page = self.documents(after=following, revision=revision)
+            for document in page.documents:
+                if until is not None and document.key > until:
+                    return
+                yield document
+            following = None if page.next is None else page.next.after
 
     def commits(self, after: int, limit: int, key: str | None = None) -> tuple[CommitRows, int]:
         """Commits above ``after``, of one ``key`` if given; and the catalog's head."""

@@ -38,22 +38,19 @@ _OPERATION: Final = ("op", "path", "from", "value")
 _EXTENDED: Final = frozenset(("patch", "array_primary_keys"))
 
 
-class ColumnRefused(ValueError):
+class _OfColumn(Exception):
+    def __init__(self, column: str, detail: str) -> None:
+        super().__init__(f"column {column!r}: {detail}")
+        self.column = column
+        self.detail = detail
+
+
+class ColumnRefused(_OfColumn, ValueError):
     """A frame that can't be written, for a column that it has or lacks."""
 
-    def __init__(self, column: str, detail: str) -> None:
-        super().__init__(f"column {column!r}: {detail}")
-        self.column = column
-        self.detail = detail
 
-
-class RowRefused(Exception):
+class RowRefused(_OfColumn):
     """A row that asks for nothing that a gateway could be asked for."""
-
-    def __init__(self, column: str, detail: str) -> None:
-        super().__init__(f"column {column!r}: {detail}")
-        self.column = column
-        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)

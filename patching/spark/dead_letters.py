@@ -114,7 +114,8 @@ class LettersReader:
         with Path(partition.path).open("rb") as lines:
             for line in lines:
                 letter = msgspec.json.decode(line, type=_Letter)
-                row = {**letter.row, PROBLEM: _problem_text(letter.problem)}
+                problem = f"{letter.problem.get('code')}: {letter.problem.get('detail')}"
+                row = {**letter.row, PROBLEM: problem}
                 yield tuple(_column(row, name) for name in LETTERS_SCHEMA.fieldNames())
 
 
@@ -126,7 +127,3 @@ def _column(row: dict[str, Any], name: str) -> Any:
     if value is None or isinstance(value, str) or name == "delete":
         return value
     return encode(value).decode() if name in _JSON else str(value)
-
-
-def _problem_text(problem: dict[str, Any]) -> str:
-    return f"{problem.get('code')}: {problem.get('detail')}"

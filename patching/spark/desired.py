@@ -96,7 +96,7 @@ def wanted_rows(
     rows = desired.select(F.col(_quoted(key)).cast("string").alias("key"), value.alias("value"))
     kind = rows.schema["value"].dataType
     _require_json(kind, document)
-    if not isinstance(kind, types.StringType) and _is_plain(kind):
+    if not isinstance(kind, types.StringType) and _is_made_of(kind, _PLAIN):
         # As a text it takes a tenth of the time to reach Python.
         rows = rows.select("key", _as_text("value").alias("value"))
     # Not as many as Spark takes by default, and keeps for what is persisted: a task costs more than
@@ -111,14 +111,7 @@ def wanted_rows(
 def has_text(kind: types.DataType) -> bool:
     """Whether Spark makes different texts of any two values of this type, so that the hash of the
     text stands for the value. It leaves out the last digits of a time."""
-    if isinstance(kind, types.StructType):
-        return bool(kind.fields) and all(has_text(each.dataType) for each in kind.fields)
-    if isinstance(kind, types.ArrayType):
-        return has_text(kind.elementType)
-    if isinstance(kind, types.MapType):
-        return isinstance(kind.keyType, types.StringType) and has_text(kind.valueType)
-    numbers = types.FloatType | types.DoubleType | types.DecimalType
-    return _is_plain(kind) or isinstance(kind, numbers)
+    return _is_made_of(kind, (*_PLAIN, types.FloatType, types.DoubleType, types.DecimalType))
 
 
 def with_hash(wanted: DataFrame) -> DataFrame:
@@ -151,15 +144,21 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _is_plain(kind: types.DataType) -> bool:
-    """Whether Spark writes every value of this type as `converter` does, or refuses it."""
+# Spark writes every value of these types as `converter` does, or refuses it.
+_PLAIN: Final = (types.StringType, types.BooleanType, types.IntegralType)
+
+
+def _is_made_of(kind: types.DataType, scalars: tuple[type[types.DataType], ...]) -> bool:
+    """Whether values of this type have values of ``scalars`` in them, and no others."""
     if isinstance(kind, types.StructType):
-        return bool(kind.fields) and all(_is_plain(each.dataType) for each in kind.fields)
+        inside = [each.dataType for each in kind.fields]
+        return bool(inside) and all(_is_made_of(each, scalars) for each in inside)
     if isinstance(kind, types.ArrayType):
-        return _is_plain(kind.elementType)
+        return _is_made_of(kind.elementType, scalars)
     if isinstance(kind, types.MapType):
-        return isinstance(kind.keyType, types.StringType) and _is_plain(kind.valueType)
-    return isinstance(kind, types.StringType | types.BooleanType | types.IntegralType)
+        is_object = isinstance(kind.keyType, types.StringType)
+        return is_object and _is_made_of(kind.valueType, scalars)
+    return isinstance(kind, scalars)
 
 
 def _require_json(kind: types.DataType, column: str | None) -> None:

@@ -68,8 +68,8 @@ def export_catalog(
                 F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}")
             )
             rows.select(line).write.mode(_mode(overwrite)).text(path)
-    written = _written(spark, path, format)
-    return ExportReport(path, written, seen.get["revision"])
+    written = spark.read.parquet(path) if format == "parquet" else spark.read.text(path)
+    return ExportReport(path, int(written.count()), seen.get["revision"])
 
 
 def export_history(
@@ -92,7 +92,8 @@ def export_history(
     """
     start = None if after is None else after + 1
     given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}
-    day = F.to_date(F.to_utc_timestamp("time", _zone(spark)))
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    day = F.to_date(F.to_utc_timestamp("time", zone))
     seen = Observation()
     counted = F.count(F.lit(1)).alias("rows")
     mode = "append" if after is not None else _mode(overwrite)
@@ -125,14 +126,5 @@ def _rows(spark: SparkSession, chosen: Mapping[str, str], given: Mapping[str, An
     return spark.read.format("metadata").options(**texts).load()
 
 
-def _written(spark: SparkSession, path: str, format: str) -> int:
-    read = spark.read.parquet if format == "parquet" else spark.read.text
-    return int(read(path).count())
-
-
 def _mode(overwrite: bool) -> str:
     return "overwrite" if overwrite else "error"
-
-
-def _zone(spark: SparkSession) -> str:
-    return str(spark.conf.get("spark.sql.session.timeZone"))

@@ -126,7 +126,7 @@ class FeedDriver:
         """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
         known yet). Where a stream is to end with what there is, not beyond the head of then."""
         if after is None:
-            self.head = head = self._head()
+            self.head = head = self._reads().head()
         else:
             after, head = self._head_above(after)
             self.head = head
@@ -152,7 +152,7 @@ class FeedDriver:
         return end
 
     def end_with_what_there_is(self) -> None:
-        self._target = self._head()
+        self._target = self._reads().head()
 
     def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """ReadFailed where there is less than was told already, or something else: Spark 4.1
@@ -200,9 +200,6 @@ class FeedDriver:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
-
-    def _head(self) -> int:
-        return self._reads().head()
 
     def _head_above(self, after: int) -> tuple[int, int]:
         """The head, and ``after``, or where the stream goes on without what is gone."""

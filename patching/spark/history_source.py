@@ -70,7 +70,7 @@ class StateRange(InputPartition):
 
     revision: int
     time: str
-    hold: Hold | None = None
+    hold: Hold
 
 
 @dataclass
@@ -258,26 +258,16 @@ def _image(
 def state_rows(options: Options, piece: StateRange) -> Iterator[tuple[Any, ...]]:
     """A row for each document, by key: as if one commit at that revision had made them all."""
     with catalog_reads(options) as reads:
-        keep = piece.hold.keeper(reads) if piece.hold else None
-        after: str | None = ""
-        while after is not None:
-            if keep:
-                keep()
-            if options.key is None:
-                page = reads.documents(after=after, revision=piece.revision)
-                documents = page.documents
-                after = None if page.next is None else page.next.after
-            else:
-                documents, after = reads.named([options.key], piece.revision), None
-            for document in documents:
-                columns = (None, None, 0, None, document.key, DOCUMENT, document.create_revision)
-                patch = b'[{"op":"add","path":"","value":%b}]' % bytes(document.value)
-                images = {"before": None, "value": bytes(document.value).decode()}
-                yield (
-                    *(piece.revision, _instant(piece.time), "", *columns, patch.decode()),
-                    *(json_or_none(document.attributes), reads.catalog),
-                    *(images[name] for name in options.include),
-                )
+        names = None if options.key is None else [options.key]
+        for document in reads.through(piece.revision, piece.hold.keeper(reads), names):
+            columns = (None, None, 0, None, document.key, DOCUMENT, document.create_revision)
+            patch = b'[{"op":"add","path":"","value":%b}]' % bytes(document.value)
+            images = {"before": None, "value": bytes(document.value).decode()}
+            yield (
+                *(piece.revision, _instant(piece.time), "", *columns, patch.decode()),
+                *(json_or_none(document.attributes), reads.catalog),
+                *(images[name] for name in options.include),
+            )
 
 
 def _rows(

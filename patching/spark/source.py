@@ -15,12 +15,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from patching.client._reading import key_chunks
 from patching.spark.batches import in_batches
 from patching.spark.catalog_reads import (
     CatalogReads,
     Compacted,
-    DocumentShape,
     Hold,
     PlanShape,
     catalog_reads,
@@ -210,8 +208,10 @@ class DocumentsReader:
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, KeyRange)
+        hold, names = partition.hold, self._names
         with catalog_reads(self._options) as reads:
-            for document in self._documents(reads, partition):
+            keep, after = hold.keeper(reads), partition.after
+            for document in reads.through(hold.revision, keep, names, after, partition.until):
                 yield (
                     document.key,
                     bytes(document.value).decode(),
@@ -221,23 +221,3 @@ class DocumentsReader:
                     json_or_none(document.attributes),
                     reads.catalog,
                 )
-
-    def _documents(self, reads: CatalogReads, piece: KeyRange) -> Iterator[DocumentShape]:
-        keep, revision = piece.hold.keeper(reads), piece.hold.revision
-        keep()
-        if self._names is not None:
-            for some in key_chunks(self._names):
-                yield from reads.named(some, revision)
-                keep()
-            return
-        after = piece.after
-        while True:
-            page = reads.documents(after=after, revision=revision)
-            for document in page.documents:
-                if piece.until is not None and document.key > piece.until:
-                    return
-                yield document
-            if page.next is None:
-                return
-            after = page.next.after
-            keep()

@@ -77,7 +77,8 @@ class FenceKeeper:
         about = (options.url, options.token, options.token_file, options.certificate_file)
         self._about = (*about, options.txn_principals, options.idempotency, version)
         self._refused: set[str] = set()
-        self._begin = encode({"begin": _begin_of(options, version, self.keys)})[1:-1]
+        begin = {"application": version.application, **_terms(options, version, self.keys)}
+        self._begin = encode({"begin": begin})[1:-1]
         self.finished: dict[str, bool | None] = {}
 
     @property
@@ -238,10 +239,6 @@ def step(
         raise VersionRefused(f"{version} could not be {what} in {catalog!r}: {why}") from error
     record: Mapping[str, Any] = answer.json()
     return record
-
-
-def _begin_of(options: Options, version: Version, keys: str) -> Mapping[str, Any]:
-    return {"application": version.application, **_terms(options, version, keys)}
 
 
 def _terms(options: Options, version: Version, keys: str | None) -> Mapping[str, Any]:
