@@ -306,11 +306,13 @@ def _advice(error: RequestError) -> str:
 
 
 def check_service(session: Session, catalog: str | None) -> Iterator[CheckFinding]:
-    with Transport(session.url, token=session.token, ca_file=session.ca_file) as transport:
+    with Transport(
+        session.url, token=session.token, ca_file=session.ca_file, read_timeout_s=_TIMEOUT_S
+    ) as transport:
         yield from _url(session)
         begun = time.time()
         try:
-            alive = transport.request("GET", "/livez", read_timeout_s=_TIMEOUT_S)
+            alive = transport.request("GET", "/livez")
         except RequestError as error:
             yield fail("livez", explained(error), _advice(error))
             return
@@ -350,7 +352,7 @@ def check_clock(answer: HttpAnswer, now_s: float) -> CheckFinding:
 
 def _ready(transport: Transport) -> CheckFinding:
     try:
-        transport.request("GET", "/readyz", read_timeout_s=_TIMEOUT_S)
+        transport.request("GET", "/readyz")
     except RequestError as error:
         return fail("readyz", explained(error), "it doesn't reach its MongoDB: see its log")
     return ok("readyz", "its database answers")
@@ -358,7 +360,7 @@ def _ready(transport: Transport) -> CheckFinding:
 
 def _contract(transport: Transport) -> CheckFinding:
     try:
-        body = transport.request("GET", "/openapi.yaml", read_timeout_s=_TIMEOUT_S).body
+        body = transport.request("GET", "/openapi.yaml").body
     except RequestError as error:
         return warn("contract", explained(error), "is this a metadata gateway?")
     found = _VERSION.search(body)
@@ -371,9 +373,8 @@ def _contract(transport: Transport) -> CheckFinding:
 def _access(session: Session, transport: Transport, catalog: str | None) -> Iterator[CheckFinding]:
     given = "a token" if session.token is not None else "no token"
     try:
-        listed = transport.request(
-            "GET", "/v1/catalogs", query=[("limit", 100)], read_timeout_s=_TIMEOUT_S
-        ).json()["catalogs"]
+        answer = transport.request("GET", "/v1/catalogs", query=[("limit", 100)])
+        listed = answer.json()["catalogs"]
     except NotAuthorized as error:
         help = "give a valid one by GATEWAY_TOKEN or GATEWAY_TOKEN_FILE"
         yield fail("token", f"{given}: {explained(error)}", help)
@@ -393,7 +394,7 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
 def _tokens(transport: Transport) -> Iterator[CheckFinding]:
     """Those that end soon, where one may see them."""
     try:
-        told = transport.request("GET", "/v1/tokens", read_timeout_s=_TIMEOUT_S).json()
+        told = transport.request("GET", "/v1/tokens").json()
     except ClientError:  # who isn't admin of everything, or of an earlier gateway
         return
     yield check_tokens(told.get("tokens", ()), datetime.now(UTC))
@@ -438,7 +439,7 @@ def _may(catalog: Catalog, transport: Transport) -> CheckFinding:
 
 def _allows(transport: Transport, method: str, path: str) -> bool:
     try:
-        transport.request(method, path, read_timeout_s=_TIMEOUT_S)
+        transport.request(method, path)
     except NotAuthorized:
         return False
     except Problem as error:
