@@ -59,43 +59,43 @@ _BEHIND: Final = (
 _NO_STATE: Final = "Begin with a new checkpointLocation, and so with the documents as they are now"
 
 
-class FeedDriver:
-    """The driver's part of a stream reader, under any of Spark's names for its methods.
+class _FeedReader(DataSourceStreamReader):
+    """What is the same in all releases of Spark.
 
     It keeps its connection from one micro-batch to the next, and drops it when sent to a task.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, schema: StructType, options: Options) -> None:
         if options.type == DOCUMENTS:
             raise OptionRefused("type", "a stream tells commits: choose 'commits' or 'changes'")
         require_fitting(options)
         starting_revision(options)  # refused here already if it is no revision
-        self.options: Final = options
+        self._columns = ReadColumns(schema, options)
+        self._options = options
         self._transport: Transport | None = None
-        self._target: int | None = None
-        # The head as it was last seen.
-        self.head: int | None = None
+        self._target: int | None = None  # the head of then, where it is to end with that
+        self._head: int | None = None  # as it was last seen
         self._named: dict[str, Any] = {}  # the offset that was made last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_transport": None}
 
-    def first(self) -> int:
+    def _first(self) -> int:
         """Where a query without a checkpoint begins."""
         reads = self._reads()
         head = reads.head()
-        if self.options.starting_timestamp is not None:
+        if self._options.starting_timestamp is not None:
             try:
-                return before_time(reads, self.options.starting_timestamp)
+                return before_time(reads, self._options.starting_timestamp)
             except Compacted as error:
-                if self.options.fail_on_data_loss:
+                if self._options.fail_on_data_loss:
                     raise
                 return self._passed_over(0, error.oldest)
-        start = starting_revision(self.options)
+        start = starting_revision(self._options)
         if start is None or start == LATEST:
             return head
         if start == STATE:
-            raise AssertionError("a state has a time, too: see `begin`")
+            raise AssertionError("a state has a time, too: see `initialOffset`")
         floor = reads.floor()
         if start == EARLIEST:
             return floor
@@ -107,14 +107,14 @@ class FeedDriver:
             )
         return after if after >= floor else self._passed_over(after, floor)
 
-    def begin(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The offset of a query without a checkpoint."""
-        if starting_revision(self.options) != STATE:
-            return self.offset(self.first())
+        if starting_revision(self._options) != STATE:
+            return self._offset(self._first())
         state = self._reads().catalog_state()
-        return {**self.offset(state.revision), _STATE: state.time}
+        return {**self._offset(state.revision), _STATE: state.time}
 
-    def offset(self, revision: int) -> dict[str, Any]:
+    def _offset(self, revision: int) -> dict[str, Any]:
         if self._named.get(_REVISION) != revision:
             commit = None
             with suppress(Compacted):
@@ -122,28 +122,28 @@ class FeedDriver:
             self._named = {_REVISION: revision, **({_COMMIT: commit} if commit else {})}
         return self._named
 
-    def last(self, after: int | None, most: int | None) -> int:
+    def _last(self, after: int | None, most: int | None) -> int:
         """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
         known yet). Where a stream is to end with what there is, not beyond the head of then."""
         if after is None:
-            self.head = head = self._reads().head()
+            self._head = head = self._reads().head()
         else:
             after, head = self._head_above(after)
-            self.head = head
+            self._head = head
         if self._target is not None:
             head = max(min(head, self._target), after or 0)
         if after is None:
             return head
         end = head if most is None else min(head, after + most)
-        return end if self.options.max_bytes_per_trigger is None else self._bounded(after, end)
+        return end if self._options.max_bytes_per_trigger is None else self._bounded(after, end)
 
     def _bounded(self, after: int, end: int) -> int:
         """The first revision up to ``end`` by which the changes have the bytes of the option
         maxBytesPerTrigger. So the driver reads that much, too."""
-        reads, left = self._reads(), self.options.max_bytes_per_trigger or 0
+        reads, left = self._reads(), self._options.max_bytes_per_trigger or 0
         place: int | None = after
         while place is not None and place < end:
-            page, _ = reads.commits(place, min(_SIZED, end - place), self.options.key)
+            page, _ = reads.commits(place, min(_SIZED, end - place), self._options.key)
             for commit in page.commits:
                 left -= sum(change.size for change in commit.changes)
                 if left <= 0 or commit.revision >= end:
@@ -151,55 +151,60 @@ class FeedDriver:
             place = page.next
         return end
 
-    def end_with_what_there_is(self) -> None:
-        self._target = self._reads().head()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The documents of a start that begins with them, and the commits up to ``end``."""
+        commits = self._ranges(start, end)
+        return [*self._state_range(start), *commits]
 
-    def ranges(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor."""
+        return self._columns.batches(self._rows(partition))
+
+    def stop(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    def _ranges(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """ReadFailed where there is less than was told already, or something else: Spark 4.1
         doesn't ask how far there is to go from where it stands."""
         after, until = _revision(start), _revision(end)
         if until < after:
             raise self._set_back(after, until)
         self._require_history(start, end)
-        if not self.options.fail_on_data_loss and after < until:
+        if not self._options.fail_on_data_loss and after < until:
             floor = self._reads().floor()
             after = after if after >= floor else self._passed_over(after, floor)
         if until <= after:
             return []
-        return list(revision_ranges(after, until, self.options.partitions or _PARTITIONS))
+        return list(revision_ranges(after, until, self._options.partitions or _PARTITIONS))
 
-    def state_range(self, offset: dict[str, Any]) -> Sequence[InputPartition]:
+    def _state_range(self, offset: dict[str, Any]) -> Sequence[InputPartition]:
         """What tells of the documents that there were at an offset that begins with them."""
         if _STATE not in offset:
             return []
         revision = _revision(offset)
         try:
-            hold = Hold.take(self._reads(), revision, self.options.pin_seconds)
+            hold = Hold.take(self._reads(), revision, self._options.pin_seconds)
         except Compacted as error:
-            catalog = str(self.options.catalog)
+            catalog = str(self._options.catalog)
             what = f"the state at revision {revision}, with which this stream begins,"
             raise Compacted(catalog, what, error.oldest, _NO_STATE) from error
         return [StateRange(revision, offset[_STATE], hold)]
 
-    def rows(self, piece: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """On an executor."""
+    def _rows(self, piece: InputPartition) -> Iterator[tuple[Any, ...]]:
         if isinstance(piece, StateRange):
-            yield from state_rows(self.options, piece)
+            yield from state_rows(self._options, piece)
             return
         assert isinstance(piece, RevisionRange)
         while True:
             try:
-                yield from commit_rows(self.options, piece)
+                yield from commit_rows(self._options, piece)
             except Compacted as error:
                 piece = replace(piece, after=self._passed_over(piece.after, error.oldest))
                 if piece.after < piece.until:
                     continue
             return
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-            self._transport = None
 
     def _head_above(self, after: int) -> tuple[int, int]:
         """The head, and ``after``, or where the stream goes on without what is gone."""
@@ -207,9 +212,9 @@ class FeedDriver:
         try:
             _, head = reads.commits(after, 1)
         except Compacted as error:
-            if self.options.fail_on_data_loss or error.oldest is None:
+            if self._options.fail_on_data_loss or error.oldest is None:
                 raise self._lost(after, error.oldest) from error
-            return error.oldest, reads.head()  # `ranges` tells of the gap
+            return error.oldest, reads.head()  # `_ranges` tells of the gap
         if head < after:
             raise self._set_back(after, head)
         return after, head
@@ -226,22 +231,22 @@ class FeedDriver:
             there = next((c.parent for c in page.commits if c.revision == after + 1), None)
         if told and there and told != there:
             raise ReadFailed(
-                f"catalog {self.options.catalog!r} at {self.options.url} has another commit at"
+                f"catalog {self._options.catalog!r} at {self._options.url} has another commit at"
                 f" revision {after} than the checkpoint: {_OTHER}"
             )
 
     def _set_back(self, after: int, head: int) -> ReadFailed:
         return ReadFailed(
-            f"catalog {self.options.catalog!r} at {self.options.url} is at revision {head}, but the"
-            f" checkpoint at {after}: {_OTHER}"
+            f"catalog {self._options.catalog!r} at {self._options.url} is at revision {head}, but"
+            f" the checkpoint at {after}: {_OTHER}"
         )
 
     def _passed_over(self, after: int, floor: int | None) -> int:
         """``floor``, said in the log; Compacted where the stream mustn't pass over anything."""
-        if self.options.fail_on_data_loss or floor is None:
+        if self._options.fail_on_data_loss or floor is None:
             raise self._lost(after, floor)
         print(
-            f"metadata: WARNING: catalog {self.options.catalog!r}: this stream passes over the "
+            f"metadata: WARNING: catalog {self._options.catalog!r}: this stream passes over the "
             f"commits {after + 1} to {floor}, whose history was compacted (failOnDataLoss=false)",
             file=sys.stderr,
             flush=True,
@@ -249,35 +254,14 @@ class FeedDriver:
         return floor
 
     def _lost(self, after: int, floor: int | None) -> Compacted:
-        catalog = str(self.options.catalog)
+        catalog = str(self._options.catalog)
         what = f"the feed after offset {after}, where this stream stands,"
         return Compacted(catalog, what, floor, _BEHIND)
 
     def _reads(self) -> CatalogReads:
         if self._transport is None:
-            self._transport = self.options.open_transport()
-        return CatalogReads(self._transport, self.options)
-
-
-class _FeedReader(DataSourceStreamReader):
-    """The part of a reader that is the same in all releases of Spark."""
-
-    def __init__(self, schema: StructType, options: Options) -> None:
-        self._feed = FeedDriver(options)
-        self._columns = ReadColumns(schema, options)
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._feed.begin()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        commits = self._feed.ranges(start, end)
-        return [*self._feed.state_range(start), *commits]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._columns.batches(self._feed.rows(partition))
-
-    def stop(self) -> None:
-        self._feed.close()
+            self._transport = self._options.open_transport()
+        return CatalogReads(self._transport, self._options)
 
 
 class PlainFeedReader(_FeedReader):
@@ -296,8 +280,8 @@ class PlainFeedReader(_FeedReader):
         return offset
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        most = self._feed.options.max_commits_per_trigger
-        return self._feed.offset(self._feed.last(self._last_known, most))
+        most = self._options.max_commits_per_trigger
+        return self._offset(self._last(self._last_known, most))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         self._last_known = _revision(end)
@@ -322,19 +306,19 @@ else:
         """For Spark 4.2 and later."""
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-            most = self._feed.options.max_commits_per_trigger
+            most = self._options.max_commits_per_trigger
             return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return self._feed.offset(self._feed.last(_revision(start), most))
+            return self._offset(self._last(_revision(start), most))
 
         def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
             """For the query's progress: how far behind it is."""
-            return None if self._feed.head is None else {_REVISION: self._feed.head}
+            return None if self._head is None else {_REVISION: self._head}
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            self._feed.end_with_what_there_is()
+            self._target = self._reads().head()
 
     FeedReader = BoundedFeedReader
 

@@ -416,9 +416,9 @@ def test_a_checkpoint_whose_commit_is_not_in_the_history_ends_the_query(
     """The database was put back, and has grown beyond the checkpoint since."""
     written.put_each((f"k{number}", number) for number in range(5))
     feed = _reader(kind, written, {})
-    start, end = feed._feed.offset(3), feed._feed.offset(5)
+    start, end = feed._offset(3), feed._offset(5)
     assert len(feed.partitions(start, end)) == 1
-    for until in (feed._feed.offset(3), end):
+    for until in (feed._offset(3), end):
         with pytest.raises(ReadFailed, match=r"has another commit at revision 3 .*new checkpoint"):
             feed.partitions({**start, "commit": "lost"}, until)
     unnamed = {"revision": 3}  # as earlier releases wrote it
