@@ -244,14 +244,7 @@ def looped(
     method: Callable[Concatenate[Any, _P], Iterator[_T]],
 ) -> Callable[Concatenate[Any, _P], AsyncIterator[_T]]:
     """Likewise, of a method that is looped over."""
-    plan = _plan(method)
-
-    @functools.wraps(method)
-    def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> AsyncIterator[_T]:
-        told: AsyncIterator[_T] = self._calls.each(plan(self._same, *args, **kwargs))
-        return told
-
-    return call
+    return planned(method, lambda calls, plan: calls.each(plan))
 
 
 def planned(

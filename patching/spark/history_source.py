@@ -199,8 +199,7 @@ def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, .
     """A row for each change in the range that ``options`` ask for, by revision."""
     with catalog_reads(options) as reads:
         keep = piece.hold.keeper(reads) if piece.hold else lambda: None
-        pages = _imaged_pages if options.include else _plain_pages
-        for commits in pages(reads, options, piece, keep):
+        for commits in _pages(reads, options, piece, keep):
             for commit in commits:
                 if commit.revision > piece.until:
                     return
@@ -208,15 +207,17 @@ def commit_rows(options: Options, piece: RevisionRange) -> Iterator[tuple[Any, .
                     yield (*row, *(_image(reads, commit, change, n) for n in options.include))
 
 
-_Pages = Iterator[Sequence[CommitShape]]
-
-
-def _plain_pages(
+def _pages(
     reads: CatalogReads, options: Options, piece: RevisionRange, keep: Callable[[], None]
-) -> _Pages:
+) -> Iterator[Sequence[CommitShape]]:
     after: int | None = piece.after
     while after is not None and after < piece.until:
         keep()
+        if options.include:
+            told = reads.changes(after)
+            yield told.commits
+            after = told.revision
+            continue
         page, head = reads.commits(after, piece.until - after, options.key)
         if head < piece.until:
             raise ReadFailed(
@@ -225,20 +226,6 @@ def _plain_pages(
             )
         yield page.commits
         after = page.next
-
-
-def _imaged_pages(
-    reads: CatalogReads,
-    options: Options,  # noqa: ARG001 - the request has them
-    piece: RevisionRange,
-    keep: Callable[[], None],
-) -> _Pages:
-    after = piece.after
-    while after < piece.until:
-        keep()
-        page = reads.changes(after)
-        yield page.commits
-        after = page.revision
 
 
 def _image(
