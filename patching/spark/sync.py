@@ -254,12 +254,9 @@ class _Work:
         return self.reading.partitions or 1
 
     def sync(self, deletes: _Deletes, rounds: int) -> SyncReport:
-        self._number()
         with ExitStack() as kept:
-            revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}"))
-            self.lists = declared_lists(self.reading, revision)
-            comparison = self._compared(kept, revision, deletes.wanted)
-            planned, outcomes = comparison.planned, None
+            comparison = self._compared(kept, "sync", deletes.wanted)
+            revision, planned, outcomes = comparison.revision, comparison.planned, None
             counts = self._checked(planned, deletes, comparison)
             fence = self._begun(counts)
             if self.version is not None and fence is not None:
@@ -303,12 +300,6 @@ class _Work:
             about = state.about(reads, self.run, there, report.revision, sent)
         state.save(remembered(looked, there, rounds_done if differing else (), differing), about)
 
-    def _number(self) -> None:
-        """Begun later means later, whoever sends first."""
-        if self.manager is not None:
-            about = (self.catalog, self.manager, self.prefix)
-            self.version = next_run(self.writing, *about, time.time_ns() // 1_000)
-
     def _begun(self, counts: Mapping[str, int]) -> str | None:
         """The fence of a manager's lines, where there are any."""
         if self.version is None or not _to_send(counts):
@@ -316,11 +307,9 @@ class _Work:
         return begin_run(self.writing, self.catalog, self.version)
 
     def write_plan(self, path: str, deletes: _Deletes, overwrite: bool) -> PlanReport:
-        self._number()
         with ExitStack() as kept:
-            revision = kept.enter_context(held_revision(self.reading, f"plan {self.run}"))
-            self.lists = declared_lists(self.reading, revision)
-            planned = self._compared(kept, revision, deletes.wanted).planned
+            comparison = self._compared(kept, "plan", deletes.wanted)
+            revision, planned = comparison.revision, comparison.planned
             counts = self._checked(planned, deletes)
             self.progress(f"writing {_to_send(counts):,} lines")
             line, end = F.col("line"), fence_member(self._begun(counts))
@@ -340,8 +329,16 @@ class _Work:
                 seconds=time.monotonic() - self.begun,
             )
 
-    def _compared(self, kept: ExitStack, revision: int, delete: bool) -> _Comparison:
-        """What is wanted with the catalog at ``revision``."""
+    def _compared(self, kept: ExitStack, what: str, delete: bool) -> _Comparison:
+        """What is wanted with the catalog as it is, which is held for ``what`` until ``kept``
+        closes."""
+        if self.manager is not None:  # begun later means later, whoever sends first
+            about = (self.catalog, self.manager, self.prefix)
+            self.version = next_run(self.writing, *about, time.time_ns() // 1_000)
+        revision = kept.enter_context(held_revision(self.reading, f"{what} {self.run}"))
+        if revision:  # else the catalog was never written
+            with catalog_reads(self.reading) as reads:
+                self.lists = reads.lists()
         self.progress(f"comparing with revision {revision}")
         how = "full_outer" if delete else "left_outer"
         state = self._sync_state(delete)
@@ -349,7 +346,7 @@ class _Work:
         if state is None:
             there = digests_there(self.spark, self.reading, revision, self.manager)
             rows = compared(self.wanted, there.repartition(self.partitions, "there"), how)
-            return _Comparison(_kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA)))
+            return _Comparison(revision, _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA)))
         now = state.there(self.reading, revision, self.manager)
         wanted = with_hash(self.wanted)
         there = state.spread(now.rows) if now.by_feed else now.rows
@@ -359,7 +356,7 @@ class _Work:
         rows = looked.where(~F.col("same")).select(*COMPARED)
         planned = _kept(kept, rows.mapInArrow(planner.batches, plan.SCHEMA))
         same, differing = found.get(True, 0), found.get(False, 0)
-        return _Comparison(planned, same, differing, state, looked, now)
+        return _Comparison(revision, planned, same, differing, state, looked, now)
 
     def _sync_state(self, delete: bool) -> SyncState | None:
         if self.state is None:
@@ -440,10 +437,12 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """``planned``: the rows of a plan. With a ``state``, ``same`` documents aren't in it, whose
-    text is the one that the state has; it is about ``differing`` rows (None: not counted).
-    ``looked``: all of these rows, and ``there`` what they were compared with."""
+    """``planned``: the rows of a plan for the catalog at ``revision``. With a ``state``, ``same``
+    documents aren't in it, whose text is the one that the state has; it is about ``differing`` rows
+    (None: not counted). ``looked``: all of these rows, and ``there`` what they were compared with.
+    """
 
+    revision: int
     planned: DataFrame
     same: int = 0
     differing: int | None = None
@@ -487,14 +486,6 @@ class _Deletes:
                 f"deleted: more than max_deletes={self.most} allows"
             )
             raise DesiredInvalid([(None, detail)], 1)
-
-
-def declared_lists(reading: Options, head: int) -> ListDeclarations:
-    """Those of the catalog at ``head``; none where it was never written, or was deleted."""
-    if not head:
-        return NO_DECLARATIONS
-    with catalog_reads(reading) as reads:
-        return reads.lists()
 
 
 def options_for(
