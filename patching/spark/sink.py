@@ -70,7 +70,10 @@ class MetadataWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         attempt = Attempt.of_task(self._origin, self._version)
-        return _written(iterator, self._columns, self._options, attempt)
+        try:
+            return write_rows(iterator, self._columns, self._options, attempt)
+        except WriteFailed as error:  # Spark shows its cause last, after all frames
+            raise error.with_traceback(None) from None
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raises PartitionsOverlap and VersionRefused: then the version isn't finished."""
@@ -146,7 +149,10 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         else:
             version = Version(f"spark-query-{query}", int(batch), self._run)
         attempt = Attempt.of_task(f"{query}-{batch}", version)
-        return _written(iterator, self._columns, self._options, attempt)
+        try:
+            return write_rows(iterator, self._columns, self._options, attempt)
+        except WriteFailed as error:  # Spark shows its cause last, after all frames
+            raise error.with_traceback(None) from None
 
     def commit(  # the name is Spark's
         self,
@@ -175,15 +181,6 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
             counts,
         )
         self._reports.write_batch(batchId, counts, done=False)
-
-
-def _written(
-    rows: Iterator[RecordBatch], columns: Columns, options: Options, attempt: Attempt
-) -> TaskWritten:
-    try:
-        return write_rows(rows, columns, options, attempt)
-    except WriteFailed as error:  # Spark shows its cause last, after all frames
-        raise error.with_traceback(None) from None
 
 
 def _settle(
