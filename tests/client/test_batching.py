@@ -329,9 +329,13 @@ def all_writes(catalog: Catalog) -> dict[str, Write]:
 
 
 def told(result: Any) -> Any:
-    """Without what differs from commit to commit."""
+    """Without what differs from commit to commit, or goes by which worker had the turn."""
     if isinstance(result, Written):
-        same = {"etag": result.etag and "t", "commit_id": result.commit_id and "c"}
+        same: dict[str, Any] = {
+            "attempts": 1,
+            "etag": result.etag and "t",
+            "commit_id": result.commit_id and "c",
+        }
         skipped = tuple(replace(each, owners=()) for each in result.skipped)
         same |= {"rebased_from": result.rebased_from and "t", "revision": result.revision and 1}
         return replace(result, **same, skipped=skipped, catalog_revision=1, create_revision=1)
