@@ -28,6 +28,7 @@ from patching.spark.history_source import (
     STATE,
     RevisionRange,
     StateRange,
+    before_revision,
     before_time,
     commit_rows,
     require_fitting,
@@ -99,12 +100,7 @@ class _FeedReader(DataSourceStreamReader):
         floor = reads.floor()
         if start == EARLIEST:
             return floor
-        after = max(int(start) - 1, 0)
-        if after > head:
-            raise ReadFailed(
-                f"option 'startingRevision': catalog {reads.catalog!r} is at {head},"
-                f" {start} is more than one ahead"
-            )
+        after = before_revision(reads, start, head)
         return after if after >= floor else self._passed_over(after, floor)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -97,7 +97,7 @@ class CommitsReader:
         with catalog_reads(options) as reads:
             head = reads.head()
             until = head if options.ending_revision is None else min(head, options.ending_revision)
-            after = self._after(reads, until)
+            after = self._after(reads, head, until)
             if after >= until:
                 return [RevisionRange(until, until)]
             hold = _held(reads, after, options.pin_seconds)
@@ -107,7 +107,7 @@ class CommitsReader:
         assert isinstance(partition, RevisionRange)
         return commit_rows(self._options, partition)
 
-    def _after(self, reads: CatalogReads, until: int) -> int:
+    def _after(self, reads: CatalogReads, head: int, until: int) -> int:
         if self._options.starting_timestamp is not None:
             return before_time(reads, self._options.starting_timestamp)
         start = starting_revision(self._options)
@@ -116,7 +116,7 @@ class CommitsReader:
         floor = reads.floor()
         if start is None or start == EARLIEST:
             return floor
-        after = max(int(start) - 1, 0)
+        after = before_revision(reads, start, head)
         if after < floor:
             raise below_floor(reads.catalog, after, floor)
         return after
@@ -133,6 +133,17 @@ def starting_revision(options: Options) -> int | str | None:
         detail = f"it must be a revision, {EARLIEST}, {LATEST} or {STATE}, not {given!r}"
         raise OptionRefused("startingRevision", detail)
     return int(given)
+
+
+def before_revision(reads: CatalogReads, start: int | str, head: int) -> int:
+    """The revision before ``start``. ReadFailed if the next commit would come before ``start``."""
+    after = max(int(start) - 1, 0)
+    if after > head:
+        raise ReadFailed(
+            f"option 'startingRevision': catalog {reads.catalog!r} is at {head},"
+            f" {start} is more than one ahead"
+        )
+    return after
 
 
 def before_time(reads: CatalogReads, timestamp: str) -> int:
