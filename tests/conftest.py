@@ -19,7 +19,6 @@ import hypothesis
 import pytest
 from gevent._hub_local import get_hub_if_exists
 from psutil import pid_exists, virtual_memory
-from werkzeug.routing import Rule
 
 from gateway import cpu
 from gateway.store.embedded import EmbeddedMongod
@@ -44,21 +43,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
-
-def _build_when_asked(_: Rule, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
-    """What makes a rule's URLs is compiled when one is asked for, which hardly any test does.
-
-    Else that takes two thirds of the time to make an application, and thousands of tests make one.
-    """
-
-    def build(rule: Rule, **values: Any) -> tuple[str, str]:
-        return _compile_builder(rule, append_unknown)(rule, **values)
-
-    return build
-
-
-_compile_builder = Rule._compile_builder
-Rule._compile_builder = _build_when_asked  # type: ignore[method-assign]
+routing.urls_are_built_when_asked()
 
 # What takes longest begins first, so that no process is left alone with it in the end.
 SLOW = (

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES: Final = 8
 # What a master imports before it forks its workers, and what they import then: all but the metrics,
-# which know the gateway's files when they are imported.
+# which know the gateway's files when they are imported; of these, what they import of Python.
 _OF_MASTERS: Final = (
+    "environs",
     "gateway.cli.main",
     "gateway.server.master",
     "gunicorn.workers.ggevent",
@@ -41,8 +42,10 @@ _OF_WORKERS: Final = (
     "gateway.service",
     "gateway.store.mongodb",
     "gateway.server.neighbours",
+    "gateway.server.resolving",
     "gateway.server.turns",
     "gateway.tokens.issued",
+    *("ctypes", "gzip", "timeit", "urllib.request", "wsgiref.simple_server"),
 )
 # What of Python a master has as it is; in `threading`, it has no use for any.
 _UNPATCHED: Final = (

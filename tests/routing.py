@@ -97,7 +97,27 @@ def create_application(settings: Any) -> Any:
     from gateway.assembly import create_application as create
 
     watch(lambda found: print(f"{UNROUTED} {found}", file=sys.stderr, flush=True))
+    urls_are_built_when_asked()
     return create(settings)
+
+
+def urls_are_built_when_asked() -> None:
+    """What makes a rule's URLs is compiled when one is asked for, which hardly any test does.
+
+    Else that takes two thirds of the time to make an application, and thousands of tests make one,
+    and each worker.
+    """
+    from werkzeug.routing import Rule
+
+    compile_builder = Rule._compile_builder
+
+    def build_when_asked(_: Rule, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
+        def build(rule: Rule, **values: Any) -> tuple[str, str]:
+            return compile_builder(rule, append_unknown)(rule, **values)
+
+        return build
+
+    Rule._compile_builder = build_when_asked  # type: ignore[method-assign]
 
 
 def without_what_it_needs_not() -> None:
