@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LENGTH_BYTES: Final = 8
-# What a master imports before it forks its workers, and what they import then: all but the metrics,
-# which know the gateway's files when they are imported; of these, what they import of Python.
+# What a master imports before it forks its workers, and what they import then.
 _OF_MASTERS: Final = (
     "environs",
     "gateway.cli.main",
@@ -37,16 +36,7 @@ _OF_MASTERS: Final = (
     "gunicorn.workers.ggevent",
     "gateway.server.greenlets",
 )
-_OF_WORKERS: Final = (
-    "gateway.http",
-    "gateway.service",
-    "gateway.store.mongodb",
-    "gateway.server.neighbours",
-    "gateway.server.resolving",
-    "gateway.server.turns",
-    "gateway.tokens.issued",
-    *("ctypes", "gzip", "timeit", "urllib.request", "wsgiref.simple_server"),
-)
+_OF_WORKERS: Final = "gateway.assembly"
 # What of Python a master has as it is; in `threading`, it has no use for any.
 _UNPATCHED: Final = (
     *("os", "time", "signal", "select", "selectors"),
@@ -210,9 +200,7 @@ def _import_as_workers_do() -> None:
     from gevent import monkey
 
     monkey.patch_all()
-    for name in _OF_WORKERS:
-        import_module(name)
-    assert "prometheus_client" not in sys.modules
+    import_module(_OF_WORKERS)
     own = {name: monkey.saved[name] for name in _UNPATCHED}
     patched = {
         name: {of: vars(sys.modules[name]).get(of, _ABSENT) for of in saved}
