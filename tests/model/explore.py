@@ -47,6 +47,7 @@ def explore(world: World, without: Collection[str] = ()) -> Explored:
     start = first(world)
     came_from: dict[State, State | None] = {start: None}
     level = [start]
+    right: set[State] = set()  # what is stored: most steps change but what a worker knows
     while level and not found.wrong:
         following = []
         for state in level:
@@ -57,7 +58,9 @@ def explore(world: World, without: Collection[str] = ()) -> Explored:
                     if after not in came_from:
                         came_from[after] = state
                         following.append(after)
-                        check(after)
+                        if (stored := _stored(after)) not in right:
+                            check(stored)
+                            right.add(stored)
             except Wrong as wrong:
                 found.history, found.wrong = _told(steps, came_from, state, str(wrong))
                 break
@@ -66,6 +69,11 @@ def explore(world: World, without: Collection[str] = ()) -> Explored:
     found.states = len(came_from)
     found.seconds = time.process_time() - begun
     return found
+
+
+def _stored(state: State) -> State:
+    """Of the state, what its properties are about."""
+    return state._replace(workers=(), asked=(), strays=())
 
 
 def alike(state: State) -> State:
@@ -92,7 +100,7 @@ def _told(
     try:
         for text, after in steps.of(state):
             try:
-                check(after)
+                check(_stored(after))
             except Wrong as found:  # the step leaves a state that is wrong
                 return (*told, text), str(found)
     except Wrong as found:  # the step itself can't be taken
