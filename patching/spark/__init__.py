@@ -5,7 +5,7 @@
     register(spark)
     rows.write.format("metadata").mode("append").option("url", …).option("catalog", …).save()
 
-It speaks HTTP alone. The package has to be installed where the executors' Python finds it.
+It speaks only HTTP. The Python of every executor must find the package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # When they are asked for: `patching-spark --help` needs no PySpark.
+    # Imported on first use: `patching-spark --help` needs no PySpark.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

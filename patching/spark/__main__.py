@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a file, its folder comes first: the modules in it are none that anybody asks for so.
+    # As a file, it has its folder first on the path, where its modules would hide others.
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [path for path in sys.path if not path or str(Path(path).resolve()) != here]
     from patching.spark.cli import main

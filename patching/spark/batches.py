@@ -1,6 +1,6 @@
 """Rows as Arrow batches of bounded size.
 
-Spark itself would gather 10,000 rows, which of documents of a megabyte is more than a worker has.
+Spark itself would collect 10,000 rows. With documents of a megabyte, no worker has room for them.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ def schema_of_text(text: str) -> StructType:
 def in_batches(
     rows: Iterable[Sequence[Any]], schema: StructType, *, bytes_max: int = _BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """A batch is handed on when its texts have ``bytes_max`` characters, or there are 10,000 rows.
-
-    So it may be larger by one row. Only the types above occur in ``schema``.
-    """
+    """Batches of ``rows``. Each ends with the row with which its texts have ``bytes_max``
+    characters, or with the 10,000th. ``schema`` has only the types above."""
     arrow = pa.schema(
         [pa.field(each.name, _ARROW[type(each.dataType)], each.nullable) for each in schema.fields]
     )

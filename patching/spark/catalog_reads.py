@@ -1,5 +1,5 @@
-"""The sources' requests to a gateway, retried for as long as the options allow; and a revision that
-is kept from being compacted for as long as it is worked on."""
+"""The sources' requests to a gateway, retried as the options allow; and pins that keep a revision
+from compaction while it is read."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from patching.spark.options import PARTITIONS_MAX, Options
 _Page = TypeVar("_Page")
 _PAGE: Final = 1000
 _DIGESTS: Final = 10_000
-# Ranges that the gateway cuts at once; how many of them a sample takes, and documents of each.
+# The most key ranges of one request; how many of them a sample takes, and documents of each.
 _CUT: Final = 1000
 _SAMPLED: Final = 5
 _SAMPLE: Final = 50
-# Commits with whole documents on a page.
+# The most commits with whole documents on a page.
 _IMAGES: Final = 100
-# Above every revision that there is: such a page of commits is empty and tells the head.
+# Above every revision: such a page of commits is empty, and its header has the head.
 _BEYOND: Final = 2**63 - 1
 
 
 class ReadFailed(ClientError):
-    """Why there is nothing to read; the text is for the person who wrote the query."""
+    """Nothing can be read; the text tells the author of the query why."""
 
 
 class CatalogMissing(ReadFailed):
@@ -55,10 +55,8 @@ class Compacted(ReadFailed):
 
 
 class DocumentShape(msgspec.Struct, frozen=True):
-    """A document of a page; values stay the JSON text that the gateway sent.
-
-    One that was asked for by key and isn't there has a key and no ``etag``.
-    """
+    """A document of a page; values stay the JSON text that the gateway sent. If a key was asked for
+    that has no document, ``etag`` is None."""
 
     key: str
     etag: str | None
@@ -80,7 +78,7 @@ class DocumentPage(msgspec.Struct, frozen=True):
 
 
 class DigestShape(msgspec.Struct, frozen=True):
-    """``digest``: null where the manager that was asked for owns nothing."""
+    """``digest``: null if the request names a manager that owns nothing of the document."""
 
     key: str
     etag: str
@@ -94,14 +92,14 @@ class DigestPage(msgspec.Struct, frozen=True):
 
 
 class PlanShape(msgspec.Struct, frozen=True):
-    """``bounds``: where one range of keys ends, and the next begins above it."""
+    """``bounds``: the keys with which one range ends; the next one begins above it."""
 
     revision: int
     bounds: list[str]
 
     @property
     def ranges(self) -> list[tuple[str, str | None]]:
-        """(above this key, up to that one); the last ends with the last key."""
+        """(above this key, up to that one) for each range; None: to the last key."""
         return list(zip(["", *self.bounds], [*self.bounds, None], strict=True))
 
 
@@ -111,15 +109,15 @@ class ChangeShape(msgspec.Struct, frozen=True):
     create_revision: int
     patch: msgspec.Raw
     attributes: msgspec.Raw = msgspec.Raw(b"null")
-    # The document, if it was asked for and there was one; ``withheld`` names those that weren't
-    # told for their size.
+    # The document before and after the commit, if asked for and there is one. ``withheld`` names
+    # those that the gateway left out because of their size.
     before: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     withheld: list[str] = []
 
     @property
     def size(self) -> int:
-        """Of what it changes, in bytes of JSON."""
+        """Bytes of JSON of what it changes."""
         return len(bytes(self.patch)) + len(bytes(self.attributes))
 
 
@@ -160,15 +158,15 @@ class CommitRows(msgspec.Struct, frozen=True):
 
 
 class ChangesPage(msgspec.Struct, frozen=True):
-    """``revision``: all commits up to it were told."""
+    """``revision``: the page has all commits up to it that were asked for."""
 
     commits: list[CommitShape]
     revision: int
 
 
 class CatalogReads:
-    """The routes of one catalog. ReadFailed where the user can do something about it, else
-    RequestError. ``transport`` stays the caller's to close."""
+    """Requests about one catalog. They raise ReadFailed if the user can do something about it, else
+    RequestError. The caller closes ``transport``."""
 
     def __init__(self, transport: Transport, options: Options) -> None:
         assert options.catalog is not None
@@ -178,15 +176,15 @@ class CatalogReads:
         self._path = f"/v1/catalogs/{segment(options.catalog)}"
 
     def documents(self, *, after: str = "", limit: int = _PAGE, revision: int) -> DocumentPage:
-        """The documents above ``after`` that begin with the option ``prefix``."""
+        """A page of the documents above ``after`` whose keys begin with the option ``prefix``."""
         query: Query = [("limit", limit), ("revision", revision), *self._among(after)]
         return self._page("/documents", query, DocumentPage, f"revision {revision}")
 
     def plan(
         self, pieces: int = 1, *, revision: int | None = None, timestamp: str | None = None
     ) -> PlanShape:
-        """The revision, and at most so many ranges of the keys that begin with the option
-        ``prefix``. More than the gateway cuts at once are cut in two steps."""
+        """The revision, and about ``pieces`` ranges, or fewer, of the keys that begin with the
+        option ``prefix``. More than one request allows are cut in two steps."""
         sections = -(-pieces // _CUT)
         plan = self._cut(min(pieces, _CUT) if sections == 1 else sections, revision, timestamp)
         if sections == 1:
@@ -212,8 +210,8 @@ class CatalogReads:
         return self._page("/partitions", query, PlanShape, about)
 
     def pieces(self, bytes_each: int, plan: PlanShape) -> int:
-        """How many ranges have about so many bytes of documents each: by some ranges of ``plan``,
-        which have about as many documents each, and the first documents of these."""
+        """How many ranges have about ``bytes_each`` of documents each, by a sample: some ranges of
+        ``plan``, which have about equally many documents, and the first documents of these."""
         ranges = plan.ranges
         count = size = sized = 0
         some = ranges[:: -(-len(ranges) // _SAMPLED)]
@@ -237,16 +235,16 @@ class CatalogReads:
             after = page.next.after
 
     def digests(self, after: str, revision: int, manager: str | None = None) -> DigestPage:
-        """The digests of the documents above ``after`` that begin with the option ``prefix``; of
-        what ``manager`` owns of them, if there is one."""
+        """A page of the digests of documents above ``after`` whose keys begin with the option
+        ``prefix``; with ``manager``, of what it owns in them."""
         query: list[tuple[str, str | int]] = [("select", "digest"), ("limit", _DIGESTS)]
         query += [] if manager is None else [("manager", manager)]
         query += [("revision", revision), *self._among(after)]
         return self._page("/documents", query, DigestPage, f"revision {revision}")
 
     def named(self, keys: Sequence[str], revision: int) -> list[DocumentShape]:
-        """The documents under ``keys`` that there were; as many as a line of a request has room
-        for the names of. What is too large for one answer comes in several."""
+        """The existing documents under ``keys``, which must fit into the line of a request. If they
+        are too large for one answer, it asks for each half."""
         query: Query = [*(("key", key) for key in keys), ("revision", revision)]
         try:
             page = self._page("/documents", query, DocumentPage, f"revision {revision}")
@@ -265,8 +263,8 @@ class CatalogReads:
         after: str = "",
         until: str | None = None,
     ) -> Iterator[DocumentShape]:
-        """The documents ``names``, or (None) those above ``after`` up to ``until`` (None: to the
-        end) that begin with the option ``prefix``; ``keep`` is called before each request."""
+        """The documents ``names``; if None, those above ``after`` up to ``until`` (None: to the
+        end) whose keys begin with the option ``prefix``. Calls ``keep`` before each request."""
         for some in () if names is None else key_chunks(names):
             keep()
             yield from self.named(some, revision)
@@ -292,13 +290,14 @@ class CatalogReads:
         return _decoded(answer, CommitRows), int(head)
 
     def commit_id(self, revision: int) -> str | None:
-        """Of the commit at ``revision``; None where there is none. Raises Compacted."""
+        """The id of the commit at ``revision``; None if there is none. Raises Compacted."""
         page, _ = self.commits(revision - 1, 1)
         return next((each.commit_id for each in page.commits if each.revision == revision), None)
 
     def changes(self, after: int) -> ChangesPage:
-        """The next commits above ``after`` with a change that the options ask for, with the
-        documents of the option ``include``; ``after`` is below the head, so this comes further."""
+        """The next commits above ``after``, which is below the head, with a change that the options
+        ask for, and with the documents of the option ``include``. The page's revision is above
+        ``after``."""
         options = self._options
         query: list[tuple[str, str | int]] = [("after", after), ("timeout", 0)]
         query += [("limit", _IMAGES), *(("include", each) for each in options.include)]
@@ -309,7 +308,7 @@ class CatalogReads:
             answer = self._transport.request("GET", self._path + "/changes", query=query)
             page = _decoded(answer, ChangesPage)
             if page.revision <= after:
-                # So a process that ends answers: another one has the commits.
+                # A worker that is about to end answers like this: another one has the commits.
                 why = f"nothing is told of the commits above revision {after}"
                 raise UnexpectedAnswer(why, status=answer.status, applied="no", retryable=True)
             return page
@@ -318,31 +317,31 @@ class CatalogReads:
             return self._options.tries().ask(ask)
 
     def content(self, key: str, revision: int) -> msgspec.Raw | None:
-        """The document as ``revision`` had it; None where there was none."""
+        """The document at ``revision``; None if there was none."""
         found = self.named([key], revision) if revision else []
         return found[0].value if found else None
 
     def head(self) -> int:
-        """The catalog's revision, also where it was deleted. ReadFailed if it was never written."""
+        """The catalog's revision, even if it was deleted. ReadFailed if it was never written."""
         head = self.head_if_any()
         if head == 0:
             self._refuse_catalog()
         return head
 
     def head_if_any(self) -> int:
-        """0 if it was never written."""
+        """The catalog's revision; 0 if it was never written."""
         return self.commits(_BEYOND, 1)[1]
 
     def catalog_state(self) -> CatalogShape:
-        """Where it is, since when, and its settings. ReadFailed where it isn't there."""
+        """Its revision, since when it has that, and its settings. ReadFailed if it isn't there."""
         return self._page("", (), CatalogShape, "its settings")
 
     def grants(self) -> list[GrantShape]:
-        """Of the principal that reads, in whatever catalogs."""
+        """The grants of the principal that reads, in all catalogs."""
         return _decoded(self._ask("/v1/principal", (), "its principal"), PrincipalShape).grants
 
     def lists(self) -> ListDeclarations:
-        """The lists that the catalog declares now; none where it was deleted."""
+        """The lists that the catalog declares now; none if it was deleted."""
         try:
             settings = self.catalog_state().settings or {}
         except CatalogMissing:
@@ -350,11 +349,11 @@ class CatalogReads:
         return parse_declarations(settings.get("arrays", []))
 
     def revision_at(self, timestamp: str) -> int:
-        """The newest one that is no younger."""
+        """The newest revision that isn't later than ``timestamp``."""
         return self.plan(timestamp=timestamp).revision
 
     def floor(self) -> int:
-        """The oldest revision that is retained: the commits above it are all there."""
+        """The oldest retained revision: all commits above it are there."""
         try:
             self.commits(0, 1)
         except Compacted as error:
@@ -364,13 +363,13 @@ class CatalogReads:
         return 0
 
     def pin(self, revision: int | None, seconds: int, note: str, **given: Any) -> Pin:
-        """See ``Pin``; to be taken and kept under ``explaining``."""
+        """A pin, not yet taken. Take and keep it under ``explaining``."""
         calls = CallSender(self._transport, self._options.retry, self._options.retry_timeout)
         return Pin(calls, self._path, revision, seconds, note, **given)
 
     @contextmanager
     def explaining(self, about: str) -> Iterator[None]:
-        """Tells by ReadFailed what the user can do something about; ``about`` is asked for."""
+        """Turn what the user can do something about into ReadFailed; ``about`` was asked for."""
         catalog = f"catalog {self.catalog!r}"
         try:
             yield
@@ -401,7 +400,7 @@ class CatalogReads:
             ) from error
 
     def _among(self, after: str, until: str | None = None) -> list[tuple[str, str]]:
-        """Asks for keys above ``after`` up to ``until`` that begin with the option ``prefix``."""
+        """The query for keys in this range that begin with the option ``prefix``."""
         asked = {"after": after, "until": until, "prefix": self._options.prefix}
         return [(name, text) for name, text in asked.items() if text]
 
@@ -409,7 +408,7 @@ class CatalogReads:
         return _decoded(self._ask(self._path + rest, query, about), shape)
 
     def _ask(self, path: str, query: Query, about: str) -> HttpAnswer:
-        """Again while it is refused for now or not answered, as the options say."""
+        """Sends a GET again while it is refused for now or not answered, as the options say."""
         with self.explaining(about):
             return self._options.tries().ask(
                 lambda: self._transport.request("GET", path, query=query)
@@ -424,7 +423,7 @@ class CatalogReads:
 
 @contextmanager
 def catalog_reads(options: Options) -> Iterator[CatalogReads]:
-    """Over connections of their own, closed in the end."""
+    """CatalogReads over a connection pool of its own, closed at the end."""
     with options.open_transport() as transport:
         yield CatalogReads(transport, options)
 
@@ -442,18 +441,17 @@ def _decoded(answer: HttpAnswer, shape: type[_Page]) -> _Page:
         ) from error
 
 
-# Short, for it is renewed: what a driver that died leaves behind is soon over.
+# The most seconds of a pin that is renewed: one that a dead driver leaves behind soon expires.
 _SECONDS_MAX: Final = 600
 _PERIODS: Final = 20
 
 
 @contextmanager
 def held_revision(options: Options, note: str, revision: int | None = None) -> Iterator[int]:
-    """The revision, by default the head of the catalog, pinned under ``note`` until the block is
-    left.
+    """The revision, by default the catalog's head, pinned under ``note`` until the block ends.
 
-    0 where the catalog was never written: there is nothing to hold. With the option pinSeconds=0
-    nothing is held either. Raises ReadFailed, RequestError, and Compacted where it is too late. If
+    0 if the catalog was never written: there is nothing to pin. With the option pinSeconds=0,
+    nothing is pinned either. Raises ReadFailed, RequestError, and Compacted if it is too late. If
     the pin is lost, reads may raise Compacted.
     """
     with catalog_reads(options) as reads:
@@ -467,8 +465,8 @@ def held_revision(options: Options, note: str, revision: int | None = None) -> I
 
 @contextmanager
 def held_history(options: Options, note: str, after: int) -> Iterator[int]:
-    """The head, and what is retained of the commits above ``after``, pinned under ``note`` until
-    the block is left; raises what ``held_revision`` raises."""
+    """The head. The retained commits above ``after`` are pinned under ``note`` until the block
+    ends. Raises what ``held_revision`` raises."""
     with catalog_reads(options) as reads:
         head = reads.head()
         oldest = min(max(after, reads.floor()), head)
@@ -490,15 +488,15 @@ def _pinned(reads: CatalogReads, revision: int | None, seconds: int, note: str) 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The pin of a read, shared by its tasks; ``seconds`` after the last renewal it expires.
+    """The pin of a read, shared by its tasks; it expires ``seconds`` after the last renewal.
 
-    Spark tells a batch reader neither that its tasks are done nor that the query is over, so
-    nobody takes the pin back. ``seconds`` 0: nothing is held.
+    Spark doesn't tell a batch reader that its tasks are done, or that the query is over, so nobody
+    removes the pin. ``seconds`` 0: nothing is pinned.
 
-    The reads of a ``period``, a twentieth of ``seconds``, share a pin: that of the first of them,
-    unless another reads an earlier revision. So however many reads there are of ever newer
-    revisions, some twenty pins are there at a time, and history is held for little longer than if
-    each had its own.
+    The reads in a ``period``, a twentieth of ``seconds``, share the pin of the first of them,
+    unless one reads an earlier revision. So there are some twenty pins at a time, however many
+    reads of ever newer revisions there are, and history is held for little longer than if each had
+    its own.
     """
 
     revision: int
@@ -508,7 +506,7 @@ class Hold:
 
     @classmethod
     def take(cls, reads: CatalogReads, revision: int, seconds: int) -> Hold:
-        """Compacted where it is too late; ReadFailed where the catalog takes no more pins."""
+        """Pin ``revision``. Compacted if it is too late; ReadFailed if there are too many pins."""
         if not seconds:
             return cls(revision, 0)
         period = int(time.time() * _PERIODS) // seconds
@@ -518,8 +516,9 @@ class Hold:
         return cls(revision, seconds, pin.id, period)
 
     def keeper(self, reads: CatalogReads) -> Callable[[], None]:
-        """For a task to call between two requests, the first time at once: it may have waited for
-        long. Compacted where the pin has expired and it is too late for another."""
+        """What a task calls before each request, even the first, as it may have waited long. It
+        renews the pin. It raises Compacted if the pin has expired and it is too late for
+        another."""
         if self.pin_id is None:
             return lambda: None
         pin = self._pin(reads)
@@ -531,7 +530,7 @@ class Hold:
         return keep
 
     def _pin(self, reads: CatalogReads) -> Pin:
-        # Who shares a pin holds it for as long: a renewal never shortens it.
+        # Only reads with equal ``seconds`` share a pin, so a renewal never shortens it.
         kind = f"spark, {self.seconds} s at a time, "
         note = f"{kind}period {self.period}"
 

@@ -1,7 +1,7 @@
 """The ``patching-spark`` command.
 
-Exit codes: 0 all is done; 3 it is, but some documents are not as wanted (others were first, or the
-gateway refused them); 1 it failed; 2 it was asked for what there isn't. Errors are one line.
+Exit codes: 0: done. 3: done, but some documents were lost to other writers, or refused by the
+gateway. 1: failed. 2: wrong usage. An error is one line.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from patching.spark.sync_reports import PlanReport, SyncReport
 
-# Exit code: it is done, but some documents are not as wanted.
+# Exit code: done, but some documents were lost or refused.
 LEFT_OVER: Final = 3
 
 
 class _Deletes(Kind):
-    """A number of documents, or with a point the share of them."""
+    """A number of documents; with a decimal point, a share of them."""
 
     name = "number"
 
@@ -189,7 +189,7 @@ def export_command(
 
 
 def _show_sync(report: SyncReport) -> int:
-    """The exit code that it comes to."""
+    """Print the report; returns the exit code."""
     rows: list[tuple[str, Any]] = [
         ("unchanged", report.unchanged),
         ("created", report.created),
@@ -244,15 +244,15 @@ def _session(
     driver_memory: str | None,
     **given: Any,
 ) -> Iterator[tuple[SparkSession, dict[str, Any]]]:
-    """A session by these flags, and the keywords of what is done in it, ``given`` among them. What
-    is missing for one is told before anything is started."""
+    """A session by these flags, and the keyword arguments of the function to run in it, ``given``
+    among them. Says what is missing before it starts anything."""
     options = _options(pairs)
     if remote and (master or driver_memory):
         raise click.UsageError("--master and --driver-memory don't go with --remote")
     try:
         if not remote:
             require_java()
-        import pyspark  # noqa: F401 - only whether it is there
+        import pyspark  # noqa: F401 - only to see whether it is installed
     except JavaMissing as error:
         raise click.ClickException(str(error)) from error
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Which columns a frame that is written may have, and what one of its rows asks for."""
+"""Which columns a frame may have to be written, and what each of its rows asks for."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from patching.spark.json_values import (
 from patching.spark.options import Options
 
 DELTAS: Final = ("patch", "document", "merge_patch", "apply", "delete")
-# What a frame that was read calls them.
+# The names of these columns in a frame that was read.
 READ_AS: Final = {"document": "value", "if_match": "etag"}
 _WRITTEN_AS: Final = {read: written for written, read in READ_AS.items()}
-# Why a row was put aside, of rows that are tried again.
+# Column of dead letters: why the row was put aside.
 PROBLEM: Final = "problem"
-# They were read, and nobody but the gateway sets them.
+# Columns of frames that were read. Only the gateway sets them, so they are ignored.
 READ_ONLY: Final = ("revision", "create_revision", PROBLEM)
 _TEXTS: Final = ("key", "catalog", "if_match", "idempotency_key", "author", "message", "mode")
-# Guards of rows for documents that aren't there, or are.
+# By mode, the guard that lets a row create only new documents, or change only existing ones.
 _MODES: Final = {"create": ("if_none_match", "*"), "update": ("if_match", "*"), "upsert": None}
 COLUMNS: Final = ("key", *DELTAS, "attributes", *(name for name in _TEXTS if name != "key"))
 _OPERATION: Final = ("op", "path", "from", "value")
@@ -46,18 +46,18 @@ class _OfColumn(Exception):
 
 
 class ColumnRefused(_OfColumn, ValueError):
-    """A frame that can't be written, for a column that it has or lacks."""
+    """A frame can't be written because of a column that it has or lacks."""
 
 
 class RowRefused(_OfColumn):
-    """A row that asks for nothing that a gateway could be asked for."""
+    """A row is malformed, so it can't be sent to a gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A bulk line's members as JSON (``text``), but for the idempotency key and the fence, and the
-    row's own such key. ``members``: those that make it another row, not who says why; in ``delta``
-    are some of them as the row's columns have them."""
+    """What a row asks for. ``text``: a bulk line as JSON, without idempotency key and fence;
+    ``idempotency_key``: the row's own. ``members``: what tells the row from others, so not its
+    author and message; ``delta``: some of them, as the row's columns have them."""
 
     text: bytes
     idempotency_key: str | None
@@ -66,7 +66,7 @@ class Asked:
 
     @property
     def identity(self) -> bytes:
-        """The canonical JSON of ``members``: the same however the row was written."""
+        """The canonical JSON of ``members``: the same however the row spells them."""
         decoded = {name: _decoded(member) for name, member in self.delta.items()}
         if None in decoded.values():
             return canonical(msgspec.json.decode(encode(self.members)))
@@ -79,10 +79,10 @@ class Columns:
     def __init__(
         self, schema: types.StructType, options: Options, *, of_table: bool = False
     ) -> None:
-        """``of_table``: they are a table's own, see ``tables``. Raises ColumnRefused."""
+        """``of_table``: they are a table's own, see ``datasource``. Raises ColumnRefused."""
         self._of_table = of_table
         self._options = options
-        # In lower case, as all that are known are: to Spark, case is no difference.
+        # In lower case, as the known names are: Spark ignores case.
         self.names = tuple(name.lower() for name in schema.fieldNames())
         kinds = {
             name: field.dataType for name, field in zip(self.names, schema.fields, strict=True)
@@ -95,7 +95,7 @@ class Columns:
                 if name == "key" and isinstance(kinds[name], types.IntegralType):
                     continue
                 _require_string(name, kinds[name])
-        # Each column that asks for a change, and for which of DELTAS.
+        # The columns that ask for a change, each with the one of DELTAS that it means.
         self._changes = {
             name: change
             for change in DELTAS
@@ -145,7 +145,7 @@ class Columns:
         self._apply_terms = {name: getattr(options, name) for name in given}
 
     def ask(self, row: Mapping[str, Any]) -> Asked:
-        """The change that ``row`` asks for: Arrow's values by column. Raises RowRefused."""
+        """What ``row`` (Arrow's values by column) asks for. Raises RowRefused."""
         catalog, key = self.subject(row)
         own = row.get("idempotency_key")
         if own is None and self._options.idempotency == "column":
@@ -174,19 +174,19 @@ class Columns:
 
     @property
     def have_one_catalog(self) -> bool:
-        """Whether all rows are of the option's catalog."""
+        """Whether all rows are for the option's catalog."""
         return "catalog" not in self.names
 
     def only(self, row: Mapping[str, Any]) -> str:
-        """The row's mode: it is for a document that isn't there (``create``), or is (``update``).
-        Raises RowRefused."""
+        """The row's mode: only for a new document (``create``), only for an existing one
+        (``update``), or ``upsert``. Raises RowRefused."""
         mode = _first(row.get("mode"), self._options.row_mode)
         if mode not in _MODES:
             raise RowRefused("mode", f"it must be one of {', '.join(_MODES)}, not {mode!r}")
         return str(mode)
 
     def is_passed_over(self, row: Mapping[str, Any], code: str) -> bool:
-        """Whether a row is refused with this code because its document is there, or isn't."""
+        """Whether a refusal with this code means that the row's mode excludes its document."""
         guarded = row.get(self._if_match) is None and self.only(row) != "upsert"
         return guarded and code == "precondition_failed"
 
@@ -218,12 +218,13 @@ class Columns:
         return _first(own, common) or ""
 
     def plain(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """``row`` with whatever JSON can hold of it, to be shown."""
+        """``row`` to be shown: values as JSON, or as ``repr`` if they have no JSON form."""
         return {name: self._plain(name, value) for name, value in row.items()}
 
     def lacking(self, row: Mapping[str, Any], names: Collection[str]) -> list[str]:
-        """The columns that are to be null for ``row`` to be refused without these: the key, too, if
-        it would ask for something without them."""
+        """The columns to null in a dead letter of ``row``, so that the letter is refused, too:
+        ``names``, which can't be read, and the key if the row still asks for something without
+        them."""
         others = [row[name] for name in self._changes if name not in names]
         asks = any(value not in (None, False) for value in others)
         return [*names, "key"] if asks else [*names]
@@ -271,7 +272,7 @@ def _raw(member: Any) -> Any:
 
 
 def _decoded(member: Any) -> Any:
-    """None where that isn't known."""
+    """The decoded member; None if it isn't known."""
     if isinstance(member, JsonText):
         return member.value
     return member if isinstance(member, str) else None
@@ -295,9 +296,9 @@ def _attributes_member(value: Any) -> dict[str, Any]:
 
 
 def _patch_members(patch: Any) -> dict[str, Any]:
-    """A list of operations, or an extended patch with the keys of its arrays."""
+    """The members of a line, for a list of operations or an extended patch."""
     value = patch.value if isinstance(patch, JsonText) else patch
-    if isinstance(patch, msgspec.Raw):  # of a variant
+    if isinstance(patch, msgspec.Raw):  # from a variant
         value = msgspec.json.decode(patch)
     if isinstance(value, list):
         return {"op": "patch", "patch": patch}

@@ -1,14 +1,13 @@
-"""The data source ``format("metadata")``: it hands each task to the module that does it.
+"""The data source ``format("metadata")``, which delegates each task to a module.
 
 Its tables in Spark's catalog: ``CREATE TABLE t USING metadata OPTIONS (…)``. Spark keeps the
-OPTIONS, but hands a Python data source none of them when the table is read or written, only its
-columns with their metadata. So a table's options are kept there, too, in each column beside its
-name.
+OPTIONS, but when the table is read or written, it passes only the columns and their metadata to a
+Python data source. So the metadata of each column contains the options, too, and the column's name.
 
-A frame that was read from a table has the same columns, and Spark may hand them to the writer of
-another table as they are (``INSERT INTO copy SELECT * FROM t``). What is written to a table by its
-own options alone is therefore held to be what Spark has made for it: it has all columns of the
-table, and ``catalog`` is null in every row.
+A frame that was read from a table has the same columns, and Spark may pass them unchanged to the
+writer of another table (``INSERT INTO copy SELECT * FROM t``). So a frame that is written with a
+table's own options alone must be as Spark makes it for that table: it has all columns of the table,
+and ``catalog`` is null in every row.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# What the metadata of a table's column has of the options, and of its name.
+# In the metadata of a table's column: the table's options, and the column's name.
 _OPTIONS: Final = "metadata.options"
 _COLUMN: Final = "metadata.column"
 
@@ -47,14 +46,14 @@ _COLUMN: Final = "metadata.column"
 class MetadataDataSource(DataSource):
     """A gateway's catalogs as rows. Every option is in ``options.OPTIONS``; others are refused.
 
-    Each part is imported when it is asked for, so that a write loads nothing of the readers.
+    Each part is imported on first use, so that a write loads no reader.
     """
 
     @classmethod
     def name(cls) -> str:
         return "metadata"
 
-    # The options of a read since it was loaded; Spark sends this object on after `schema`.
+    # The options of a read, from `schema` on: Spark then passes on this object.
     _loaded: Options | None = None
 
     def schema(self) -> StructType:
@@ -104,20 +103,20 @@ class MetadataDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("metadata")`` known to this session, and to this thread, if it writes."""
+    """Register ``format("metadata")`` in this session, and for writes of this thread."""
     spark.dataSource.register(MetadataDataSource)
-    # For a write, Spark looks in the session of the thread, which a new thread gets by this.
+    # For a write, Spark looks in the thread's session. This call gives a new thread one.
     spark.createDataFrame([], "key string")
 
 
 def batch_writer(application: str, **options: Any) -> Callable[[DataFrame, int], None]:
-    """For ``foreachBatch``, and so for outputMode("update"), which Spark allows no Python sink:
-    writes each micro-batch once, as the version that has its number, of the query's own application
-    (its name begins with ``application``). ``options`` are those of the data source.
+    """A function for ``foreachBatch``, and so for outputMode("update"), which Spark allows no
+    Python sink. It writes each micro-batch once, as the version with its number of the query's own
+    application, whose name begins with ``application``. ``options`` are those of the data source.
 
-    With a new checkpoint numbers begin again, and so does the application. Spark Connect doesn't
-    tell the query, nor is it told in a thread that the caller starts: choose another
-    ``application`` there.
+    With a new checkpoint, numbers begin again, and it is another application. Over Spark Connect,
+    and in a thread that the caller starts, the query isn't known: choose another ``application``
+    there.
     """
     given = {name: str(value) for name, value in options.items()}
 
@@ -131,15 +130,15 @@ def batch_writer(application: str, **options: Any) -> Callable[[DataFrame, int],
 
 
 def _running_query(spark: SparkSession) -> str | None:
-    """The query whose micro-batch runs in this thread. None where none does, or the session is a
-    remote one, which doesn't tell."""
+    """The query whose micro-batch runs in this thread. None if there is none, or if the session is
+    remote: it doesn't say."""
     from patching.spark.session import is_remote
     from patching.spark.sink import QUERY
 
     return None if is_remote(spark) else spark.sparkContext.getLocalProperty(QUERY)
 
 
-# Spark's names for the OPTIONS of a table that is being created begin with it.
+# Prefix of the OPTIONS of a table that is being created.
 _GIVEN: Final = "option."
 _NOT_KEPT: Final = {
     "token": "everybody can see a table's options; use tokenFile",
@@ -153,7 +152,7 @@ _HINT: Final = (
 
 
 def new_table_options(given: Mapping[str, str]) -> dict[str, str] | None:
-    """The OPTIONS of the table that is being created; None: none is."""
+    """The OPTIONS of the table that is being created; None if there is no such table."""
     if "provider" not in given:
         return None
     return {
@@ -184,8 +183,8 @@ def table_schema(schema: StructType, given: Mapping[str, str]) -> StructType:
 
 
 def table_options(schema: StructType, given: Mapping[str, str], use: str) -> dict[str, str] | None:
-    """The options of the table whose columns are ``schema``, with ``given`` over them; None: it is
-    no table, or ``given`` names another gateway. Raises OptionRefused where nothing is known."""
+    """The options of the table whose columns are ``schema``, overridden by ``given``. None if it is
+    no table, or ``given`` names a gateway. Raises OptionRefused if there are no options at all."""
     lower = {name.lower(): value for name, value in given.items()}
     if "url" in lower:
         return None
@@ -198,7 +197,8 @@ def table_options(schema: StructType, given: Mapping[str, str], use: str) -> dic
 
 
 def _kept_options(schema: StructType) -> dict[str, str] | None:
-    """What `table_schema` has put into each column; None: these aren't a table's own columns."""
+    """The options that `table_schema` put into each column; None: these aren't a table's own
+    columns."""
     options: list[dict[str, str] | None] = [each.metadata.get(_OPTIONS) for each in schema.fields]
     if not options or any(each != options[0] for each in options):
         return None

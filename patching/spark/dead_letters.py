@@ -22,10 +22,9 @@ from patching.spark.outcomes import UNFINISHED, OutcomeCounts
 
 
 class DeadLetters:
-    """The file of one attempt of a task, made with its first letter. It is ``….unfinished`` until
-    the driver knows that the attempt is one that counts (``settle_letters``): what one that failed
-    or lost had put aside stays behind like that.
-    """
+    """The file of one attempt of a task, created with its first letter. It is ``….unfinished``
+    until the driver knows that the attempt counts (``settle_letters``). The file of an attempt that
+    failed or lost keeps this name."""
 
     def __init__(self, folder: str, name: str) -> None:
         self._path = Path(folder) / f"{name}.jsonl"
@@ -38,7 +37,7 @@ class DeadLetters:
         self._file.write(msgspec.json.encode(letter) + b"\n")
 
     def finish(self) -> str | None:
-        """The path that the file is to have; None where there was nothing to put aside."""
+        """Close the file; returns the path that it will get, None if there are no letters."""
         if self._file is None:
             return None
         self.close()
@@ -52,11 +51,11 @@ class DeadLetters:
 def settle_letters(
     folder: str | None, origin: str, counts: OutcomeCounts, *, replaces: bool
 ) -> None:
-    """Give the files of the attempts that count their names; ``counts`` tells where they are.
-    Called once, on the driver.
+    """Give the files of the attempts that count, which ``counts`` names, their final names. Called
+    once, on the driver.
 
-    ``replaces``: all rows were decided again, so files of an earlier start of the job are taken
-    away. Of a job that was finished before, in any catalog, they are all that there is.
+    ``replaces``: all rows were decided again, so delete the files of earlier starts of the job. If
+    the job was finished before, in any catalog, these files are all that there is.
     """
     if folder is None:
         return
@@ -74,7 +73,7 @@ def settle_letters(
                 each.unlink(missing_ok=True)
 
 
-# All that a row can ask for; of each row, the others are null.
+# All columns that a row can have. Those that it doesn't use are null.
 LETTERS_SCHEMA: Final = StructType(
     [
         StructField(name, BooleanType() if name == "delete" else StringType(), nullable=True)
@@ -98,7 +97,7 @@ class LettersReader:
     """The letters in the folder of the option ``deadLetters``: a task for each finished file."""
 
     def __init__(self, options: Options) -> None:
-        """Raises OptionRefused where there is no such folder."""
+        """Raises OptionRefused if there is no such folder."""
         assert options.dead_letters is not None
         self._folder = Path(options.dead_letters)
         if not self._folder.is_dir():
@@ -108,7 +107,8 @@ class LettersReader:
         return [LettersFile(str(path)) for path in sorted(self._folder.glob("*.jsonl"))]
 
     def rows(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """On an executor. Of no partitions, Spark makes one of its own."""
+        """The rows of a file; runs on an executor. If there are no partitions, Spark makes one of
+        its own."""
         if not isinstance(partition, LettersFile):
             return
         with Path(partition.path).open("rb") as lines:
@@ -120,7 +120,8 @@ class LettersReader:
 
 
 def _column(row: dict[str, Any], name: str) -> Any:
-    """What was a struct is a text again: JSON, as its column takes it."""
+    """The value of the column ``name``. A struct or map becomes JSON text, which its column
+    takes."""
     value = row.get(name)
     if value is None:
         value = row.get(READ_AS.get(name, name))

@@ -1,4 +1,4 @@
-"""The lines of a plan on their way to the gateway, and what becomes of each."""
+"""Sends the lines of a plan to the gateway, and reports the outcome of each."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from patching.spark.options import Options, naming_the_option
 CREATED: Final = "created"
 PATCHED: Final = "patched"
 DELETED: Final = "deleted"
-# A manager owns nothing of it any more, and others do.
+# A manager let go of the document, which stays.
 LET_GO: Final = "let go"
-# A manager that wants nothing of it owned nothing of it.
+# A manager let go of a document in which it owned nothing.
 NOT_OWNED: Final = "not owned"
-# An apply skipped leaves of it, because others own them; a row counts these.
+# An apply skipped leaves of the document, because others own them; a row counts these.
 LEFT_TO_OTHERS: Final = "left to others"
-# It was as wanted already.
+# The document was as wanted already.
 UNCHANGED: Final = "unchanged"
-# The guard was false: somebody else was there first.
+# The guard was false: another writer was first.
 LOST: Final = "lost"
 REFUSED: Final = "refused"
 
 _CONTESTED: Final = "owned_by_others"
 _CREATED_STATUS: Final = 201
 _LEAVES_SHOWN_MAX: Final = 5
-# A row for each document that was lost or refused, and one for all that became the same else; or
-# one each, with the token that the document has now.
+# A row for each document that was lost or refused, and one with the count of each other outcome. Or
+# (`Delivery.each`) a row for each document, with its present token.
 SCHEMA: Final = (
     "outcome string, key string, code string, detail string, documents long, etag string"
 )
@@ -43,14 +43,14 @@ _ROW: Final = schema_of_text(SCHEMA)
 
 
 class NotSent(Exception):
-    """The gateway wasn't reached, or refused for the moment, for longer than the options allow.
+    """The gateway wasn't reached, or refused for now, for longer than the options allow.
 
     What was applied until then stays applied, under keys by which it isn't applied again.
     """
 
 
 class LineBroken(ValueError):
-    """A line of a plan that isn't one."""
+    """A line of a plan is malformed."""
 
 
 class _LineHead(msgspec.Struct):
@@ -64,16 +64,16 @@ class _LineHead(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Delivery:
-    """Sends lines. Those of ``sync`` and of plans have idempotency keys: sent again, they are
-    answered as they were, and nothing is applied twice. ``fence``: what they have beside.
-    ``each``: every line has a row of its own, but for those that left something to others."""
+    """Sends lines. Those of ``sync`` and of plans have idempotency keys: sent again, they get the
+    same answer, and nothing is applied twice. ``fence``: sent with each line. ``each``: return a
+    row for each document, unless leaves of it were left to others."""
 
     options: Options
     fence: str | None = None
     each: bool = False
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``mapInArrow``: of rows with a column ``line``, rows of ``SCHEMA``."""
+        """For ``mapInArrow``: takes rows with a column ``line``, and returns rows of ``SCHEMA``."""
         return in_batches(self._outcomes(batches), _ROW)
 
     def _outcomes(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
@@ -114,12 +114,12 @@ class Delivery:
 
 
 def fence_member(fence: str | None) -> str:
-    """What a line ends with."""
+    """The end of a line: the fence, if there is one, and the brace."""
     return "}" if fence is None else f',"fence":{encode(fence).decode()}}}'
 
 
 def _outcome(answer: BulkAnswer) -> str:
-    """Raises NotSent where nobody knows yet, so that the task is tried again."""
+    """The outcome of a line. Raises NotSent if it isn't decided, so that Spark repeats the task."""
     error = answer.error
     if error is None:
         return _effect(answer)
@@ -130,7 +130,7 @@ def _outcome(answer: BulkAnswer) -> str:
 
 
 def _leaves_and_owners(skipped: Sequence[Mapping[str, Any]]) -> str:
-    """Which leaves, and whose they are."""
+    """The skipped leaves and their owners, the first few."""
     shown = [
         f"{leaf['pointer']} of {', '.join(owner['manager'] for owner in leaf['owners'])}"
         for leaf in skipped[:_LEAVES_SHOWN_MAX]
@@ -140,10 +140,10 @@ def _leaves_and_owners(skipped: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _was_overtaken(error: RequestError) -> bool:
-    """Whether another look at the document's state would give another line.
+    """Whether a new comparison of the document may give another line.
 
-    A key that was used for another line is that of a task which was run again and saw the
-    documents wanted in another state.
+    A reused idempotency key means that the task was run again, and other documents were wanted
+    then.
     """
     return isinstance(error, PreconditionFailed | NotFound) or (
         error.code in ("idempotency_key_reused", "path_missing", "test_failed")
@@ -151,7 +151,8 @@ def _was_overtaken(error: RequestError) -> bool:
 
 
 def _effect(answer: BulkAnswer) -> str:
-    """What a line did. Only the gateway knows whether a manager's made a document, or left one."""
+    """The outcome of an accepted line. Whether a manager's line created a document, or left one, is
+    only in the answer."""
     head: _LineHead = answer.line.subject
     content = answer.content or {}
     if head.op == "let_go":

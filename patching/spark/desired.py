@@ -1,4 +1,4 @@
-"""The state that a catalog shall have: a frame of keys and documents, read and checked."""
+"""The desired state of a catalog: a frame of keys and documents, read and checked."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class DesiredInvalid(ValueError):
 def read_desired(
     spark: SparkSession, place: str, format: str | None = None, **options: str
 ) -> DataFrame:
-    """A frame from a path or the name of a table; without a ``format``, the path's suffix tells.
+    """A frame from a path or a table's name. Without a ``format``, the path's suffix decides.
 
-    ``jsonl`` is an object ``{"key": …, "document": …}`` a line, and its documents are taken as they
-    are written; of the others, the columns are. ``options`` are those of Spark's reader.
-    ValueError where it isn't known what it is.
+    ``jsonl`` has an object ``{"key": …, "document": …}`` on each line, and documents are taken as
+    they are written; the others give their columns. ``options`` are those of Spark's reader. Raises
+    ValueError if the format isn't known.
     """
     chosen = format or _format_of(place)
     if chosen == "table":
@@ -72,11 +72,11 @@ def read_desired(
 def wanted_rows(
     desired: DataFrame, key: str, document: str | None, partitions: int
 ) -> tuple[DataFrame, types.DataType]:
-    """(key string, copies long, value): one row for each key, in so many ``partitions`` by key. And
-    the type that the values were given as.
+    """A frame (key string, copies long, value), with one row for each key, in ``partitions`` by
+    key; and the type that the values were given as.
 
-    ``document`` None: the column ``document`` where there is one, else all columns but the key, as
-    one object. ValueError for columns that can't be.
+    ``document`` None: the column ``document`` if there is one, else all columns but the key, as one
+    object. Raises ValueError for columns that don't fit.
     """
     names = desired.columns
     for name in (key, *([document] if document else [])):
@@ -97,10 +97,10 @@ def wanted_rows(
     kind = rows.schema["value"].dataType
     _require_json(kind, document)
     if not isinstance(kind, types.StringType) and _is_made_of(kind, _PLAIN):
-        # As a text it takes a tenth of the time to reach Python.
+        # As a text, it reaches Python in a tenth of the time.
         rows = rows.select("key", _as_text("value").alias("value"))
-    # Not as many as Spark takes by default, and keeps for what is persisted: a task costs more than
-    # comparing a hundred documents.
+    # Not as many partitions as Spark makes by default, and keeps when a frame is persisted: a task
+    # costs more than comparing a hundred documents.
     return (
         rows.repartition(partitions, "key")
         .groupBy("key")
@@ -109,20 +109,20 @@ def wanted_rows(
 
 
 def has_text(kind: types.DataType) -> bool:
-    """Whether Spark makes different texts of any two values of this type, so that the hash of the
-    text stands for the value. It leaves out the last digits of a time."""
+    """Whether Spark writes any two values of this type as different texts, so that a text's hash
+    stands for its value. Not so for times: Spark leaves out their last digits."""
     return _is_made_of(kind, (*_PLAIN, types.FloatType, types.DoubleType, types.DecimalType))
 
 
 def with_hash(wanted: DataFrame) -> DataFrame:
-    """``wanted``, and the ``hash`` of the text of each value, in 32 bytes."""
+    """``wanted`` with a column ``hash``: the SHA-256 of each value's text."""
     is_text = isinstance(wanted.schema["value"].dataType, types.StringType)
     text = F.col("value") if is_text else _as_text("value")
     return wanted.withColumn("hash", F.unhex(F.sha2(text, 256)))
 
 
 def invalid(planned: DataFrame, count: int) -> DesiredInvalid:
-    """From the rows of a plan that can't be, of which there are ``count``."""
+    """The error for the invalid rows in ``planned``, of which there are ``count``."""
     rows = planned.select("key", "detail").limit(_PROBLEMS_SHOWN).collect()
     return DesiredInvalid([(row["key"], row["detail"]) for row in rows], count)
 
@@ -149,7 +149,7 @@ _PLAIN: Final = (types.StringType, types.BooleanType, types.IntegralType)
 
 
 def _is_made_of(kind: types.DataType, scalars: tuple[type[types.DataType], ...]) -> bool:
-    """Whether values of this type have values of ``scalars`` in them, and no others."""
+    """Whether values of this type contain values of ``scalars``, and no others."""
     if isinstance(kind, types.StructType):
         inside = [each.dataType for each in kind.fields]
         return bool(inside) and all(_is_made_of(each, scalars) for each in inside)
@@ -199,7 +199,7 @@ def _texts(batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
 
 
 def _parsed(text: str) -> tuple[str, str]:
-    """Key and document. Raises DesiredInvalid for what is no such line."""
+    """The key and document of a line. Raises DesiredInvalid if it is malformed."""
     raw = text.encode()
     try:
         line = _decode_line(raw)

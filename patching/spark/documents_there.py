@@ -1,8 +1,8 @@
-"""What a catalog has, for a plan: all digests as a frame, and the few documents that differ.
+"""What a catalog contains, for a plan: all digests as a frame, and the few documents that differ.
 
-The digests come page by page as Arrow has them, in the ranges of keys in which
-``format("metadata")`` reads; the driver starts no Python for planning. Where a digest differs from
-that of the document wanted, the task that finds it so reads the document by name.
+Tasks read the digests page by page as Arrow batches, in the key ranges in which
+``format("metadata")`` reads. The driver plans without starting Python. If a digest differs from the
+wanted document's, the task that finds this reads the document by its key.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ _NAMES = ("there", "etag", "digest")
 _SCHEMA = ", ".join(f"{name} string" for name in _NAMES)
 # The columns of a row to plan.
 COMPARED = ("key", "copies", "value", *_NAMES)
-# How many documents that differ a task holds, and about how much JSON.
+# The most differing documents that a task holds, and about the most bytes of their JSON.
 _DIFFERING = 1_000
 _DIFFERING_BYTES = 4 * 1024 * 1024
-# A connection stays with the worker process that accepted it, and that is one that has time just
-# then. So tasks that share one by chance soon have two.
+# Pages that are read over one connection. A connection stays with the worker that accepted it,
+# which is one that has time just then. So tasks that share a worker by chance soon have two.
 _PAGES_OF_A_CONNECTION = 3
 
 
 def digests_there(
     spark: SparkSession, options: Options, revision: int, manager: str | None = None
 ) -> DataFrame:
-    """(there, etag, digest): key, version token and digest as ``revision`` had them; its holder is
-    the caller. 0: none. Errors of reading come from here and from the tasks.
+    """A frame (there, etag, digest): key, version token and digest of the documents at
+    ``revision``, which the caller holds; 0: no documents. Both this call and the tasks raise errors
+    of reading.
 
-    With ``manager``, the documents that it owns anything of, and the digests of that."""
+    With ``manager``: the documents in which it owns anything, and the digests of that.
+    """
     if revision == 0:
         return spark.createDataFrame([], _SCHEMA)
     held = replace(options, revision=revision, pin_seconds=0)
@@ -90,7 +92,7 @@ class _NoValue:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """As Python's values; _NoValue for one that it has nothing for."""
+    """The column's values in Python; a _NoValue for each that Python can't represent."""
     try:
         values: list[Any] = column.to_pylist()
         return values
@@ -111,25 +113,26 @@ def _batch(documents: Sequence[DigestShape]) -> pa.RecordBatch:
 
 def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
     """The rows that a ``DigestPlanner`` reads. ``wanted``: (key, copies, value)."""
-    # What is wanted is in order already. Left to itself, Spark would gather the digests of a small
-    # catalog on the driver, and send all of them to every task.
+    # Wanted rows are sorted already. By itself, Spark would collect the digests of a small catalog
+    # on the driver, and send all of them to every task.
     rows = wanted.join(there.hint("merge"), F.col("key") == F.col("there"), how)
     return rows.select(*COMPARED)
 
 
 def compared_by_hash(wanted: DataFrame, there: DataFrame, how: str, *, by_feed: bool) -> DataFrame:
-    """Those rows with the ``hash`` of the text, and whether it is the ``same`` that wanted nothing
-    of the document as it is there; then the text isn't, and of those ``by_feed`` nothing else.
+    """Those rows with the ``hash`` of the text, and whether it is the ``same``: the text by which
+    the document needs no change. Then the row has no value, and if ``by_feed``, none of these
+    columns.
 
-    ``wanted``: (key, copies, value, hash); ``there``: (there, etag, digest, had). ``by_feed``: of
-    documents without a row there, nothing is known.
+    ``wanted``: (key, copies, value, hash); ``there``: (there, etag, digest, had). ``by_feed``:
+    nothing is known of documents without a row in ``there``.
     """
     rows = wanted.join(there.hint("merge"), F.col("key") == F.col("there"), how)
     same = (F.col("copies") == 1) & (F.col("hash") == F.col("had")) & F.col("etag").isNotNull()
     rows = rows.withColumn("same", F.coalesce(same, F.lit(False)))
     if by_feed:
         rows = rows.withColumn("there", F.coalesce("there", "key"))
-    # What most rows have takes time to keep, and ``there`` has it.
+    # Most rows are the same: to keep these columns takes time, and ``there`` has them.
     left_out = (*COMPARED, "hash") if by_feed else ("value",)
     differs = ~F.col("same")
     kept = [
@@ -141,8 +144,8 @@ def compared_by_hash(wanted: DataFrame, there: DataFrame, how: str, *, by_feed: 
 
 @dataclass(frozen=True)
 class _ReadingPlanner:
-    """Plans rows, and reads documents for that, at ``revision``. ``keeps``: also for a
-    ``sync_state``."""
+    """Plans rows, and reads documents for that, at ``revision``. ``keeps``: with what a
+    ``sync_state`` needs."""
 
     planner: Planner
     options: Options
@@ -155,15 +158,15 @@ class _ReadingPlanner:
             yield from to_batches(self.rows(reads, batches))
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
-        """The plan for the rows of ``batches``, whatever these are to the subclass."""
+        """The plan for the rows of ``batches``; the subclass says which columns they have."""
         raise NotImplementedError
 
 
 class DigestPlanner(_ReadingPlanner):
-    """Plans rows of ``compared``; reads the documents that differ, if they are compared, and those
-    that nothing is known of: they have a key there, and no etag.
+    """Plans rows of ``compared``. It reads the documents that differ, if the planner compares them,
+    and those of which nothing is known: they have a key in ``there``, and no etag.
 
-    Unchanged documents have one row together, but for those that were read.
+    All unchanged documents have one row together, except for those that were read.
     """
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:
@@ -231,16 +234,16 @@ class DigestPlanner(_ReadingPlanner):
 
 
 class _Asked(NamedTuple):
-    """Of a document to be read: (the one wanted,), None where none is; and its digest."""
+    """For a document to be read: (the wanted document,), None if it is unwanted; and its digest."""
 
     wanted: tuple[Any] | None
     digest: str | None
 
 
 class KeyedPlanner(_ReadingPlanner):
-    """Plans the rows (key, line, wanted) of an earlier plan again; reads their documents.
+    """Plans the rows (key, line, wanted) of an earlier plan again, and reads their documents.
 
-    Unchanged documents have a row each: there are few.
+    Each unchanged document has a row: there are few.
     """
 
     def rows(self, reads: CatalogReads, batches: Iterator[pa.RecordBatch]) -> Iterator[Planned]:

@@ -21,7 +21,8 @@ FORMATS: Final = ("jsonl", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """``rows`` were written; of a history, up to ``revision``. None: there was nothing."""
+    """``rows`` were written, up to ``revision``; of documents, the newest. None: there were
+    none."""
 
     path: str
     rows: int
@@ -41,18 +42,17 @@ def export_catalog(
     overwrite: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> ExportReport:
-    """The documents at ``revision`` or at the time ``at`` (RFC 3339), by default as they are now.
+    """Write the documents at ``revision`` or at the time ``at`` (RFC 3339), by default the newest.
 
-    ``jsonl``: a line ``{"key": …, "document": …}`` each, with the document as the gateway has it:
-    what ``sync`` reads. ``parquet``: the columns of the data source, in files by ranges of keys.
-    ``revision`` of the report is the newest of the documents'.
+    ``jsonl``: a line ``{"key": …, "document": …}`` for each, spelled as by the gateway, which
+    ``sync`` reads. ``parquet``: the columns of the data source, in files by key range.
     """
     if format not in FORMATS:
         raise ValueError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")
     chosen = _chosen(catalog, url, options)
     wanted = {"revision": revision, "timestamp": at}
     reading = Options.parse(chosen | _given(wanted), READ)
-    # A remote session may look again at each action, and find another revision.
+    # A remote session may choose the revision again at each action, and find a newer one.
     revision = at_one_revision(reading).revision
     given = {"type": "documents", "revision": revision, "prefix": prefix}
     seen = Observation()
@@ -62,7 +62,7 @@ def export_catalog(
         if format == "parquet":
             rows.write.mode(_mode(overwrite)).parquet(path)
         else:
-            # Put together from JSON as it is: parsing and writing it anew would lose something.
+            # Made of the JSON as it is: to parse and write it again would lose something.
             key = F.expr("substring(to_json(array(key)), 2, length(to_json(array(key))) - 2)")
             line = F.concat(
                 F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}")
@@ -86,9 +86,9 @@ def export_history(
 ) -> ExportReport:
     """Write the changes of every commit, a row for each, as Parquet in folders by day (UTC).
 
-    ``after``: only commits above this revision, added to the existing files; the ``revision`` of
-    the last report continues from it: all commits up to there were looked at. Without ``after``,
-    all commits that are retained. ReadFailed where the catalog hasn't come to ``after``.
+    ``after``: add only commits above this revision to the existing files. To continue an export,
+    pass its report's ``revision``: it contains all commits up to there. Without ``after``, all
+    retained commits. Raises ReadFailed if the catalog is at an earlier revision than ``after``.
     """
     start = None if after is None else after + 1
     given = {"type": "commits", "startingRevision": start, "key": key, "prefix": prefix}
@@ -119,7 +119,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _rows(spark: SparkSession, chosen: Mapping[str, str], given: Mapping[str, Any]) -> DataFrame:
-    """To be read while what they are read from is held."""
+    """The rows, to be read while the caller holds their revisions."""
     register(spark)
     apart = {"partitions": str(parallelism(spark))}
     texts = apart | dict(chosen) | _given(given) | {"pinSeconds": "0"}

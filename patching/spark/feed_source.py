@@ -1,11 +1,11 @@
-"""Streaming from a catalog's log: each commit once and in order, on from a revision.
+"""Streaming from a catalog's log: each commit once and in order, from a revision on.
 
-An offset is the revision up to which everything has been told, with the id of its commit:
-``{"revision": 41, "commit": "3f…"}``; before the documents of that revision are told, it has the
-revision's time, too (``state``). Spark keeps it in the checkpoint, and the tasks of a micro-batch
-read the commits between two of them; so a batch that is run again after a failure has the same
-rows. A database that was put back to an earlier state has other commits at its revisions: the first
-one above an offset names another one before it, and the query ends.
+An offset is the revision up to which the stream has read, with the id of that commit:
+``{"revision": 41, "commit": "3f…"}``; if the documents at that revision are yet to come, it also
+has the revision's time (``state``). Spark keeps it in the checkpoint, and the tasks of a
+micro-batch read the commits between two offsets: a repeated micro-batch has the same rows. If the
+database was restored to an earlier state, other commits have these revisions: the first one above
+an offset has another parent than the offset's commit, and the query ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from patching.client.transport import Transport
 
 _PARTITIONS: Final = 1
-# Commits that the driver looks at, at a time, for their size.
+# The most commits of a request by which the driver adds up sizes.
 _SIZED: Final = 200
 _REVISION: Final = "revision"
 _COMMIT: Final = "commit"
@@ -61,7 +61,7 @@ _NO_STATE: Final = "Begin with a new checkpointLocation, and so with the documen
 
 
 class _FeedReader(DataSourceStreamReader):
-    """What is the same in all releases of Spark.
+    """The part for all releases of Spark.
 
     It keeps its connection from one micro-batch to the next, and drops it when sent to a task.
     """
@@ -74,15 +74,15 @@ class _FeedReader(DataSourceStreamReader):
         self._columns = ReadColumns(schema, options)
         self._options = options
         self._transport: Transport | None = None
-        self._target: int | None = None  # the head of then, where it is to end with that
-        self._head: int | None = None  # as it was last seen
-        self._named: dict[str, Any] = {}  # the offset that was made last
+        self._target: int | None = None  # the head with which it is to end, if any
+        self._head: int | None = None  # as last seen
+        self._named: dict[str, Any] = {}  # the last offset that was made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_transport": None}
 
     def _first(self) -> int:
-        """Where a query without a checkpoint begins."""
+        """The revision after which a query without a checkpoint begins."""
         reads = self._reads()
         head = reads.head()
         if self._options.starting_timestamp is not None:
@@ -119,8 +119,8 @@ class _FeedReader(DataSourceStreamReader):
         return self._named
 
     def _last(self, after: int | None, most: int | None) -> int:
-        """The head, or as far as may be gone: ``most`` revisions on from ``after`` (None: not
-        known yet). Where a stream is to end with what there is, not beyond the head of then."""
+        """The last revision of a micro-batch: the head, but at most ``most`` revisions above
+        ``after`` (None: not known yet), and not beyond the head with which the stream is to end."""
         if after is None:
             self._head = head = self._reads().head()
         else:
@@ -134,8 +134,8 @@ class _FeedReader(DataSourceStreamReader):
         return end if self._options.max_bytes_per_trigger is None else self._bounded(after, end)
 
     def _bounded(self, after: int, end: int) -> int:
-        """The first revision up to ``end`` by which the changes have the bytes of the option
-        maxBytesPerTrigger. So the driver reads that much, too."""
+        """The first revision up to ``end`` at which the changes reach the bytes of the option
+        maxBytesPerTrigger. So the driver reads all these changes, too."""
         reads, left = self._reads(), self._options.max_bytes_per_trigger or 0
         place: int | None = after
         while place is not None and place < end:
@@ -148,12 +148,12 @@ class _FeedReader(DataSourceStreamReader):
         return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The documents of a start that begins with them, and the commits up to ``end``."""
+        """The documents, if ``start`` begins with them, and the commits up to ``end``."""
         commits = self._ranges(start, end)
         return [*self._state_range(start), *commits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor."""
+        """The rows of a partition; runs on an executor."""
         return self._columns.batches(self._rows(partition))
 
     def stop(self) -> None:
@@ -162,8 +162,8 @@ class _FeedReader(DataSourceStreamReader):
             self._transport = None
 
     def _ranges(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """ReadFailed where there is less than was told already, or something else: Spark 4.1
-        doesn't ask how far there is to go from where it stands."""
+        """The commits of a micro-batch. ReadFailed if the catalog has other ones, or is not as far:
+        Spark 4.1 asks for the latest offset without saying where the query is."""
         after, until = _revision(start), _revision(end)
         if until < after:
             raise self._set_back(after, until)
@@ -176,7 +176,7 @@ class _FeedReader(DataSourceStreamReader):
         return list(revision_ranges(after, until, self._options.partitions or _PARTITIONS))
 
     def _state_range(self, offset: dict[str, Any]) -> Sequence[InputPartition]:
-        """What tells of the documents that there were at an offset that begins with them."""
+        """The documents at an offset that begins with them, else nothing."""
         if _STATE not in offset:
             return []
         revision = _revision(offset)
@@ -203,27 +203,28 @@ class _FeedReader(DataSourceStreamReader):
             return
 
     def _head_above(self, after: int) -> tuple[int, int]:
-        """The head, and ``after``, or where the stream goes on without what is gone."""
+        """(``after``, or the floor if the stream passes over compacted commits; the head)."""
         reads = self._reads()
         try:
             _, head = reads.commits(after, 1)
         except Compacted as error:
             if self._options.fail_on_data_loss or error.oldest is None:
                 raise self._lost(after, error.oldest) from error
-            return error.oldest, reads.head()  # `_ranges` tells of the gap
+            return error.oldest, reads.head()  # `_ranges` reports the gap
         if head < after:
             raise self._set_back(after, head)
         return after, head
 
     def _require_history(self, start: dict[str, Any], end: dict[str, Any]) -> None:
-        """ReadFailed where another commit than the one of ``start`` is at its revision."""
+        """Raise ReadFailed if the revision of ``start`` has another commit than the one it
+        names."""
         told, after = start.get(_COMMIT), _revision(start)
         there = end.get(_COMMIT)
         if after < _revision(end):
             try:
                 page, _ = self._reads().commits(after, 1)
             except Compacted:
-                return  # that is told where it is read
+                return  # reported when it is read
             there = next((c.parent for c in page.commits if c.revision == after + 1), None)
         if told and there and told != there:
             raise ReadFailed(
@@ -238,7 +239,7 @@ class _FeedReader(DataSourceStreamReader):
         )
 
     def _passed_over(self, after: int, floor: int | None) -> int:
-        """``floor``, said in the log; Compacted where the stream mustn't pass over anything."""
+        """``floor``, after a warning; Compacted if the stream mustn't pass over commits."""
         if self._options.fail_on_data_loss or floor is None:
             raise self._lost(after, floor)
         print(
@@ -261,11 +262,11 @@ class _FeedReader(DataSourceStreamReader):
 
 
 class PlainFeedReader(_FeedReader):
-    """For Spark 4.1, which doesn't say where it stands when it asks how far there is to go.
+    """For Spark 4.1, which asks for the latest offset without saying where the query is.
 
-    It asks before it asks for the initial offset, too, and a checkpoint may be further than that.
-    So the first micro-batch of each run isn't bounded by maxCommitsPerTrigger, and ``availableNow``
-    takes all that there is in one of them.
+    It asks even before it asks for the initial offset, and a checkpoint may be further than that.
+    So maxCommitsPerTrigger doesn't bound the first micro-batch of each run, and ``availableNow``
+    takes everything in one micro-batch.
     """
 
     _last_known: int | None = None
@@ -310,7 +311,7 @@ else:
             return self._offset(self._last(_revision(start), most))
 
         def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-            """For the query's progress: how far behind it is."""
+            """The head, for the query's progress."""
             return None if self._head is None else {_REVISION: self._head}
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -320,7 +321,7 @@ else:
 
 
 def _revision(offset: dict[str, Any]) -> int:
-    """ReadFailed where a checkpoint holds the offset of another source."""
+    """The offset's revision. Raises ReadFailed if the checkpoint is another source's."""
     revision = offset.get(_REVISION)
     if isinstance(revision, bool) or not isinstance(revision, int):
         raise ReadFailed(f"the checkpoint is of another source: its offset is {offset!r}")

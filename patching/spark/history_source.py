@@ -32,7 +32,7 @@ from patching.spark.options import OptionRefused, Options
 
 DOCUMENTS: Final = "documents"
 CHANGES: Final = "changes"
-# The action of rows that a stream begins with.
+# The action of the rows with which a stream from the state begins.
 DOCUMENT: Final = "document"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -59,14 +59,14 @@ COMMITS_SCHEMA: Final = StructType(
 
 
 def commits_schema(options: Options) -> StructType:
-    """With the documents that the option ``include`` names."""
+    """The columns of commits, and those that the option ``include`` names."""
     images = [StructField(name, StringType(), nullable=True) for name in options.include]
     return StructType([*COMMITS_SCHEMA.fields, *images])
 
 
 @dataclass
 class StateRange(InputPartition):
-    """The documents as ``revision`` had them, which was made at ``time``."""
+    """The documents at ``revision``, which was made at ``time``."""
 
     revision: int
     time: str
@@ -83,7 +83,7 @@ class RevisionRange(InputPartition):
 
 
 class CommitsReader:
-    """From the option startingRevision to endingRevision, both of them included."""
+    """Reads commits from the option startingRevision to endingRevision, both included."""
 
     def __init__(self, options: Options) -> None:
         require_fitting(options)
@@ -92,7 +92,7 @@ class CommitsReader:
             raise OptionRefused("startingRevision", f"{STATE!r} is for a stream")
 
     def partitions(self) -> list[InputPartition]:
-        """Holds the history from its start on. Called once for each action, on the driver."""
+        """Also pins the history from its start on. Called once for each action, on the driver."""
         options = self._options
         with catalog_reads(options) as reads:
             head = reads.head()
@@ -123,7 +123,7 @@ class CommitsReader:
 
 
 def starting_revision(options: Options) -> int | str | None:
-    """The first revision to tell of, EARLIEST, LATEST or STATE; None: it wasn't given."""
+    """The option: a first revision, EARLIEST, LATEST or STATE; None: it isn't given."""
     given = options.starting_revision
     if given is None:
         return None
@@ -147,8 +147,8 @@ def before_revision(reads: CatalogReads, start: int | str, head: int) -> int:
 
 
 def before_time(reads: CatalogReads, timestamp: str) -> int:
-    """The revision before the first commit at or after ``timestamp``; the head where there is none
-    yet. Compacted where commits at or after it are gone."""
+    """The revision before the first commit at or after ``timestamp``; the head if there is none
+    yet. Raises Compacted if commits at or after it are gone."""
     floor = reads.floor()
     if floor == 0 and _is_next(reads, 0, timestamp):
         return 0
@@ -164,7 +164,7 @@ def _is_next(reads: CatalogReads, after: int, timestamp: str) -> bool:
 
 
 def require_fitting(options: Options) -> None:
-    """Refuse options that say something about another ``type`` than is read."""
+    """Refuse options that contradict each other, or are for another ``type`` than is read."""
     if options.key is not None and options.prefix is not None:
         raise OptionRefused("prefix", "there is a key already")
     if options.keys is not None and (options.key or options.prefix) is not None:
@@ -188,7 +188,7 @@ def require_fitting(options: Options) -> None:
 
 
 def below_floor(catalog: str, after: int, floor: int) -> Compacted:
-    """For commits above ``after``, where those up to ``floor`` are gone."""
+    """The error for reading commits above ``after`` if those up to ``floor`` are gone."""
     what = (
         f"what was done at revision {after + 1} (the first that can be told is {floor + 1}:"
         f" startingRevision={floor + 1} or {EARLIEST})"
@@ -199,7 +199,8 @@ def below_floor(catalog: str, after: int, floor: int) -> Compacted:
 def revision_ranges(
     after: int, until: int, pieces: int, hold: Hold | None = None
 ) -> Sequence[RevisionRange]:
-    """The revisions in between in ``pieces`` ranges of nearly one size, ascending, none empty."""
+    """At most ``pieces`` ranges of the revisions in between, of about one size, ascending, none
+    empty."""
     count = until - after
     pieces = min(pieces, count)
     edges = [after + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
@@ -242,8 +243,8 @@ def _pages(
 def _image(
     reads: CatalogReads, commit: CommitShape, change: ChangeShape | None, name: str
 ) -> str | None:
-    """The document before or after a commit, which is large, or one of many, where it was withheld:
-    then it is read by itself. None where there is none, and for the settings."""
+    """The document before or after a commit; read by itself if it was withheld: it is large, or one
+    of many. None if there is none, and for the settings."""
     if change is None or change.key is None:
         return None
     image = change.before if name == "before" else change.value
@@ -274,7 +275,7 @@ def _rows(
     filtered = options.key is not None or options.prefix is not None
     changes: Sequence[ChangeShape | None] = commit.changes
     if not changes and not filtered and options.type != CHANGES:
-        changes = (None,)  # a touch is told of, too
+        changes = (None,)  # a touch has a row, too
     time = _instant(commit.time)
     for change in changes:
         if filtered and not _is_wanted(change, options):
@@ -309,7 +310,7 @@ def _is_wanted(change: ChangeShape | None, options: Options) -> bool:
 
 
 def _held(reads: CatalogReads, after: int, seconds: int) -> Hold:
-    """From ``after`` on; Compacted where the floor has passed it."""
+    """Pins the history above ``after``. Raises Compacted if the floor is above it."""
     try:
         return Hold.take(reads, after, seconds)
     except Compacted as error:
@@ -317,6 +318,6 @@ def _held(reads: CatalogReads, after: int, seconds: int) -> Hold:
 
 
 def json_or_none(raw: Any) -> str | None:
-    """The JSON text, None where it is null."""
+    """The JSON text; None if it is null."""
     text = bytes(raw).decode()
     return None if text == "null" else text

@@ -1,30 +1,29 @@
-"""Idempotency keys: the same for a row that is sent again, different for any two that aren't.
+"""Idempotency keys: the same for a row that is sent again, different for any two other rows.
 
-By *content*, a key is made of what ran, of what the row asks for, and of its count among equal
+By *content*, a key is made of the version, of what the row asks for, and of its number among equal
 rows::
 
     spark-7-r9a41…-0    k: add /log/- "a"       first attempt    k:a k:b k:a
     spark-7-r77e2…-0    k: add /log/- "b"       second attempt   k:b k:a k:a    the same three keys
     spark-7-r9a41…-1    k: add /log/- "a"
 
-So rows may come in any order and from any partition, as long as equal ones come from one. It is how
-a named job and a query make keys: their rows may be in other partitions when they are started
-again. Rows that are computed anew, and differ, are other rows.
+So rows may come in any order and from any partition, as long as equal ones come from one. Named
+jobs and queries make keys like this, as their rows may be in other partitions when they are started
+again. A row that is computed again with another result is another row.
 
-By *place*, a key is made of what ran, of the row's document, and of the row's place among those of
-its document. Nothing of what the row asks for is in it, nor who asks for it::
+By *place*, a key is made of the version or job, of the row's document, and of the row's place among
+the rows of its document, but not of what the row asks for, or who asks for it::
 
     spark-7-9a41…-0     k: add /log/- "a"       first attempt    k:a k:b m:a
     spark-7-9a41…-1     k: add /log/- "b"       second attempt   m:a k:a k:b    the same three keys
     spark-7-77e2…-0     m: add /log/- "a"       third attempt    k:b k:a m:a    k's are refused
 
-So rows of different documents may come in any order, and equal rows are each applied; where an
-attempt has another row in a place, the gateway has seen the key with another request, and says so.
+So rows of different documents may come in any order, and equal rows are each applied. If an attempt
+has another row in a place, the gateway refuses it: it has seen the key with another request.
 
-That is one place for each row where all rows of a document are in one partition. What a job writes
-that nobody will start again may be in any: its keys have the partition in them, and they are made
-by place. For the others, `require_apart` looks at a sample of what each partition counted: rows, or
-documents.
+A row has one place only if all rows of its document are in one partition. The rows of a job that
+nobody will start again may be in any: its keys are made by place, and contain the partition. For
+other jobs, `require_apart` compares samples of what each partition counted: rows, or documents.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from typing import Final
 
 import numpy as np
 
-# About 100 MB; what counts more rows or documents goes to a file.
+# The most digests in memory, about 100 MB; more go to a file.
 _HELD_MAX: Final = 1_000_000
 _DIGEST_BYTES: Final = 16
-# 32 KB, of each of maybe thousands of partitions.
+# The most digests in a sample: 32 KB for each of perhaps thousands of partitions.
 _SAMPLE_MAX: Final = 4_096
 
 
 class PartitionsOverlap(Exception):
-    """Equal rows of one document are in two partitions, where they have one key."""
+    """Two partitions may have equal rows of one document, and so one key for both."""
 
 
 class RowKeys:
@@ -59,17 +58,17 @@ class RowKeys:
         self._files = files
         self._counts: dict[bytes, int] = {}
         self._spilled = False
-        # The lowest, negated, so that the highest of them is at hand.
+        # The lowest digests, negated, so that the highest of them comes first.
         self._sample: list[int] = []
         self._sample_max = sample
 
     def key(self, catalog: str, document: str) -> str:
-        """By place, for the next row of the document."""
+        """The key by place of the document's next row."""
         name = f"{catalog}\0{document}".encode("utf-8", "surrogatepass")
         return self._counted("", name)
 
     def row_key(self, asked: bytes) -> str:
-        """By content, for the next of the rows that ask for this: canonical JSON."""
+        """The key by content of the next row that asks for this, canonical JSON."""
         return self._counted("r", asked)
 
     def _counted(self, kind: str, text: bytes) -> str:
@@ -86,7 +85,7 @@ class RowKeys:
 
     @property
     def sample(self) -> bytes:
-        """The lowest digests, ascending: all of them where there are few."""
+        """The lowest digests, ascending; all of them if there are few."""
         return array("Q", sorted(-each for each in self._sample)).tobytes()
 
     def _add_to_sample(self, number: int) -> None:
@@ -113,29 +112,29 @@ class RowKeys:
 def row_keys(
     prefix: str, *, held_max: int = _HELD_MAX, sample_max: int = _SAMPLE_MAX
 ) -> Iterator[RowKeys]:
-    """The keys of a partition, which begin with ``prefix``. ``held_max``: digests that are held
-    in memory; ``sample_max``: those of its sample."""
-    # "": a file of its own in the folder for temporary files, which SQLite makes when it needs it,
-    # and which is gone with the connection.
+    """The keys of a partition, which begin with ``prefix``. ``held_max``: the most digests in
+    memory; ``sample_max``: in its sample."""
+    # "": a temporary file, which SQLite makes when it needs it, and which ends with the connection.
     with closing(sqlite3.connect("", isolation_level=None)) as files:
         yield RowKeys(prefix, files, held_max, sample_max)
 
 
 def are_apart_for_certain(samples: Mapping[int, bytes], replayed: int) -> bool:
-    """Whether no equal rows are in two partitions that `require_apart` has nothing against.
+    """Whether it is certain that no two partitions have equal rows, after `require_apart` found
+    none.
 
-    Of two such rows, the gateway answers the second as one that was sent before. So where it
-    answered none like that, there are none; and where it did, because a task was repeated or the
-    job started again, small samples have all.
+    The gateway answers the second of two equal rows as one that was sent before. So if it answered
+    none like that, there are none. If it did, because a task was repeated or the job started again,
+    small samples settle it: they contain every digest.
     """
     return not replayed or all(len(each) < 8 * _SAMPLE_MAX for each in samples.values())
 
 
 def require_apart(samples: Mapping[int, bytes]) -> None:
-    """Raise PartitionsOverlap where a digest is in two samples, by partition.
+    """Raise PartitionsOverlap if a digest is in two of the ``samples``, by partition.
 
-    A sample is the lowest of its partition's digests, so one that is in two partitions is in both
-    samples, or beyond the end of one: all partitions are compared as far as the shortest goes.
+    A sample has the lowest of its partition's digests. So a digest of two partitions is in both
+    samples, or beyond the end of one: partitions are compared as far as the shortest sample goes.
     """
     numbers = {p: np.frombuffer(sample, np.uint64) for p, sample in samples.items() if sample}
     if not numbers:

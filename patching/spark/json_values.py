@@ -1,4 +1,4 @@
-"""Spark's values as JSON ones, converter by converter from their types."""
+"""Converters of Spark's values to JSON, made from their types."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from patching.values import repeated_member
 
 Converter = Callable[[Any], Any]
 _FLOAT: Final = struct.Struct("f")
-# Of a double in JSON, as any library writes it.
+# The most digits of a double in JSON, as libraries write it.
 _DIGITS_MAX: Final = 17
-# What a number may be of, as one byte: a search in that is a tenth of one by a pattern.
+# Maps digits and the point to one byte: to search that takes a tenth of the time of a pattern.
 _AS_DIGITS: Final = bytes.maketrans(b"123456789.", b"0000000000")
 _LONG: Final = b"0" * (_DIGITS_MAX + 1)
 _TOO_LONG: Final = "which JSON's numbers (doubles) would round: cast it to a string or to a double"
@@ -31,7 +31,7 @@ _encoder: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class NoJson(ValueError):
-    """A type, or a value, that JSON has nothing for."""
+    """A type or a value has no JSON form."""
 
 
 def encode(value: Any) -> bytes:
@@ -43,8 +43,9 @@ def encode(value: Any) -> bytes:
 
 
 def decoded_json(text: str | bytes, what: str) -> Any:
-    """The JSON value of ``text``. Raises NoJson, which names ``what``, also for a repeated member:
-    the gateway refuses those, and here one of the two would be lost unseen."""
+    """The JSON value of ``text``. Raises NoJson, which names ``what``, also for a number that a
+    double would round, and for a repeated member, which the gateway refuses, and which would be
+    lost here."""
     try:
         raw = text.encode() if isinstance(text, str) else text
         value = msgspec.json.decode(raw)
@@ -60,7 +61,7 @@ def decoded_json(text: str | bytes, what: str) -> Any:
 
 
 def _rounded(raw: bytes) -> str | None:
-    """The first number that a double doesn't hold, of those with more digits than one needs."""
+    """The first number that a double would round, among those with more digits than one needs."""
     found: list[str] = []
 
     def take(text: str) -> float:
@@ -74,13 +75,13 @@ def _rounded(raw: bytes) -> str | None:
 
 
 def _readings(value: float) -> tuple[decimal.Decimal, decimal.Decimal]:
-    """What a double may have been written for: what it is written as, and what it is."""
+    """The decimals that a double may stand for: its shortest text, and its exact value."""
     return decimal.Decimal(repr(value)), decimal.Decimal(value)
 
 
 class JsonText(NamedTuple):
-    """A JSON text, kept as it is written: the gateway shall see what was meant, numbers above all.
-    And its ``value``."""
+    """A JSON text as it was written, so that the gateway gets its numbers unchanged; and its
+    ``value``."""
 
     raw: msgspec.Raw
     value: Any
@@ -89,20 +90,20 @@ class JsonText(NamedTuple):
 def json_text(text: str) -> JsonText:
     """``text`` itself, if it is JSON, in one line. Raises NoJson."""
     value = decoded_json(text, "it")
-    # A line's end can only stand between two tokens; in a string it has to be escaped.
+    # A line break can only be between two tokens: in a string, it is escaped.
     return JsonText(msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode()), value)
 
 
 def raw_json(text: str) -> msgspec.Raw:
-    """The text of ``json_text`` alone."""
+    """Only the text of ``json_text``."""
     return json_text(text).raw
 
 
 def converter(kind: types.DataType, place: str) -> Converter:
-    """From what Arrow gives for a value of type ``kind`` to what `encode` takes.
+    """A function from Arrow's value of type ``kind`` to what `encode` takes.
 
-    ``place`` names it in errors. Raises NoJson for a type that has no JSON form; the converter
-    raises it for such a value. Null stays null.
+    ``place`` names it in errors. Raises NoJson for a type without a JSON form; the function raises
+    it for such a value. Null stays null.
     """
     inner = _converter(kind, place)
     return lambda value: None if value is None else inner(value)
@@ -131,8 +132,8 @@ def _converter(kind: types.DataType, place: str) -> Converter:
 
 
 def python_value(scalar: pa.Scalar) -> tuple[Any, str | None]:
-    """Arrow's value as Python's; or as text, and why it can't be: a timestamp beyond the year 9999
-    in UTC, bytes in a text that aren't UTF-8, or a struct that has such a one."""
+    """Arrow's value in Python. If there is none, the value as text, and why: a timestamp after the
+    year 9999 in UTC, a text that isn't UTF-8, or a struct that contains one of these."""
     try:
         return scalar.as_py(), None
     except (OverflowError, ValueError) as error:
@@ -162,7 +163,7 @@ def _of_map(kind: types.MapType, place: str) -> Converter:
     item = converter(kind.valueType, f"{place}{{}}")
 
     def convert(value: Any) -> dict[str, Any]:
-        # In order, so that equal maps are written equally.
+        # Sorted, so that equal maps are written equally.
         members = {name: item(each) for name, each in sorted(value, key=itemgetter(0))}
         if len(members) < len(value):
             raise NoJson(f"{place} has a key twice")
@@ -204,7 +205,7 @@ def _base64(value: bytes) -> str:
 
 
 def _whole_or_decimal(value: decimal.Decimal, place: str) -> Any:
-    """Raises NoJson for one that a double would round."""
+    """An int if it is whole, else the decimal. Raises NoJson if a double would round it."""
     if value == value.to_integral_value():
         return int(value)
     if value != decimal.Decimal(repr(float(value))):

@@ -1,18 +1,18 @@
 """What a manager wants of documents: lines that apply what differs, and let go of the rest.
 
-A line for each document of which the manager owns something else than it wants::
+A line for each document in which the manager owns something other than it wants::
 
     wanted      it owns     line
     {"a": 2}    {"a": 2}    -
     {"a": 2}    else        apply {"a": 2}
     -           anything    let_go, prune
 
-None has a guard: what becomes of it is decided on the state that is written. An apply of the same
-again changes nothing there, and so does letting go of what the manager owns nothing of.
+No line has a guard: the gateway decides it on the current state. To apply the same again changes
+nothing, and neither does letting go of a document in which the manager owns nothing.
 
-In its place they have the fence of their run. Each run, and each plan, is a version of an open
-application of the manager and the prefix, and ends the one before: a line of an earlier run that
-comes late can't put back what this one has replaced.
+Instead, lines have the fence of their run. Each run, and each plan, is a version of an open
+application of the manager and the prefix, and ends the one before: a late line of an earlier run
+can't put back what this one has replaced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN_MAX: Final = 100
 
 
 class Overtaken(Exception):
-    """A later run of the manager was at the catalog already; nothing of this one was sent."""
+    """A later run of the manager has begun in the catalog; nothing of this one was sent."""
 
 
 def next_run(options: Options, catalog: str, manager: str, prefix: str, now_us: int) -> Version:
@@ -47,7 +47,7 @@ def next_run(options: Options, catalog: str, manager: str, prefix: str, now_us: 
 
 
 def begin_run(options: Options, catalog: str, run: Version) -> str:
-    """The fence of its lines. Raises Overtaken and VersionRefused."""
+    """Begin ``run``; returns the fence of its lines. Raises Overtaken and VersionRefused."""
     try:
         with options.open_transport() as transport:
             record = step(transport, options, catalog, run)
@@ -62,7 +62,7 @@ def begin_run(options: Options, catalog: str, run: Version) -> str:
 
 @dataclass(frozen=True)
 class ManagedPlanner(Planner):
-    """Makes the lines of ``manager``. ``conflict``: what becomes of leaves that others own."""
+    """Makes the lines of ``manager``. ``conflict``: what happens to leaves that others own."""
 
     manager: str = ""
     conflict: OnConflict = DEFAULT_CONFLICT

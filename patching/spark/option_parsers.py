@@ -1,4 +1,4 @@
-"""The values of options, from their texts. ValueError says what is allowed and what was given."""
+"""Parsers of options' texts. Their ValueError says what is allowed and what was given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from patching.client.transport import Transport
 
 _MANAGER_MAX: Final = 255  # characters, as the gateway's names
 _TEXT_MAX: Final = 1000  # characters, as a commit's message
-# One letter is a drive.
+# Two characters at least: one letter is a drive.
 _scheme: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):").match
 
 
@@ -25,12 +25,12 @@ def text(value: str) -> str:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Some names, with commas between."""
+    """Names, separated by commas."""
     return tuple(text(name.strip()) for name in value.split(","))
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
-    """Names with commas between, each once, in the order of ``choices``."""
+    """A parser of names separated by commas, each once; returned in the order of ``choices``."""
 
     def parse(value: str) -> tuple[str, ...]:
         given = names(value.lower())
@@ -42,7 +42,7 @@ def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def keys(value: str) -> tuple[str, ...]:
-    """A JSON array: a key may have any character."""
+    """A JSON array of keys, because a key may contain any character."""
     try:
         found = msgspec.json.decode(value, type=tuple[str, ...])
     except msgspec.MsgspecError:
@@ -53,7 +53,7 @@ def keys(value: str) -> tuple[str, ...]:
 
 
 def folder(value: str) -> str:
-    """A path, or a URL of this machine's files; they are written without Spark."""
+    """A path, or a URL of this machine's files as a path: Python, not Spark, writes there."""
     scheme = _scheme(text(value))
     if scheme is None:
         return value
@@ -66,7 +66,7 @@ def folder(value: str) -> str:
 
 
 def time(value: str) -> str:
-    """As the gateway takes it, from any form of ISO 8601."""
+    """A time in any form of ISO 8601 with an offset, as the gateway takes it."""
     try:
         given = datetime.fromisoformat(value.upper())  # RFC 3339 has t and z, too
         known = given.utcoffset() is not None
@@ -92,7 +92,7 @@ def manager(value: str) -> str:
 
 
 def url(value: str) -> str:
-    Transport(value).close()  # raises ValueError for what is no URL of a gateway
+    Transport(value).close()  # raises ValueError unless it is a gateway's URL
     return value
 
 
@@ -123,7 +123,7 @@ def seconds(value: str) -> float:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser of one of ``choices``, in whatever case."""
+    """A parser of one of ``choices``, in upper or lower case."""
 
     def parse(value: str) -> str:
         if value.lower() not in choices:

@@ -17,7 +17,7 @@ WRITE: Final = "write"
 READ: Final = "read"
 READ_STREAM: Final = "readStream"
 _READS: Final = (READ, READ_STREAM)
-# The use of a DataFrame that is being loaded, before Spark tells whether it streams.
+# The use of a DataFrame that is being loaded: Spark doesn't say yet whether it streams.
 LOAD: Final = "load"
 _ALL: Final = (WRITE, READ, READ_STREAM)
 _HINT: Final = " (option 'token' or 'tokenFile')"
@@ -37,10 +37,8 @@ class OptionRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """``default`` is the text of the value where none is given; None: there is none.
-
-    ``parse`` raises ValueError with the allowed values. ``field``: of `Options`.
-    """
+    """An option. ``default``: the text of its default value; None if it has none. ``parse`` raises
+    ValueError with the allowed values. ``field``: its name in `Options`."""
 
     name: str
     field: str
@@ -59,29 +57,29 @@ def _option(
     required: bool = False,
     secret: bool = False,
 ) -> Any:
-    """The field of an option, for all ``uses`` unless some are named. ``unset``: its value where
-    none is given, and there is no ``default``. A ``secret`` is in no repr."""
+    """The field of an option, for ``uses``, or for all if none are named. ``unset``: its value if
+    it isn't given and has no ``default``. No repr shows a ``secret``."""
     value = MISSING if required else unset if default is None else parse(default)
     about = {"parse": parse, "help": help, "uses": uses or _ALL, "default": default}
     return field(default=value, repr=not secret, metadata=about)
 
 
-# What Delta calls them.
+# Delta's names, and the options that they mean.
 _ALIASES: Final = {
     "startingversion": "startingRevision",
     "endingversion": "endingRevision",
     "versionasof": "revision",
     "timestampasof": "timestamp",
 }
-# Options for Spark itself, which passes them on.
+# Spark's own options, which it passes on.
 _FOR_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
-# Options that Spark adds by itself.
+# Options that Spark adds by itself, and why they are refused.
 _OF_SPARK: Final = {"path": "there is nothing to load or save by path; name it as `catalog`"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Checked options; a field is called as its option is, but in snake case. None: not given."""
+    """Checked options. Each field has its option's name in snake case. None: not given."""
 
     url: str = _option(
         parsers.url,
@@ -268,9 +266,8 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], use: str) -> Options:
-        """The options as Spark was given them, names in any case, for ``use``: WRITE, READ,
-        READ_STREAM or LOAD. Raises OptionRefused.
-        """
+        """Parse the options that Spark was given, names in any case, for ``use``: WRITE, READ,
+        READ_STREAM or LOAD. Raises OptionRefused."""
         values: dict[str, Any] = {}
         lower = {name.lower() for name in given}
         for name, value in given.items():
@@ -294,7 +291,7 @@ class Options:
         return options
 
     def open_transport(self) -> Transport:
-        """A connection pool of its own, to be closed by the caller."""
+        """A new connection pool, which the caller closes."""
         return OptionsTransport(
             self.url,
             token=self._token(),
@@ -306,11 +303,11 @@ class Options:
 
     @property
     def retry(self) -> Retry:
-        """The retry policy; `tries` has ``retryTimeout``, too."""
+        """The retry policy without ``retryTimeout``, which `tries` adds."""
         return Retry(retries_max=self.max_retries)
 
     def tries(self, timeout_s: float | None = None) -> Tries:
-        """Of one request, for ``timeout_s`` in the place of ``retryTimeout``."""
+        """The tries of one request, for ``timeout_s`` instead of ``retryTimeout``."""
         return self.retry.tries(self.retry_timeout if timeout_s is None else timeout_s)
 
     def bulk_terms(self, *, resend_unknown: bool = False) -> BulkTerms:
@@ -360,7 +357,7 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 
 def for_use(given: Mapping[str, str], use: str) -> dict[str, str]:
-    """``given`` without the options that are for other uses alone."""
+    """``given`` without the options that are only for other uses."""
     known = {name: _BY_NAME.get(_ALIASES.get(name.lower(), name).lower()) for name in given}
     return {name: given[name] for name, each in known.items() if each is None or use in each.uses}
 
@@ -385,14 +382,14 @@ def _parsed(option: OptionRow, value: str) -> Any:
 
 
 class OptionsTransport(Transport):
-    """A Transport whose token is of the options."""
+    """A Transport whose refusals of a token name the option."""
 
     def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
         return naming_the_option(super()._refusal(method, answer))
 
 
 def naming_the_option(error: RequestError) -> RequestError:
-    """``error``, with a detail that names the option where it is the token's fault."""
+    """``error``; if the token is at fault, its detail names the option."""
     if isinstance(error, NotAuthorized) and error.status == _UNAUTHENTICATED:
         error.detail = error.detail.removesuffix(_HINT) + _HINT
     return error

@@ -1,5 +1,5 @@
-"""The outcomes of a task's rows, and of all tasks of a job or micro-batch, as counts; and the
-reports of them."""
+"""The outcomes of a task's rows, and of all tasks of a job or micro-batch, as counts; and their
+reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patching.spark.options import OptionRefused
 
 _EXAMPLES_MAX = 5
 _OWNERS_MAX: Final = 3
-# What a file is called beside its name until it is whole.
+# Suffix of a file's name until it is whole.
 UNFINISHED: Final = ".unfinished"
 _BATCHES_KEPT: Final = 1_000
 _SUMMED: Final = (
@@ -32,11 +32,10 @@ _SUMMED: Final = (
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """``applied`` rows made a commit, ``replayed`` ones among them did so when they were sent
-    before; ``unchanged`` ones found everything as they want it; ``skipped`` ones were bad or
-    refused. ``retried``: rows that had to be sent more than once by the same attempt.
-    ``passed_over``: rows whose mode is for documents that aren't there, or are.
-    ``left_to_others``: leaves that applies skipped because others own them; ``left`` are some of
+    """Rows by outcome. ``applied``: made a commit, ``replayed`` of them when they were sent before.
+    ``unchanged``: found everything as they want it. ``skipped``: malformed or refused. ``retried``:
+    sent more than once by the same attempt. ``passed_over``: excluded by their mode.
+    ``left_to_others``: leaves that applies skipped because others own them; ``left``: some of
     these, of different documents."""
 
     applied: int = 0
@@ -51,7 +50,8 @@ class OutcomeCounts:
     left: list[str] = field(default_factory=list)
 
     def leave(self, key: str, skipped: Sequence[Mapping[str, Any]]) -> None:
-        """``skipped``: a document's leaves, as the gateway's answer has them."""
+        """Count the leaves of a document that were ``skipped``, as the gateway's answer has
+        them."""
         self.left_to_others += len(skipped)
         if skipped and len(self.left) < _EXAMPLES_MAX:
             owners = " and ".join(
@@ -78,9 +78,8 @@ class OutcomeCounts:
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """A task's message to the driver. ``finished``: the catalogs of a version, and whether it was
-    finished there before (None: it isn't known to be begun); ``sample`` is that of its documents
-    (see ``idempotency``)."""
+    """A task's message to the driver. ``finished``: by catalog, whether the version was finished
+    there before (None: it isn't known to be begun). ``sample``: see ``idempotency``."""
 
     partition: int
     counts: OutcomeCounts
@@ -104,7 +103,7 @@ def total(messages: Iterable[WriterCommitMessage | None]) -> OutcomeCounts:
 
 
 def finished_catalogs(messages: Iterable[WriterCommitMessage | None]) -> dict[str, bool | None]:
-    """Of all tasks: the catalogs of the version, and whether it was finished there before."""
+    """By catalog, whether the version was finished there before; for all tasks."""
     catalogs: dict[str, bool | None] = {}
     for message in messages:
         if isinstance(message, TaskWritten):
@@ -115,12 +114,12 @@ def finished_catalogs(messages: Iterable[WriterCommitMessage | None]) -> dict[st
 
 
 def samples(messages: Iterable[WriterCommitMessage | None]) -> dict[int, bytes]:
-    """By partition."""
+    """The samples, by partition."""
     return {each.partition: each.sample for each in messages if isinstance(each, TaskWritten)}
 
 
 def report(what: str, counts: OutcomeCounts) -> None:
-    """Into the log of the driver, which takes what is said on stderr."""
+    """Print the counts to stderr, for the driver's log."""
     lines = [f"metadata: {what}: {counts}"]
     lines += [f"metadata: {what}: skipped: {each}" for each in counts.examples]
     lines += [f"metadata: {what}: left to others: {each}" for each in counts.left]
@@ -132,7 +131,7 @@ class Reports:
     """The folder of the option reportPath, on the driver; without one, nothing is written."""
 
     def __init__(self, folder: str | None) -> None:
-        """Raises OptionRefused where there can't be such a folder."""
+        """Raises OptionRefused if the folder can't be made."""
         self._folder = None if folder is None else Path(folder)
         if self._folder is not None:
             try:
@@ -141,7 +140,7 @@ class Reports:
                 raise OptionRefused("reportPath", f"it can't be made: {error}") from error
 
     def write_batch(self, number: int, counts: OutcomeCounts, *, done: bool) -> None:
-        """A micro-batch's, in the place of the one that was made a thousand before."""
+        """Write a micro-batch's report, and remove the one from a thousand micro-batches before."""
         self.write(f"micro-batch-{number}", counts, done=done)
         if self._folder is not None and number >= _BATCHES_KEPT:
             old = self._folder / f"micro-batch-{number - _BATCHES_KEPT}.json"
@@ -150,8 +149,8 @@ class Reports:
     def write(
         self, name: str, counts: OutcomeCounts, *, done: bool, finished_before: Sequence[str] = ()
     ) -> None:
-        """``name``.json, whole or not at all, in the place of an earlier one. ``finished_before``:
-        the catalogs that nothing was sent to."""
+        """Write ``name``.json, whole or not at all, over an earlier one. ``finished_before``: the
+        catalogs to which nothing was sent."""
         if self._folder is None:
             return
         about = {"name": name, "done": done, "finished_before": list(finished_before)}

@@ -1,4 +1,4 @@
-"""The smallest change that makes a document what is wanted, guarded by what it was made from.
+"""The smallest change that makes a document as wanted, guarded by the state it was made from.
 
 One line of a bulk request for each document that differs, none for one that doesn't::
 
@@ -7,7 +7,7 @@ One line of a bulk request for each document that differs, none for one that doe
     {"a": 2}    -            put {"a": 2}, if_none_match *
     -           {"a": 1} 1f  delete, if_match 1f
 
-A guard that is false means that somebody else was there first; nothing of theirs is overwritten.
+A false guard means that another writer was first; nothing of theirs is overwritten.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from patching.spark.json_values import Converter, NoJson, converter, decoded_jso
 CREATE: Final = "create"
 PATCH: Final = "patch"
 DELETE: Final = "delete"
-# Those of a manager, see ``managed``.
+# The actions of a manager, see ``managed``.
 APPLY: Final = "apply"
-# The same, where it owned nothing of the document.
+# An apply to a document in which it owned nothing.
 APPLY_FIRST: Final = "apply first"
 LET_GO: Final = "let_go"
 UNCHANGED: Final = "unchanged"
 INVALID: Final = "invalid"
 WRITES: Final = (CREATE, PATCH, DELETE, APPLY, APPLY_FIRST, LET_GO)
 
-# A row for each document that is to be written or can't be, and one for all that needn't be.
+# A row for each document to write and for each invalid one, and one for all unchanged ones.
 SCHEMA: Final = (
     "action string, key string, line string, detail string, documents long, wanted string,"
     " etag string, digest string"
@@ -59,12 +59,12 @@ class There(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The planned action on a document: ``line`` requests it, ``detail`` says why it can't be.
-    ``wanted`` is the document as JSON where the line hasn't got it: for another look at what is
-    there.
+    """The planned action on a document. ``line`` requests it; ``detail`` says why it is invalid.
+    ``wanted``: the document as JSON, if the line lacks it, for another comparison.
 
-    For a ``sync_state``, ``etag`` is that of a document that was read and is as wanted, and
-    ``digest`` that of the document wanted."""
+    For a ``sync_state``: ``etag`` of a document that was read and is as wanted; ``digest`` of the
+    wanted document.
+    """
 
     action: str
     key: str | None
@@ -82,7 +82,7 @@ class _Line(msgspec.Struct):
 
 
 def wanted_of(line: str, wanted: str | None) -> str | None:
-    """The document that a planned line is about, as JSON; None where it is to be deleted."""
+    """The wanted document of a planned line, as JSON; None if it is to be deleted."""
     if wanted is not None:
         return wanted
     value = msgspec.json.decode(line, type=_Line).value
@@ -91,7 +91,7 @@ def wanted_of(line: str, wanted: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A document as it shall be. ``copies``: in how many rows it came."""
+    """A wanted document. ``copies``: how many rows have its key."""
 
     key: str | None
     value: Any
@@ -100,11 +100,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes lines. The same input gives the same lines, so that sending them again does nothing.
+    """Makes lines. The same input gives the same lines, so sending them again does nothing.
 
-    ``kind`` is the type of the column that holds the documents wanted: a string is JSON, all else
-    is turned into it. ``run`` is the beginning of every idempotency key. Of ``lists``, items are
-    compared by key: their order is no difference.
+    ``kind``: the type of the column with the wanted documents; a string is JSON, all else is
+    converted. ``run``: the beginning of every idempotency key. ``lists``: their items are compared
+    by key, in any order.
     """
 
     catalog: str
@@ -113,16 +113,16 @@ class Planner:
     prefix: str = ""
     message: str | None = None
     lists: ListDeclarations = NO_DECLARATIONS
-    # Whether a change is made of the document that is there.
+    # Whether a change needs the existing document's content.
     compares: ClassVar[bool] = True
 
     def digested(self, key: str, value: Any) -> bytes:  # noqa: ARG002 - for whatever key
-        """The text that a document's digest is made of, where nothing is to be done."""
+        """The text of the digest that the document has if nothing is to be done."""
         return canonical(value)
 
     def plan(self, wanted: Wanted, there: There | None) -> Planned:
-        """The line that makes the document ``there`` (None: there is none) what is ``wanted``;
-        UNCHANGED where it is that already, INVALID where no document can be."""
+        """The line that makes the document ``there`` (None: there is none) as ``wanted``; UNCHANGED
+        if it is already, INVALID if no document can be."""
         try:
             value = self.value(wanted)
         except NoJson as error:
@@ -140,7 +140,7 @@ class Planner:
         return self._planned(CREATE, key, members)
 
     def change(self, key: str, value: Any, there: There) -> Planned:
-        """UNCHANGED where they are equal, or but for the order of items of lists."""
+        """A patch, or a put; UNCHANGED if both are equal but for the order of lists' items."""
         lists = self.lists.lists_of(key)
         changes = diff(_decode(there.content), value, lists=lists)
         if not changes:
@@ -157,7 +157,7 @@ class Planner:
         return planned._replace(wanted=encode(value).decode())
 
     def value(self, wanted: Wanted) -> Any:
-        """The document as decoded JSON. Raises NoJson, and for a key that can't be."""
+        """The wanted document as decoded JSON. Raises NoJson, also for an invalid key."""
         key = wanted.key
         if key is None:
             rows = "1 row has" if wanted.copies == 1 else f"{wanted.copies} rows have"
@@ -197,7 +197,7 @@ _converters: dict[str, Converter] = {}
 
 
 def _converter_of(kind: types.DataType) -> Converter:
-    """Made once in a worker for each type."""
+    """The converter of this type, made once in a worker."""
     name = kind.json()
     if name not in _converters:
         _converters[name] = converter(kind, "document")

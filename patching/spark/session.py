@@ -1,5 +1,5 @@
-"""Spark sessions: that of a command and how far it is, what kind a session is and how many tasks it
-runs at a time, and whether Spark can be started here at all: it runs on Java 17 or 21."""
+"""Spark sessions: a command's own and its progress, the kind and parallelism of a session, and
+whether this machine has a Java that Spark runs on: 17 or 21."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _version = re.compile(r'version "(?:1\.)?(\d+)')
 def command_session(
     master: str | None, driver_memory: str | None, remote: str | None = None
 ) -> Iterator[SparkSession]:
-    """A session, stopped in the end; ``remote`` is the address of a server of Spark Connect."""
-    # Said of every pandas that is newer than PySpark; frames of pandas aren't used here.
+    """A session, stopped at the end. ``remote``: the address of a server of Spark Connect."""
+    # PySpark warns of any pandas newer than itself; nothing here uses pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     session = _connected(remote) if remote else _started(master, driver_memory)
     try:
@@ -65,12 +65,12 @@ def _connected(remote: str) -> SparkSession:
 
 
 def _started(master: str | None, driver_memory: str | None) -> SparkSession:
-    """What ``spark-submit`` was told wins over the defaults here."""
+    """Settings given to ``spark-submit`` win over the defaults here."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, which knows
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java, which has them
         SparkContext._ensure_initialized()
     submitted = SparkConf()
     builder = SparkSession.builder.appName("patching-spark")
@@ -84,25 +84,25 @@ def _started(master: str | None, driver_memory: str | None) -> SparkSession:
     return builder.getOrCreate()
 
 
-# No fewer rows than any cluster has cores.
+# At least as many rows as any cluster has cores.
 _ROWS: Final = 100_000
 
 
 def is_remote(spark: Any) -> bool:
-    """Whether the session is one of Spark Connect, whose class is another: its JVM is elsewhere,
-    and has no `sparkContext` to be asked."""
+    """Whether the session is one of Spark Connect, which has another class: its JVM is elsewhere,
+    so it has no `sparkContext`."""
     from pyspark.sql import SparkSession
 
     return not isinstance(spark, SparkSession)
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many tasks can run at a time. Asking a remote session takes a job of such tasks."""
+    """How many tasks can run at a time. For a remote session, this takes a job of as many tasks."""
     if not is_remote(spark):
         return spark.sparkContext.defaultParallelism
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-    # A frame that comes from nowhere has as many partitions.
+    # A generated frame has as many partitions.
     places = spark.range(_ROWS).select(F.spark_partition_id().alias("place"))
     last = places.agg(F.max("place")).first()
     assert last is not None
@@ -110,9 +110,9 @@ def parallelism(spark: SparkSession) -> int:
 
 
 class Shown:
-    """A line that says what is being done, and how many tasks of it are; plain lines in a log.
+    """A line with what is being done, and how many of its tasks are done; in a log, plain lines.
 
-    A remote session doesn't tell the tasks.
+    A remote session doesn't report tasks.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -141,7 +141,7 @@ class Shown:
 
     def _look(self) -> None:
         while not self._stop.wait(_LOOK_S):
-            with suppress(Exception):  # the session may be going
+            with suppress(Exception):  # the session may be ending
                 done, tasks = self._tasks()
                 of = f" ({done} of {tasks} tasks)" if tasks else ""
                 self._line.show(f"{self._text} …{of}")
@@ -159,7 +159,7 @@ class Shown:
 
 
 def one_line(error: BaseException) -> str:
-    """The error in one line; of an error in a task, Python's message there."""
+    """The error in one line; for an error in a task, Python's message there."""
     text = str(error)
     if "Traceback (most recent call last)" in text:
         python = text.split("\n\tat ", 1)[0]
@@ -170,7 +170,7 @@ def one_line(error: BaseException) -> str:
 
 
 class JavaMissing(Exception):
-    """There is no Java that Spark runs on; the text says what to install."""
+    """There is no Java on which Spark runs; the text says what to install."""
 
 
 def require_java() -> None:

@@ -36,17 +36,17 @@ from patching.spark.version_steps import Version, finish, give_up, is_there
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-# Spark sets these for whatever a micro-batch runs; that of the query is kept in its checkpoint.
+# Spark sets these properties for all that a micro-batch runs. The query's id is in its checkpoint.
 QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
 class ModeRefused(ValueError):
-    """Rows are added to what is there, nothing else."""
+    """The mode would replace the catalog: rows are only added to what is there."""
 
 
 class MetadataWriter(DataSourceArrowWriter):
-    """Made once for a job, and pickled to its tasks: so all of them have its ``origin``.
+    """Made once for a job, and pickled to its tasks, so they all have its ``origin``.
 
     There is no commit at the end that makes the rows visible at once, and nothing to roll back:
     each row is applied, for everybody to see, as soon as the gateway has it.
@@ -80,7 +80,7 @@ class MetadataWriter(DataSourceArrowWriter):
         counts = total(messages)
         if not self._version.open:
             require_apart(samples(messages))
-        # First: nobody decides its rows again once it is finished.
+        # Before the version is finished: afterwards, nobody decides its rows again.
         _settle(self._options, self._origin, messages, counts)
         before = self._finish(messages)
         what = f"{self._named()} is done"
@@ -95,7 +95,7 @@ class MetadataWriter(DataSourceArrowWriter):
         return self._origin if self._version.open else str(self._version)
 
     def _finish(self, messages: list[WriterCommitMessage | None]) -> list[str]:
-        """The catalogs where its version was finished before."""
+        """Finish the version; returns the catalogs where it was finished before."""
         catalogs = finished_catalogs(messages)
         if self._version.open:
             give_up(self._options, self._version, catalogs)
@@ -110,7 +110,7 @@ class MetadataWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         counts = total(messages)
         if self._version.open:
-            # Where it is known to have written, or may have.
+            # In the catalogs where it has written, or may have.
             catalogs = finished_catalogs(messages)
             give_up(self._options, self._version, catalogs, self._options.catalog)
         report(
@@ -122,7 +122,7 @@ class MetadataWriter(DataSourceArrowWriter):
 
 
 class MetadataStreamWriter(DataSourceStreamArrowWriter):
-    """Made anew for each micro-batch, and again for its commit: it remembers nothing itself."""
+    """Made anew for each micro-batch, and again for its commit, so it remembers nothing."""
 
     def __init__(
         self, schema: StructType, options: Options, *, overwrite: bool, of_table: bool = False
@@ -159,7 +159,7 @@ class MetadataStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Raises PartitionsOverlap: then Spark has the micro-batch sent again."""
+        """Raises PartitionsOverlap: then Spark runs the micro-batch again."""
         counts = total(messages)
         require_apart(samples(messages))
         for origin in {each.origin for each in messages if isinstance(each, TaskWritten)}:
@@ -210,7 +210,7 @@ def _named_version(options: Options) -> Version | None:
 
 
 def _job(version: Version | None) -> str:
-    """The name of the job: the application's own, the same whenever it is started; or a new one."""
+    """The job's name: a named version always has the same one, any other job a new one."""
     if version is None:
         return f"job-{uuid.uuid4().hex}"
     named = f"{version.number} {version.application}".encode()

@@ -36,14 +36,14 @@ from patching.spark.json_values import NoJson
 from patching.spark.options import OptionRefused, Options
 from patching.spark.typed_columns import DOCUMENT, TypedDocuments
 
-# A catalog is small as a rule; a large one is read with more tasks on request.
+# Most catalogs are small; an option asks for more tasks.
 _PARTITIONS: Final = 1
-# Ranges of which a sample tells how large the documents are.
+# Ranges of which some are read to estimate the size of documents.
 _SAMPLED_OF: Final = 200
 
 # The column with a document's text.
 _VALUE: Final = "value"
-# All but the key may be left out where rows are inserted.
+# Nullable but for the key, as an INSERT may leave them out.
 DOCUMENTS_SCHEMA: Final = StructType(
     [
         StructField("key", StringType(), nullable=False),
@@ -76,9 +76,9 @@ def _all_columns(options: Options) -> StructType:
 
 
 class ReadColumns:
-    """The columns that a frame is read with: those of `schema_of`, or a schema of the user's own.
-    That has some of them, whatever may be null, and may have a column ``document`` of any type in
-    the place of ``value``."""
+    """The columns that a frame is read with: those of `schema_of`, or those of a schema that the
+    user gives. It may lack some, make any of them nullable or not, and have a column ``document``
+    of any type instead of ``value``."""
 
     def __init__(self, given: StructType, options: Options) -> None:
         """Raises OptionRefused."""
@@ -103,7 +103,7 @@ class ReadColumns:
         self._places = [rows.index(name) for name in self._texts.fieldNames()]
 
     def batches(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-        """Of rows with all columns of the option ``type``."""
+        """Batches with these columns, from rows with all columns of the option ``type``."""
         chosen = (tuple([row[place] for place in self._places]) for row in rows)
         batches = in_batches(chosen, self._texts)
         if self._typed is None:
@@ -119,10 +119,10 @@ def _typed(column: StructField) -> TypedDocuments:
 
 
 def at_one_revision(options: Options) -> Options:
-    """The options with the revision that a DataFrame is about from now on, whenever it is read.
+    """The options with the revision that a DataFrame reads from now on.
 
-    So all actions on it, and both sides of a join with itself, see the same. Missing catalogs,
-    revisions and times are told here: ReadFailed.
+    So all actions on it, and both sides of a join with itself, see the same. Raises ReadFailed if
+    the catalog, revision or time is missing.
     """
     if options.dead_letters is not None:
         LettersReader(options)
@@ -138,10 +138,10 @@ def at_one_revision(options: Options) -> Options:
 
 
 class MetadataReader(DataSourceReader):
-    """Hands to the reader of the option ``type``.
+    """Delegates to the reader of the option ``type``.
 
-    It has no ``pushFilters``: where Spark asks for them (spark.sql.python.filterPushdown.enabled),
-    a frame keeps the reader of its first query, with that one's filters, for all that follow
+    It has no ``pushFilters``: if Spark asks for it (spark.sql.python.filterPushdown.enabled), a
+    frame keeps the reader of its first query, with that query's filters, for all that follow
     (``tests/spark/test_pushed_filters.py``).
     """
 
@@ -172,7 +172,7 @@ class KeyRange(InputPartition):
 
 
 class DocumentsReader:
-    """Documents by key. A task that is run again reads the same range at the same revision."""
+    """Reads documents by key. A repeated task reads the same range at the same revision."""
 
     def __init__(self, options: Options) -> None:
         require_fitting(options)
@@ -185,8 +185,7 @@ class DocumentsReader:
             self._names = sorted(options.keys)
 
     def partitions(self) -> list[InputPartition]:
-        """Plans them in one request, and holds the revision. Called once for each action, on the
-        driver."""
+        """Plan the ranges, and pin the revision. Called once for each action, on the driver."""
         options = self._options
         with catalog_reads(options) as reads:
             try:

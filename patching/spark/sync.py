@@ -9,9 +9,9 @@
                                                          +── the catalog <──+ were false
                                                              as it is now     (these keys alone)
 
-Nothing is sent before every wanted row has been found valid. The token of the document that a line
-was made from guards it, so a document that others wrote meanwhile is compared again before it is
-changed. Spark repeats a task that dies; its lines and their idempotency keys are the same, so the
+Nothing is sent before every wanted row has been found valid. Each line is guarded by the token of
+the document that it was made from, so a document that others wrote meanwhile is compared again
+before it is changed. If Spark repeats a task, its lines and idempotency keys are the same, so the
 gateway applies each once.
 """
 
@@ -54,7 +54,7 @@ from patching.spark.sync_state import SyncState, ThereNow, needs_saving, remembe
 from patching.spark.version_steps import Version, give_up
 
 Progress = Callable[[str], None]
-# The options of the data source that are for all that this package does beside it.
+# Options of the data source that everything in this package takes.
 COMMON_OPTIONS: Final = frozenset(
     (
         "url",
@@ -73,7 +73,7 @@ COMMON_OPTIONS: Final = frozenset(
     )
 )
 _OPTIONS: Final = COMMON_OPTIONS | {"batchsize", "message"}
-# Which share of the documents may be deleted, unless another is said.
+# The share of documents that may be deleted, by default.
 MAX_DELETES: Final = 0.5
 
 
@@ -105,21 +105,21 @@ def sync(
     share of those that are there. ``prefix``: keys outside it are neither wanted nor deleted.
 
     ``manager`` applies its part of each document, and owns that: fields of others stay, and what it
-    sent before and no longer sends goes. ``conflict`` says what becomes of leaves that others own.
-    ``delete`` then lets go of all that it owns of other documents, and deletes those that nobody
-    owns anything of because of that. Of the runs of a manager with one ``prefix``, the one that
-    began last counts: lines of the others are refused from its first line on.
+    no longer sends is removed. ``conflict`` says what happens to leaves that others own. ``delete``
+    then lets go of all that it owns in other documents, and deletes those in which nobody owns
+    anything any more. Of the runs of a manager with one ``prefix``, the one that began last counts:
+    lines of the others are refused from its first line on.
 
     A document that somebody else writes between the comparison and the write is compared again, in
-    at most ``rounds`` rounds, and ends as ``desired`` has it. Attributes are never touched.
+    at most ``rounds`` rounds; then it counts as ``lost``. Attributes are never touched.
     ``options`` are those of the data source, such as ``batchSize``, ``token`` or ``retryTimeout``;
     ``partitions`` is the number of tasks (default: as many as run at a time).
     ``state``: a folder of this job, see ``sync_state``; the outcome is the same as without it.
 
-    Raises DesiredInvalid before anything is sent, for null, empty or repeated keys and for
-    documents that aren't JSON, and for more deletes than may be; ValueError for columns and
-    options; Overtaken where a later run of the manager was faster. A later error (the gateway is
-    out of reach, say) leaves some of the writes done; another ``sync`` does the rest.
+    Raises DesiredInvalid before anything is sent, for null, empty or repeated keys, documents that
+    aren't JSON, or more deletes than allowed; ValueError for columns and options; Overtaken if a
+    later run of the manager was faster. After a later error (the gateway is out of reach, say),
+    some of the writes are done; another ``sync`` does the rest.
     """
     if rounds < 1:
         raise ValueError("there must be one round at least")
@@ -151,9 +151,9 @@ def write_plan(
     """Write the lines that ``sync`` would send into files below ``path``, and send nothing.
 
     The files are bodies of ``POST /v1/bulk``. Their guards hold whenever, and however often, they
-    are sent: see ``replay``. Arguments and errors are those of ``sync``. Those of a manager have
-    the fence of a run of it: they are good until its next run or plan, and while idempotency keys
-    are remembered.
+    are sent: see ``replay``. Arguments and errors are those of ``sync``. Lines of a manager have
+    the fence of a run: they are good until its next run or plan, and for as long as idempotency
+    keys are remembered.
     """
     given = _given(url, catalog, prefix, message, options)
     work = _Work.of(desired, key, document, manager, conflict, given, progress)
@@ -171,14 +171,14 @@ def replay(
     """Send the lines that ``write_plan`` left in files below ``path``, under their guards.
 
     Nothing is compared again: a document that somebody changed after the plan was made stays as it
-    is and counts as ``lost``. A line that an earlier replay sent gets the answer of that time.
-    ``unchanged`` counts only lines that changed nothing. ``revision`` is 0, for a plan has none.
-    ValueError where there is none: it wasn't written to its end, say.
+    is and counts as ``lost``. A line that an earlier replay sent gets the same answer again.
+    ``unchanged`` counts only lines that changed nothing. ``revision`` is 0, as a plan has none.
+    Raises ValueError if there is no plan, or an incomplete one.
     """
     begun = time.monotonic()
     writing = Options.parse(options_for({"url": url, **(options or {})}, WRITE), WRITE)
     texts = spark.read.text(path)
-    if not texts.inputFiles():  # a plan without a line has one, too
+    if not texts.inputFiles():  # a plan without lines has one, too
         raise ValueError(f"there is no plan in {path!r}: it holds no file that is whole")
     lines = texts.select(F.col("value").alias("line")).where(F.col("line") != "")
     named = lines.select(F.get_json_object("line", "$.catalog").alias("catalog"))
@@ -224,7 +224,7 @@ class _Work:
         given: Mapping[str, Any],
         progress: Progress | None,
     ) -> _Work:
-        """``given``: options of the data source, for whatever use. Raises ValueError."""
+        """``given``: options of the data source, for any use. Raises ValueError."""
         frame = _frame(desired)
         spark = frame.sparkSession
         register(spark)
@@ -288,7 +288,7 @@ class _Work:
         rounds_done: Sequence[tuple[DataFrame, DataFrame | None]],
         report: SyncReport,
     ) -> None:
-        """For the next run with the same state."""
+        """Save the state for the next run, if that saves work."""
         state, looked, there = comparison.state, comparison.looked, comparison.there
         if state is None or looked is None or there is None:
             return
@@ -301,7 +301,7 @@ class _Work:
         state.save(remembered(looked, there, rounds_done if differing else (), differing), about)
 
     def _begun(self, counts: Mapping[str, int]) -> str | None:
-        """The fence of a manager's lines, where there are any."""
+        """Begin the manager's run if there are lines to send; returns their fence."""
         if self.version is None or not _to_send(counts):
             return None
         return begin_run(self.writing, self.catalog, self.version)
@@ -330,9 +330,9 @@ class _Work:
             )
 
     def _compared(self, kept: ExitStack, what: str, delete: bool) -> _Comparison:
-        """What is wanted with the catalog as it is, which is held for ``what`` until ``kept``
-        closes."""
-        if self.manager is not None:  # begun later means later, whoever sends first
+        """Compare the wanted documents with the catalog, whose revision is held for ``what`` until
+        ``kept`` closes."""
+        if self.manager is not None:  # the run that begins later counts, whoever sends first
             about = (self.catalog, self.manager, self.prefix)
             self.version = next_run(self.writing, *about, time.time_ns() // 1_000)
         revision = kept.enter_context(held_revision(self.reading, f"{what} {self.run}"))
@@ -379,8 +379,8 @@ class _Work:
     def _planned_again(
         self, kept: ExitStack, planned: DataFrame, outcomes: DataFrame, number: int
     ) -> DataFrame:
-        """The rows of a plan for the lost keys, made from the catalog as it is now. What is wanted
-        of them is in the plan before: the source isn't read again."""
+        """The plan for the lost keys, made from the catalog as it is now. The wanted documents come
+        from the plan before: the source isn't read again."""
         revision = kept.enter_context(held_revision(self.reading, f"sync {self.run}, {number}"))
         lost = outcomes.where(F.col("outcome") == delivery.LOST).select("key")
         again = lost.join(planned, "key").select("key", "line", "wanted")
@@ -392,7 +392,7 @@ class _Work:
         common: dict[str, Any] = {
             "catalog": self.catalog,
             "run": f"{self.run}.{number}",
-            # After the first time, it is the JSON of the plan before.
+            # In later rounds, it is the JSON of the plan before.
             "kind": self.wanted.schema["value"].dataType if number == 1 else StringType(),
             "prefix": self.prefix,
             "message": self.writing.message,
@@ -408,8 +408,8 @@ class _Work:
         deletes: _Deletes | None = None,
         comparison: _Comparison | None = None,
     ) -> dict[str, int]:
-        """Documents by action, also of those that the ``comparison`` left out of the plan. Raises
-        DesiredInvalid."""
+        """How many documents have each action, with those that the ``comparison`` left out of the
+        plan. Raises DesiredInvalid."""
         same, differing = (comparison.same, comparison.differing) if comparison else (0, None)
         counts = {} if differing == 0 else totals(planned, "action")
         counts[plan.UNCHANGED] = counts.get(plan.UNCHANGED, 0) + same
@@ -437,10 +437,9 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """``planned``: the rows of a plan for the catalog at ``revision``. With a ``state``, ``same``
-    documents aren't in it, whose text is the one that the state has; it is about ``differing`` rows
-    (None: not counted). ``looked``: all of these rows, and ``there`` what they were compared with.
-    """
+    """``planned``: the plan for the catalog at ``revision``. With a ``state``: the plan leaves out
+    ``same`` documents, whose text is the state's, and is about ``differing`` rows (None: not
+    counted); ``looked``: all of these rows; ``there``: what they were compared with."""
 
     revision: int
     planned: DataFrame
@@ -453,9 +452,9 @@ class _Comparison:
 
 @dataclass(frozen=True)
 class _Deletes:
-    """Whether documents that aren't wanted go, and how many of them at most.
+    """Whether to delete documents that aren't wanted, and at most how many.
 
-    Raises ValueError for a share that is none.
+    Raises ValueError for an invalid number or share.
     """
 
     wanted: bool
@@ -491,8 +490,8 @@ class _Deletes:
 def options_for(
     given: Mapping[str, Any], use: str, meant: Container[str] = _OPTIONS
 ) -> dict[str, str]:
-    """The options for ``use``, as texts; unknown ones stay, to be refused later. ``meant`` are
-    those that mean something here. Raises OptionRefused for others."""
+    """The options for ``use``, as texts. Unknown ones stay, to be refused later. Raises
+    OptionRefused for known ones that aren't among ``meant``, those that have an effect here."""
     known = {option.name.lower(): option for option in OPTIONS}
     chosen = {}
     for name, value in given.items():
@@ -507,7 +506,7 @@ def options_for(
 def _given(
     url: str, catalog: str, prefix: str, message: str | None, options: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The options of the data source that a run is given, as its own arguments or among those."""
+    """The options of the data source: a run's own arguments, and its ``options``."""
     own = {"prefix": prefix, "message": message}
     given = {name: text for name, text in own.items() if text}
     return {"url": url, "catalog": catalog, **(options or {}), **given}

@@ -24,7 +24,7 @@ _SHOWN_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A document that isn't as it was wanted, and why."""
+    """A document that isn't as wanted, and why."""
 
     key: str
     code: str
@@ -33,13 +33,13 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """The outcomes of the documents; each counts once, with its outcome in the end.
+    """The outcomes of the documents; each counts once, by its last outcome.
 
     ``revision`` is the compared one, 0 if there was no catalog. ``lost``: others were first, even
     in the last round. ``guards_lost``: how often others were first. ``examples`` are the first few
     of the lost and refused ones, and of those with leaves that were left to others.
 
-    With a manager, ``deleted`` are those that nobody owned anything of when it let go, and
+    With a manager, ``deleted`` are those in which nobody owned anything after it let go, and
     ``let_go`` those that stay. ``left_to_others`` counts leaves, not documents.
     """
 
@@ -65,8 +65,8 @@ class SyncReport:
 
     @property
     def in_step(self) -> bool:
-        """Whether every document was as wanted when it was looked at last, but for leaves that
-        were left to others."""
+        """Whether every document was as wanted when last compared, except for leaves that were left
+        to others."""
         return not self.lost and not self.refused
 
 
@@ -92,7 +92,7 @@ class PlanReport:
 
 
 def totals(rows: DataFrame, by: str) -> dict[str, int]:
-    """How many documents there are of each kind."""
+    """How many documents there are, by the column ``by``."""
     found = rows.groupBy(by).agg(F.sum("documents").alias("documents")).collect()
     return {row[by]: row["documents"] for row in found}
 
@@ -124,7 +124,7 @@ def with_round(report: SyncReport, outcomes: DataFrame) -> SyncReport:
 
 
 def with_lost(report: SyncReport, outcomes: DataFrame) -> SyncReport:
-    """``report`` with examples of what the last round lost."""
+    """``report`` with examples of the documents that the last round lost."""
     if not report.lost:
         return report
     lost = _examples(outcomes, LOST)

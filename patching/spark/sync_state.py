@@ -1,23 +1,23 @@
-"""What a run of ``sync`` leaves for the next one, so that this needn't look at what is the same.
+"""What a run of ``sync`` leaves for the next one, which then skips what is the same.
 
-A row for each document that the run left as it was wanted, and the head that it ended with::
+A row for each document that the run left in the catalog, and the head that it ended with::
 
     key   etag     digest   hash of the wanted text
-    a     1f-77e2  9a41…    03c7…       as long as a has this token, this text wants nothing of it
+    a     1f-77e2  9a41…    03c7…       as long as a has this token, this text changes nothing in it
     b     -        -        -           nothing is known of it: it was refused, say
 
-Tokens make a row true for ever: who has another state of the document has another token. So an old
-state, or one of another catalog, can say nothing wrong; it only says less. The next run learns the
-tokens of now from one of two places:
+Tokens make a row true for ever: another state of the document has another token. So an old state,
+or one of another catalog, says nothing wrong; it only says less. The next run learns the present
+tokens from one of two places:
 
-- the commits since the state's revision: documents that they don't name have the token that they
-  had. That is so where the state's head is still in the catalog's history, the principal sees all
-  documents, then and now, and the commits are few;
+- the commits since the state's revision: documents that they don't name keep their tokens. This
+  takes that the state's head is still in the catalog's history, that the principal sees all
+  documents, then and now, that there is no manager, and that the commits are few;
 - else, the listing of digests.
 
 The rows are Parquet, for Spark to join them where they are, on any file system that it writes to.
-Two slots take turns, so that a run which dies leaves the state before. A slot is whole where all of
-its rows are of the run that its description names, and as many as that says.
+Two slots take turns, so that a run which dies leaves the state before. A slot is whole if all of
+its rows are of the run that its description names, and as many as it says.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ try:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 except ImportError:  # a client of Spark Connect alone, which has no JVM
     Py4JError = PySparkException
-# What Spark raises where files aren't there, or aren't what they should be.
+# What Spark raises for files that are missing, or not what they should be.
 _UNREADABLE: Final = (PySparkException, Py4JError)
 _FORMAT: Final = 1
 _SLOTS: Final = ("a", "b")
 _ROWS: Final = "key string, etag string, digest string, hash binary, run string"
 _PAGE: Final = 1000
-# So many commits are read in any case; of a large state, one for so many of its rows.
+# The most commits to be read: these, or in a large state one for so many rows; the most documents.
 _COMMITS: Final = 1_000
 _ROWS_A_COMMIT: Final = 20
 _TOUCHED_MAX: Final = 20_000
-# So many rows of some 150 bytes every task may have.
+# The most rows, of some 150 bytes, to send to every task.
 _BROADCAST_MAX: Final = 50_000
-# A state is renewed after a commit for so many of its rows; one that nothing was found to be wrong
-# with not before there were so many.
+# A state is written anew after one commit for so many rows; if nothing differed from it, not before
+# this many commits.
 _ROWS_A_CHANGE: Final = 40
 _RENEWED_AFTER: Final = 500
 _GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The description of a slot. ``terms`` are the arguments that its rows depend on. They are true
-    as of ``revision``, or of a later revision of the same run; its commits end with ``head``, whose
-    commit is ``commit_id``. ``sees_all``: no document was hidden from the principal."""
+    """The description of a slot. ``terms`` are the arguments that its rows depend on. The rows are
+    true as of ``revision``, or of a later revision of the same run, which ended at ``head``, a
+    commit with ``commit_id``. ``sees_all``: no document was hidden from the principal."""
 
     slot: str
     run: str
@@ -86,9 +86,9 @@ class LastRun:
 
 @dataclass(frozen=True)
 class ThereNow:
-    """``rows``: (there, etag, digest, had), ``had`` being the hash of the text that wants nothing
-    of the document. ``by_feed``: an ``etag`` of null, or no row, says that nothing is known.
-    ``about``: of the state that was used; ``touched``: how many documents others changed since."""
+    """What the catalog has now. ``rows``: (there, etag, digest, had); ``had``: the hash of the text
+    by which the document needs no change. ``by_feed``: nothing is known of a document with a null
+    ``etag`` or without a row. ``about``: the state that was used."""
 
     rows: DataFrame
     by_feed: bool = False
@@ -122,24 +122,24 @@ class SyncState:
         if last is None:
             return ThereNow(listed.withColumn("had", F.lit(None).cast("binary")))
         known = last.rows.select("key", F.col("etag").alias("known"), "hash")
-        # A key has one row in any case. Where nothing lay between the join and the two shuffles,
-        # Spark would make spark.sql.shuffle.partitions tasks of them, and of all that follows.
+        # A key has one row anyway. With nothing between the join and the two shuffles, Spark would
+        # make spark.sql.shuffle.partitions tasks of them, and of all that follows.
         known = self.spread(known, "key").dropDuplicates(["key"]).hint("merge")
         had = F.when(F.col("etag") == F.col("known"), F.col("hash")).alias("had")
         rows = listed.join(known, F.col("there") == F.col("key"), "left")
         return ThereNow(rows.select("there", "etag", "digest", had), about=last.about)
 
     def spread(self, rows: DataFrame, name: str = "there") -> DataFrame:
-        """By key, as what is wanted is: they are joined without another shuffle."""
+        """By key, as the wanted rows are, so that a join needs no other shuffle."""
         return rows.repartition(self._partitions, name)
 
     def _by_feed(self, last: LastRun, tokens: Mapping[str, str]) -> DataFrame:
-        """The rows of ``last``, but that nothing is known of documents that have ``tokens`` of
-        others since."""
+        """The rows of ``last``; but nothing is known of documents that have got other ``tokens``
+        since."""
         rows = last.rows.select(F.col("key").alias("there"), "etag", "digest", "hash")
         if tokens:
             columns = {"touched": [*tokens], "token": [*tokens.values()]}
-            changes = self._spark.createDataFrame(pa.table(columns))  # no Python makes its rows
+            changes = self._spark.createDataFrame(pa.table(columns))  # needs no Python worker
             of_it, own = F.col("there") == F.col("touched"), F.col("etag") == F.col("token")
             known = rows.join(F.broadcast(changes), of_it, "left").where(
                 F.col("touched").isNull() | own
@@ -165,11 +165,11 @@ class SyncState:
 
     def _abouts(self) -> Iterator[About]:
         try:
-            # One that can't be read mustn't hide the other.
+            # An unreadable one mustn't hide the other.
             reader = self._spark.read.option("ignoreCorruptFiles", "true")
-            # Of one path alone, Spark looks whether it is a stream's, and warns with a trace.
+            # Twice: for one path, Spark checks whether it is a stream's, and warns with a trace.
             lines = {*reader.text([f"{self._path}/*/about"] * 2).collect()}
-        except _UNREADABLE:  # there is none, or it can't be read
+        except _UNREADABLE:  # none is there, or it can't be read
             return
         for line in lines:
             try:
@@ -178,14 +178,14 @@ class SyncState:
                 continue
 
     def _slot(self, slot: str) -> tuple[DataFrame, tuple[int, str | None, str | None]]:
-        """Its rows; and how many there are, of which runs."""
+        """The slot's rows; and how many there are, and of which runs."""
         rows = self._spark.read.schema(_ROWS).parquet(f"{self._path}/{slot}/rows")
         seen = rows.agg(F.count(F.lit(1)), F.min("run"), F.max("run")).first()
         assert seen is not None
         return rows, tuple(seen)
 
     def save(self, rows: DataFrame, about: About) -> None:
-        """In the place of the older slot; its description last."""
+        """Write over the older slot; its description last."""
         folder = f"{self._path}/{about.slot}"
         mine = rows.withColumn("run", F.lit(about.run))
         mine.write.mode("overwrite").parquet(f"{folder}/rows")
@@ -199,10 +199,8 @@ class SyncState:
     def about(
         self, reads: CatalogReads, run: str, there: ThereNow, revision: int, sent: int | None
     ) -> About:
-        """Of a run that ends now, and made ``sent`` commits since ``revision`` (None: unknown).
-
-        Where these are all that there were, its rows are true as of the head.
-        """
+        """The description for a run that ends now, with ``sent`` commits of its own (None: unknown)
+        since ``revision``. If there were no others, the rows are true as of the head."""
         head = reads.head_if_any()
         others = sent is None or head - revision != sent
         slot = _SLOTS[0] if there.about is None or there.about.slot != _SLOTS[0] else _SLOTS[1]
@@ -219,9 +217,9 @@ class SyncState:
 
 
 def needs_saving(there: ThereNow, revision: int, differing: int) -> bool:
-    """Whether the next run, at ``revision`` or later, is spared more than it takes to write all
-    rows again. It looks at documents that were changed since the state, and at ``differing`` ones.
-    """
+    """Whether a new state saves the next run, at ``revision`` or later, more work than writing it
+    takes. With the old one, that run compares documents changed since then, and ``differing``
+    ones."""
     if there.about is None or not there.by_feed:
         return True
     behind = revision - there.about.revision
@@ -235,11 +233,11 @@ def remembered(
     rounds: Sequence[tuple[DataFrame, DataFrame | None]],
     differing: int,
 ) -> DataFrame:
-    """The rows that a run leaves: of those that it ``looked`` at, and of the plans and outcomes of
-    its ``rounds``, which tell of at most ``differing`` documents."""
+    """The rows that a run leaves, made of those that it ``looked`` at, and of the plans and
+    outcomes of its ``rounds``, which are about at most ``differing`` documents."""
     known = looked.select(F.coalesce("there", "key").alias("key"), "etag", "digest", "hash")
     if there.by_feed:
-        # Rows that are the same are those that were there.
+        # Rows that are the same have no key: they are in ``there``.
         known = known.where(F.col("key").isNotNull())
     left = known.where(F.col("etag").isNotNull())
     if rounds:
@@ -277,8 +275,8 @@ def _after_rounds(
 
 
 def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> Iterator[DataFrame]:
-    """(name, new_etag, new_digest, gone) of the documents that a round tells of. Those that were
-    lost are told of by the round after it."""
+    """(name, new_etag, new_digest, gone) of the documents that a round decided. Those that were
+    lost belong to the round after it."""
     seen = planned.where((F.col("action") == plan.UNCHANGED) & F.col("key").isNotNull())
     etag = F.col("etag")
     names = ("name", "new_etag", "new_digest", "gone")
@@ -289,7 +287,7 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
     rows = outcomes.where(F.col("key").isNotNull())
     if not is_last:
         rows = rows.where(outcome != delivery.LOST)
-    # Refused ones have no token, nor have those that left something to others.
+    # Refused ones have no token, and neither have those with leaves that were left to others.
     rows = rows.select(
         F.col("key").alias("name"),
         etag.alias("new_etag"),
@@ -302,7 +300,7 @@ def _after(planned: DataFrame, outcomes: DataFrame | None, *, is_last: bool) -> 
 
 
 def sees_all(reads: CatalogReads) -> bool:
-    """Whether no document's acl hides it: from an admin, none does."""
+    """Whether the principal sees all documents, whatever their acl: an admin does."""
     return any(
         grant.role == "admin" and _stands_for(grant.pattern, reads.catalog)
         for grant in reads.grants()
@@ -314,7 +312,7 @@ def _stands_for(pattern: str, catalog: str) -> bool:
 
 
 def _is_of(reads: CatalogReads, about: About) -> bool | None:
-    """Whether the state's head is in the catalog's history; None: that isn't known any more."""
+    """Whether the state's head is in the catalog's history; None: nobody knows any more."""
     if not about.commit_id:
         return None
     try:
@@ -326,9 +324,8 @@ def _is_of(reads: CatalogReads, about: About) -> bool | None:
 def _touched(
     reads: CatalogReads, about: About, revision: int, prefix: str
 ) -> Mapping[str, str] | None:
-    """By key, the documents that were changed since the state up to ``revision``, with the tokens
-    that they got last. None where the commits don't tell them, or are many: listing the digests is
-    cheaper then."""
+    """By key, the last tokens of documents that were changed after the state, up to ``revision``.
+    None if the commits don't say, or are many: then it is cheaper to list the digests."""
     if revision - about.revision > max(_COMMITS, about.rows // _ROWS_A_COMMIT):
         return None
     tokens: dict[str, str] = {}
@@ -341,7 +338,7 @@ def _touched(
         for commit in page.commits:
             if commit.deletes_catalog:
                 return None
-            # As the gateway makes them. Were they others, they would be nobody's.
+            # As the gateway makes tokens. If it made others, these would match none.
             token = f"{commit.revision:x}-{commit.commit_id[:8]}"
             for change in commit.changes:
                 if change.key is None:  # the settings, which decide what is equal

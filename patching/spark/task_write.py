@@ -1,4 +1,4 @@
-"""One attempt of one task: its rows as lines of bulk requests, and what becomes of them."""
+"""One attempt of one task: it sends its rows as lines of bulk requests, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NONE_BAD: Final[Mapping[str, str]] = {}
 # The gateway's codes for a key that was sent with another request, and for a version that is over.
 _ANOTHER_ROW: Final = "idempotency_key_reused"
 _VERSION_OVER: Final = "application_conflict"
-# Where problems of a begin point to.
+# Where problems of a line's ``begin`` point.
 _BEGIN: Final = "/begin"
 
 _ANOTHER: Final = (
@@ -43,8 +43,8 @@ _ANOTHER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """``origin`` is the same for all attempts that shall apply a row once, and for no others; where
-    the ``version`` isn't open, these are also the attempts of its other runs."""
+    """``origin``: the same for the attempts that together apply each row once, and for no others.
+    Unless the ``version`` is open, attempts of its other runs are among them."""
 
     origin: str
     partition: int
@@ -63,7 +63,7 @@ class Attempt:
 
     @property
     def key_prefix(self) -> str:
-        """What the keys of its rows begin with; those of a version are the application's."""
+        """What its rows' keys begin with. The keys of a version are the application's."""
         if self.version.open:
             return f"spark-{self.origin}-{self.partition}"
         return f"spark-{self.version.number}"
@@ -71,9 +71,9 @@ class Attempt:
 
 @dataclass(slots=True)
 class Failed:
-    """The rows that are not among those of the counts: ``taken`` is how many there were in all,
-    ``refused`` which of them were bad or refused, by their places; ``undecided`` ones could not be
-    written, ``unknown`` ones among them may have been."""
+    """The rows that aren't in the counts. ``taken``: how many there were in all; ``refused``: the
+    places of malformed or refused ones; ``undecided``: how many others, of which ``unknown`` may
+    have been applied."""
 
     taken: int = 0
     refused: list[int] = field(default_factory=list)
@@ -93,8 +93,8 @@ class Failed:
 
 
 class WriteFailed(Exception):
-    """The task can't go on. ``problem`` says why, ``failed`` and ``counts`` together what became of
-    all rows that were taken until then; what was applied stays applied."""
+    """The task can't go on. ``problem`` says why; ``failed`` and ``counts`` together have the
+    outcomes of all rows taken until then. What was applied stays applied."""
 
     def __init__(
         self, attempt: Attempt, problem: str, failed: Failed, counts: OutcomeCounts
@@ -112,10 +112,9 @@ class WriteFailed(Exception):
 
 @dataclass(slots=True)
 class _Row:
-    """``ordinal``: its place among those of the partition, from 0. ``bad``: the columns whose
-    values Python has nothing for, and why; they are shown as text in ``values``. ``made``: how its
-    key was made, and the key, where it may be sent a second time because its version wasn't begun.
-    """
+    """``ordinal``: its place in the partition, from 0. ``bad``: the columns whose values Python
+    can't represent, and why; ``values`` has them as text. ``made``: how its key was made, and the
+    key, if its line is to begin the version, and so may be sent a second time."""
 
     ordinal: int
     values: Mapping[str, Any]
@@ -126,7 +125,7 @@ class _Row:
 def write_rows(
     batches: Iterable[RecordBatch], columns: Columns, options: Options, attempt: Attempt
 ) -> TaskWritten:
-    """Raises WriteFailed."""
+    """Send the rows. Raises WriteFailed."""
     with (
         options.open_transport() as transport,
         row_keys(attempt.key_prefix) as keys,
@@ -138,7 +137,7 @@ def write_rows(
 
 
 def _rows(batches: Iterable[RecordBatch], names: Sequence[str]) -> Iterator[_Row]:
-    """As Python has them only slice by slice: a batch may be of any size."""
+    """The rows in Python, converted slice by slice, as a batch may be of any size."""
     ordinal = 0
     for batch in batches:
         for piece in _slices(batch.rename_columns(list(names))):
@@ -148,7 +147,7 @@ def _rows(batches: Iterable[RecordBatch], names: Sequence[str]) -> Iterator[_Row
 
 
 def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], Mapping[str, str]]]:
-    """Each row's values; and the columns whose values can't be had, with why."""
+    """Each row's values; and the columns whose values can't be read, with why."""
     plain = None
     with suppress(OverflowError, ValueError):
         plain = piece.to_pylist()
@@ -166,7 +165,7 @@ def _values(piece: RecordBatch) -> Iterator[tuple[dict[str, Any], Mapping[str, s
 
 
 def _slices(batch: RecordBatch) -> Iterator[RecordBatch]:
-    """In order; each of at most ``_SLICE_BYTES``, or of one row."""
+    """The batch in slices, in order, each of at most ``_SLICE_BYTES`` or of one row."""
     if batch.num_rows <= 1 or batch.nbytes <= _SLICE_BYTES:
         yield batch
         return
@@ -196,9 +195,9 @@ class _Writing:
             name = "-".join(filter(None, (attempt.origin, attempt.version.run, number)))
             self._letters = DeadLetters(options.dead_letter_path, name)
         self._failed = Failed()
-        # Why the task is to fail, as soon as all that was sent is answered.
+        # Why the task fails, as soon as everything sent is answered.
         self._failure: str | None = None
-        # Rows whose lines didn't begin their version.
+        # Rows to send again: their lines couldn't begin the version.
         self._again: deque[_Row] = deque()
 
     def run(self, rows: Iterable[_Row], writer: BulkWriter) -> TaskWritten:
@@ -222,7 +221,7 @@ class _Writing:
         return TaskWritten(attempt.partition, self._counts, finished, sample, attempt.origin)
 
     def _lines(self, rows: Iterator[_Row]) -> Iterator[BulkLine]:
-        """Until the rows are over or one of them fails the task."""
+        """Lines, until the rows end or one of them fails the task."""
         while self._failure is None:
             row = self._again.popleft() if self._again else next(rows, None)
             if row is None:
@@ -242,7 +241,7 @@ class _Writing:
                     return
 
     def _line(self, row: _Row) -> BulkLine | None:
-        """None where the row's version was finished."""
+        """The row's line; None if its version was finished."""
         catalog, document = self._columns.subject(row.values)
         begun = self._fences.begun(catalog)
         if begun is not None and begun.finished:
@@ -287,7 +286,7 @@ class _Writing:
             counts.unchanged += 1
 
     def _is_of_the_begin(self, answer: BulkAnswer) -> bool:
-        """Whether it says nothing of the row, which is tried again then. A fence is noted."""
+        """Whether it only refuses the ``begin``: then the row is sent again. Notes a fence."""
         fence = (answer.content or {}).get("fence")
         problem = getattr(answer.error, "problem", {}) if answer.decided else {}
         refused = str(problem.get("pointer", "")).startswith(_BEGIN)
@@ -303,8 +302,8 @@ class _Writing:
         return refused
 
     def _take_refusal(self, row: _Row, error: RequestError) -> None:
-        """No ``onError`` is for a row that the gateway has as another one, or not any more: nothing
-        is wrong with it."""
+        """``onError`` isn't for a row whose key another row has used, or whose version is over:
+        nothing is wrong with the row."""
         failure = None
         if error.code == _ANOTHER_ROW and row.values.get("idempotency_key") is None:
             failure = _ANOTHER
@@ -317,7 +316,7 @@ class _Writing:
         self._failed.refused.append(row.ordinal)
 
     def _leave_undecided(self, answer: BulkAnswer) -> None:
-        """No ``onError`` is for these: the row is good, and nobody knows what it would have met."""
+        """``onError`` isn't for these: the row is well-formed, and may not be refused at all."""
         if not self._failed.undecided:
             row: _Row = answer.line.subject
             why = None if answer.error is None else naming_the_option(answer.error)

@@ -1,5 +1,5 @@
-"""Documents as typed columns: parsed by the JVM (``typed``), or by the tasks that read them, where
-a frame is loaded with a schema of its own."""
+"""Documents as typed columns: parsed by the JVM (``typed``), or by the tasks that read them, if a
+frame is loaded with a schema of its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from patching.spark.json_values import NoJson, encode
 
 SAMPLE: Final = 1_000
-# What a column of documents is called, in the place of ``value``.
+# The column of parsed documents, instead of ``value``.
 DOCUMENT: Final = "document"
 _Read = Callable[[Any], Any]
-# From there on, a number is rounded to none of four bytes.
+# From here on, a number is too large for a float of four bytes.
 _FLOAT_END: Final = 2.0**128 - 2.0**103
-# Of whole numbers, how many bits they have.
+# The bits of whole numbers.
 _WHOLE: Final[dict[type[types.DataType], int]] = {
     types.ByteType: 8,
     types.ShortType: 16,
@@ -34,10 +34,10 @@ _WHOLE: Final[dict[type[types.DataType], int]] = {
 def typed(
     frame: DataFrame, schema: StructType | str | None = None, *, sample: int = SAMPLE
 ) -> DataFrame:
-    """A frame that was read, with a column ``document`` of this schema in the place of ``value``.
+    """A frame that was read, with a column ``document`` of this schema instead of ``value``.
 
-    Members that a document hasn't, or that are of another type, are null, as in ``from_json``.
-    Without a ``schema``, that of the first ``sample`` documents: ``schema_by_sample``.
+    Members that a document lacks, or has with another type, are null, as in ``from_json``. Without
+    a ``schema``, it is that of the first ``sample`` documents: ``schema_by_sample``.
     """
     kind = schema_by_sample(frame, sample) if schema is None else schema
     document = F.from_json("value", kind).alias("document")
@@ -45,8 +45,8 @@ def typed(
 
 
 def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
-    """What the first so many documents have together: their members, nested ones too, of types that
-    hold all their values. ValueError where there are no documents, or any that isn't an object."""
+    """The common schema of the first ``sample`` documents: all members, nested ones too, with types
+    that hold all values. ValueError if there are no documents, or if one isn't an object."""
     texts = [row["value"] for row in frame.select("value").limit(sample).collect()]
     schema = F.schema_of_json(F.lit(f"[{','.join(texts)}]"))
     found = frame.sparkSession.range(1).select(schema).first()
@@ -59,11 +59,12 @@ def schema_by_sample(frame: DataFrame, sample: int = SAMPLE) -> StructType:
 
 
 class TypedDocuments:
-    """Texts of documents as values of a column's type.
+    """Converts texts of documents to values of a column's type.
 
-    Members that the type hasn't are passed over; what a document hasn't, or has of another type or
-    size, is null, and a string takes the JSON of what isn't one. ``from_json`` does so, but that it
-    has numbers overflow, and no map of which a value is null for that."""
+    Members that the type lacks are dropped. What a document lacks, or has with another type or
+    size, is null; a string takes the JSON of any other value. ``from_json`` does the same, except
+    that numbers overflow, and that such a value makes its whole map null.
+    """
 
     def __init__(self, column: types.StructField) -> None:
         """Raises NoJson for a type that documents aren't read as."""
@@ -71,7 +72,7 @@ class TypedDocuments:
         self._column = column
 
     def batches(self, batches: Iterator[pa.RecordBatch], place: int) -> Iterator[pa.RecordBatch]:
-        """The same rows, with values in the place of texts."""
+        """The same rows, with values instead of texts."""
         arrow = to_arrow_type(self._column.dataType)
         column = pa.field(self._column.name, arrow)
         decode = msgspec.json.Decoder().decode
@@ -126,6 +127,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _variant(value: Any) -> dict[str, bytes]:
-    """As Arrow has it; the JSON value null isn't Spark's."""
+    """The value as Arrow has it. JSON's null isn't Spark's null."""
     made = types.VariantVal.parseJson(encode(value).decode())
     return {"value": made.value, "metadata": made.metadata}

@@ -1,5 +1,5 @@
-"""What a job is to the gateway: a version of an application, whose rows are applied once whoever
-runs it, and by nobody when it is finished."""
+"""A job, to the gateway: a version of an application. Its rows are applied once, whoever runs it,
+and no more once it is finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from patching.client.transport import Transport, segment
 from patching.spark.json_values import encode
 from patching.spark.options import Options, naming_the_option
 
-# How earlier versions of this library made keys, which told nobody.
+# How earlier versions of this library made keys; they didn't say so in the record.
 _KEYS_BEFORE: Final = "job"
 _BEGUN_MAX: Final = 10_000
 _STEPS_AT_ONCE: Final = 8
@@ -23,7 +23,7 @@ _FORBIDDEN: Final = 403
 
 
 class VersionRefused(Exception):
-    """The gateway won't have anything more of this version, or not from this principal."""
+    """A version can't be begun, continued or finished; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Version:
     """A job: that of ``txnAppId`` and ``txnVersion``, a micro-batch of a query, or one that nobody
     will start again.
 
-    ``run`` tells one start of it from the others: what it was refused is decided again for them.
-    ``open``: its fence keeps late rows out and does no more, and keys are the principal's.
+    ``run``: names one start; what another start was refused is decided again. ``open``: the fence
+    only keeps late rows out, and keys are the principal's.
     """
 
     application: str
@@ -47,27 +47,25 @@ class Version:
 
 
 class Begun(NamedTuple):
-    """A version in a catalog. ``fence``: what its lines are sent with; ``keys``: how their
-    idempotency keys are made, a value of the option ``idempotency``; ``finished``: nothing is to be
-    sent any more."""
+    """A version in a catalog. ``fence``: sent with its lines; ``keys``: how their idempotency keys
+    are made, a value of the option ``idempotency``; ``finished``: nothing more is to be sent."""
 
     fence: str
     keys: str
     finished: bool
 
 
-# By what a begin depends on. A worker process runs many tasks of a job, one after the other.
+# By all that a begin depends on. A worker process runs many tasks of a job, one after the other.
 _begun: dict[tuple[Any, ...], Begun] = {}
 
 
 class FenceKeeper:
-    """The fences of one version in the catalogs that a task writes; ``finished`` says in which of
-    these it was finished before (None: nobody knows whether it was begun, for every line was
-    refused).
+    """The fences of one version in the catalogs that a task writes. ``finished``: by catalog,
+    whether it was finished there before (None: unknown, because every line was refused).
 
-    A catalog's first lines begin it themselves (``begin``), so that a task needs no request for
-    that; the answers tell the fence for the lines that follow. Where the gateway refuses that, or
-    doesn't know of it, a step of its own tells why.
+    A catalog's first lines begin the version themselves (``begin``), so that a task needs no
+    request for it; the answers have the fence for the lines that follow. If the gateway refuses a
+    ``begin``, or doesn't know it, a separate step finds out why.
     """
 
     def __init__(self, transport: Transport, options: Options, version: Version) -> None:
@@ -87,7 +85,7 @@ class FenceKeeper:
         return self._options.idempotency or ("job" if self._version.open else "content")
 
     def begun(self, catalog: str) -> Begun | None:
-        """None where the next line is to begin it. Raises VersionRefused."""
+        """The version there; None if the next line is to begin it. Raises VersionRefused."""
         begun = _begun.get((*self._about, catalog))
         if begun is None and catalog in self._refused:
             begun = self._keep(catalog, self._step(catalog))
@@ -96,18 +94,18 @@ class FenceKeeper:
         return begun
 
     def begin(self, catalog: str) -> bytes:
-        """The member of a line that is sent, in JSON."""
+        """The member ``begin`` for the next line, in JSON."""
         self.finished.setdefault(catalog, None)
         return self._begin
 
     def note_fence(self, catalog: str, fence: str) -> None:
-        """It was begun by a line."""
+        """A line has begun the version."""
         self.finished[catalog] = False
         if (*self._about, catalog) not in _begun:
             self._keep(catalog, Begun(fence, self.keys, False))
 
     def note_refusal(self, catalog: str) -> None:
-        """It wasn't: it is to be begun by itself."""
+        """A line couldn't begin the version: a separate step is to do it."""
         self._refused.add(catalog)
 
     def _keep(self, catalog: str, begun: Begun) -> Begun:
@@ -131,9 +129,9 @@ class FenceKeeper:
 
 
 def finish(options: Options, version: Version, catalogs: Mapping[str, bool | None]) -> None:
-    """Say that nothing more is to come, in each of ``catalogs`` where nobody has (``True``).
+    """Finish the version in each of ``catalogs`` where nobody has (``True``: somebody has).
 
-    Raises VersionRefused: every row was applied, and nothing says so.
+    Raises VersionRefused: every row was applied, but the version isn't finished.
     """
     with options.open_transport() as transport:
         _finish_each(transport, options, version, catalogs, options.retry_timeout)
@@ -145,8 +143,8 @@ def give_up(
     catalogs: Mapping[str, bool | None],
     maybe: str | None = None,
 ) -> None:
-    """``finish`` for what nobody waits for, and in the catalog ``maybe``, if it is there. What
-    can't be reached is told in the log."""
+    """Finish a version for which nobody waits, also in the catalog ``maybe``, if it is there. The
+    log says what failed."""
     timeout_s = min(options.retry_timeout, _ABORT_S)
     try:
         known = {**catalogs}
@@ -170,7 +168,7 @@ def _finish_each(
         try:
             step(transport, options, catalog, version, finished=True, timeout_s=timeout_s)
         except VersionRefused as error:
-            # Where every line was refused, so is this, if it is for the catalog.
+            # A catalog that refuses every line also refuses this.
             if catalogs[catalog] is not None or not _is_of_the_catalog(error.__cause__):
                 raise
             print(f"metadata: {error}; all rows for it were refused", file=sys.stderr, flush=True)
@@ -184,7 +182,7 @@ def _finish_each(
 
 
 def _is_of_the_catalog(error: BaseException | None) -> bool:
-    """Whether a gateway refused it for good, and not for the want of a token that is good."""
+    """Whether the gateway refused it for good, and not because of an invalid token."""
     final = isinstance(error, Problem) and error.applied == "no" and not error.retryable
     return final and not (isinstance(error, NotAuthorized) and error.status != _FORBIDDEN)
 
@@ -201,7 +199,7 @@ def is_there(options: Options, catalog: str, timeout_s: float | None = None) -> 
 
 
 def applications(options: Options, catalog: str) -> Sequence[Mapping[str, Any]]:
-    """The records of the catalog's; none where it was never written. Raises RequestError."""
+    """The records of its applications; none if it was never written. Raises RequestError."""
     return _listed(options, catalog) or ()
 
 
@@ -228,7 +226,7 @@ def step(
     keys: str | None = None,
     timeout_s: float | None = None,
 ) -> Mapping[str, Any]:
-    """The application's record afterwards. Repeated, it changes nothing. Raises VersionRefused."""
+    """The application's record afterwards. To repeat it changes nothing. Raises VersionRefused."""
     path = f"/v1/catalogs/{segment(catalog)}/applications/{segment(version.application)}"
     asked = {"finished": finished, **_terms(options, version, keys)}
     try:
@@ -242,7 +240,7 @@ def step(
 
 
 def _terms(options: Options, version: Version, keys: str | None) -> Mapping[str, Any]:
-    """What a step of the version says of it."""
+    """How a step or a line's ``begin`` describes the version."""
     asked: dict[str, Any] = {"version": version.number}
     if version.open:
         asked["open"] = True
