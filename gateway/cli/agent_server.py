@@ -51,7 +51,7 @@ from patching.client import Change, ClientError, Gateway, Gone, NotFound
 _log = logging.getLogger(__name__)
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-# A change names what it was made for, and history keeps what was: nothing is destroyed by it.
+# A change names the state it was made for, and history keeps what was, so it destroys nothing.
 _CHANGES: Final = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
 )
@@ -60,19 +60,19 @@ _STATES: Final = ToolAnnotations(
 )
 _URI: Final = "metadata://{catalog}/{+key}"
 _expanded: Final = UriTemplate.parse(_URI).expand
-# What stands for itself in such a URI; what isn't, is percent-encoded.
+# Characters that stand for themselves in such a URI; others are percent-encoded.
 _PLAIN: Final = ":/[]@!$&'()*+,;="
-# A request that is answered only when it ends, and what a client sends to end one unanswered.
+# A request that is answered only when it ends, and the notification that ends one unanswered.
 _LISTEN: Final = "subscriptions/listen"
 _CANCELLED: Final = "notifications/cancelled"
 _AGAIN_S: Final = 1.0
-# How long clients wait at most until it is known where the watched catalogs are.
+# The longest that clients wait until the revisions of the watched catalogs are known.
 _BEGIN_S: Final = 5.0
 _ERRORS_MAX: Final = 10
 
 
 def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ()) -> AgentServer:
-    """``watched``: the catalogs of whose documents clients are told when they change."""
+    """``watched``: the catalogs whose changed documents are reported to clients."""
     bus = InMemorySubscriptionBus()
     listening = ListenHandler(bus)
 
@@ -80,7 +80,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
     async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
         prefix = tools.scope.prefix
         watchers = [ResourceWatcher(gateway, each, prefix, listening.close) for each in watched]
-        # Each has a thread as long as the server lives: none of those that answer.
+        # Each keeps a thread while the server lives: not one of those that answer requests.
         threads = anyio.CapacityLimiter(max(1, len(watchers)))
         async with anyio.create_task_group() as tasks:
             for each in watchers:
@@ -118,8 +118,8 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
 
 
 class AgentServer(MCPServer[Any]):
-    """A server that answers every request that it reads on stdin, also one that is malformed, for
-    its client waits."""
+    """A server that answers every request on stdin, even a malformed one, because its client
+    waits."""
 
     listening: ListenHandler
 
@@ -138,9 +138,9 @@ class AgentServer(MCPServer[Any]):
 
 
 class _Lines:
-    """The lines of stdin that hold messages; the others are answered.
+    """The lines of stdin that hold messages; it answers the others.
 
-    They end once every request has its answer: the end of the lines cancels what still runs.
+    They end once every request has its answer, because their end cancels what still runs.
     """
 
     answer: Callable[[SessionMessage], Awaitable[None]]
@@ -211,17 +211,16 @@ class _Answers:
 
 
 def _malformed(line: bytes, code: int, why: str) -> list[JSONRPCError]:
-    """The answer to a line that holds no message; none where nobody waits for one."""
+    """The answer to a line that holds no message; empty if nobody waits for one."""
     named = _named(line) if line.strip() else ()
     said = ErrorData(code=code, message=why)
     return [JSONRPCError(jsonrpc="2.0", id=each, error=said) for each in named]
 
 
 def _named(line: bytes) -> tuple[int | str | None, ...]:
-    """The id of a request, None for one that can't be told; nothing of a notification, or of an
-    answer."""
+    """The id of a request, None if it can't be known; empty for a notification or an answer."""
     try:
-        # It takes what is no Unicode, and more levels.
+        # Unlike the validation, it takes invalid Unicode and deeper nesting.
         request = json.loads(line.decode(errors="replace"))
     except (ValueError, RecursionError):
         return (None,)
@@ -250,8 +249,8 @@ def _tools(tools: AgentTools) -> list[Tool]:
 
 
 class StrictTool(Tool):
-    """A tool whose refusals are data, also of arguments that it doesn't know or can't take, and
-    where it fails."""
+    """A tool whose refusals are data, also of unknown or invalid arguments, and its failures
+    too."""
 
     async def run(
         self, arguments: dict[str, Any], context: Any, convert_result: bool = False
@@ -260,7 +259,7 @@ class StrictTool(Tool):
             return await super().run(arguments, context, convert_result)
         except ToolError as error:
             cause = error.__cause__
-            # One that the tool itself met says nothing of its arguments.
+            # One from within the tool isn't about its arguments.
             if isinstance(cause, ValidationError) and not isinstance(error, UnexpectedToolError):
                 return _result(_refused_arguments(cause.errors()), refused=True)
             _log.exception("the tool %s failed", self.name)
@@ -285,7 +284,7 @@ def _result(result: dict[str, Any], *, refused: bool) -> CallToolResult:
 
 
 def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """``result`` and its text; where that is too large, that it is, with the result's code."""
+    """``result`` and its text; if that is too large, a result that says so, with the same code."""
     result = marked(result)
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
     if len(text.encode(errors="surrogatepass")) <= RESULT_BYTES_MAX:
@@ -297,7 +296,7 @@ def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
-    """A tool of which an argument that it doesn't know is an error."""
+    """A tool that refuses unknown arguments."""
 
     @wraps(call)
     async def called(**arguments: Any) -> CallToolResult:
@@ -319,10 +318,10 @@ def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
 
 
 class ResourceWatcher:
-    """Tells clients of each document of a catalog that changed.
+    """Reports each changed document of a catalog to clients.
 
-    Where some changes may not be told, ``missed`` ends what clients listen by: they listen anew,
-    and read again what they keep. ``begun``: from now on no change is missed.
+    If changes may be missed, ``missed`` ends the clients' subscriptions: they listen again, and
+    read again what they keep. ``begun``: from now on, no change is missed.
     """
 
     def __init__(
@@ -356,16 +355,16 @@ class ResourceWatcher:
                 self._feed = self._gateway.catalog(self._catalog).changes(
                     self._position, prefix=self._prefix
                 )
-                if self._is_stopped.is_set():  # since this was asked the last time
+                if self._is_stopped.is_set():  # since the loop last asked
                     self._feed.close()
                 with self._feed:
                     for commits in self._feed.pages():
                         for change in chain.from_iterable(each.changes for each in commits):
                             for uri in self._uris(change):
                                 anyio.from_thread.run(bus.publish, ResourceUpdated(uri))
-                        self._position = self._feed.position  # also where there were none
+                        self._position = self._feed.position  # also if there were no commits
             except (Gone, NotFound) as error:
-                # What was missed can't be told any more, or never was.
+                # The missed changes are compacted, or never were.
                 self._has_begun = False
                 told = error.problem
                 self._position = told.get("oldest_revision", told.get("head_revision"))
@@ -378,20 +377,20 @@ class ResourceWatcher:
     def _head(self) -> int:
         try:
             return self._gateway.catalog(self._catalog).settings.get().revision
-        except NotFound:  # its first commit is told, too; of one that was deleted, all are
+        except NotFound:  # report its first commit, too; of a deleted one, all
             return 0
 
     def _begin(self) -> None:
-        """What was committed before, nobody was told."""
+        """Nobody has been told of earlier commits, so end the subscriptions."""
         self._has_begun = True
         self._missed()
         self.begun.set()
 
     def _uris(self, change: Change) -> Sequence[str]:
-        """As clients may write it: as the template is expanded; so that it is read under that URI,
-        whatever is in it; and plainly."""
+        """The document's URIs, as clients may write them: the expanded template; one by which any
+        key can be read; and a plain one."""
         key = change.key
-        if key is None or not key.startswith(self._prefix):  # a commit is told whole
+        if key is None or not key.startswith(self._prefix):  # the feed has whole commits
             return ()
         plain = f"metadata://{self._catalog}/{key}"
         exact = f"metadata://{quote(self._catalog, safe='')}/{quote(key, safe=_PLAIN)}"

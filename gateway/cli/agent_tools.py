@@ -1,11 +1,11 @@
 """What an agent can do with documents: find, read, preview, change, apply, undo, see what happened.
 
-Each tool is a call or two of `patching.client` with a result that is bounded in bytes. Whatever the
-gateway refuses comes with the document as it is, so that the next try can be right. Contents of
+Each tool is a call or two of `patching.client`, and its result is bounded in bytes. A refusal of
+the gateway comes with the document as it is, so that the next try can be right. Contents of
 documents are data of others; each result names the members that may hold any (``untrusted``).
 
 An agent can't overwrite what it hasn't seen: a change needs the token of what was read, or a
-`test`, and an apply to what is there the token. Its commits name it, and it undoes only those.
+`test`; an apply to an existing document the token. It undoes only its commits, which name it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from patching.extended import says_what_was_read
 from patching.pointers import find as found_at
 from patching.values import encoded_bytes
 
-# Of a value, or of what is listed, as compact JSON; there may be one of each in a result.
+# The most bytes of a value, a list, or a minor member, as compact JSON; a result may have each.
 _VALUE_BYTES_MAX: Final = 24 * 1024
 _LISTED_BYTES_MAX: Final = 12 * 1024
 _SHORT_BYTES_MAX: Final = 4 * 1024
@@ -83,7 +83,7 @@ _OWN: Final = {
     "too_large",
 }
 
-# What an agent is told of each argument.
+# The arguments, as described to the agent.
 _CatalogName = Annotated[str, Field(description="the catalog: a named set of documents")]
 _Key = Annotated[str, Field(description="the document's key in its catalog")]
 _Operations = Annotated[
@@ -116,7 +116,7 @@ _ListKeys = Annotated[
         )
     ),
 ]
-# With the longest marks, a message and an idempotency key have no more than they may.
+# With these and the longest marks, a message and an idempotency key have no more than they may.
 _WHY_CHARACTERS_MAX: Final = 600
 _CALL_ID: Final = "^[ -~]{0,150}$"
 _Why = Annotated[
@@ -139,7 +139,8 @@ def _refused(code: str, detail: str, **more: Any) -> ToolRefused:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Who acts: what its commits say. Raises ValueError for a name that a message can't hold."""
+    """Who acts, as its commits say. Raises ValueError for a name that doesn't fit into a
+    message."""
 
     name: str
     model: str | None = None
@@ -152,7 +153,7 @@ class Agent:
 
     @property
     def mark(self) -> str:
-        """What the messages of all its commits begin with."""
+        """The beginning of the messages of all its commits."""
         return f"{_MARK} {self.name}"
 
     def message(self, why: str) -> str:
@@ -470,7 +471,7 @@ class AgentTools:
         return written
 
     def _beside(self, refusal: Result, catalog: str, key: str) -> Result:
-        """With the document as it is, so that the next try can be right."""
+        """``refusal`` with the document as it is, so that the next try can be right."""
         if "token" in refusal:
             return refusal
         try:
@@ -510,12 +511,12 @@ class AgentTools:
             "token": written.etag,
             "revision": written.catalog_revision,
             "replayed": written.replayed,
-            **({"changes": changes} if written.dry_run else {}),  # history tells those of a commit
+            **({"changes": changes} if written.dry_run else {}),  # `history` has those of a commit
         }
 
 
 def marked(result: Result) -> Result:
-    """With the pointers of the members that may hold what others wrote, as ``untrusted``."""
+    """``result`` with ``untrusted``: the pointers of members that may hold what others wrote."""
     own = _OWN
     if "retryable" in result:  # the gateway's refusal: its words quote what is in documents
         own = own - {"detail"}
@@ -549,7 +550,7 @@ def _shown(document: Document) -> Result:
 
 
 def _value(value: Any, pointer: str) -> Result:
-    """``value``, or where it is too large, what of it can be asked for by pointer."""
+    """``value``; if it is too large, the parts of it that can be read by pointer."""
     size = encoded_bytes(value)
     if size <= _VALUE_BYTES_MAX:
         return {"value": value}
@@ -573,7 +574,7 @@ def _fitting(items: list[Any], bytes_max: int = _LISTED_BYTES_MAX) -> list[Any]:
 
 
 def _short(value: Any) -> Any:
-    """What is beside the point is left out where it is large."""
+    """``value``, unless it is large: it is only a minor part of a result."""
     return value if encoded_bytes(value) <= _SHORT_BYTES_MAX else {"left_out": "too large"}
 
 
@@ -585,7 +586,7 @@ def _within(name: str, given: int, least: int, most: int) -> int:
 
 
 def _require_token(token: str) -> None:
-    """Other tags are true of a document that wasn't read, or are about other documents."""
+    """Refuse other tags: they match documents that weren't read, or are about others."""
     if token and not _TOKEN(token):
         detail = "it is the token of the document, as 'read' told it"
         raise _refused("invalid_argument", detail, pointer="/token")

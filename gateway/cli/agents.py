@@ -70,7 +70,7 @@ def mcp(
     tools = AgentTools(session.gateway, acting, Scope(prefix, read_only, dry_run_only))
     server = mcp_server(tools, session.gateway, watched)
     if address is None:
-        # At once: a thread is reading stdin, and would be waited for.
+        # At once: otherwise, Python would wait for the thread that reads stdin.
         signal.signal(signal.SIGINT, lambda *_: os._exit(exit_codes.INTERRUPTED))
         server.run("stdio")
         return

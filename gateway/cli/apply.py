@@ -107,7 +107,7 @@ def apply(
 
 
 def entries_of(session: Session, path: str, prefix: str) -> Iterator[ImportEntry]:
-    """Raises ImportFileError, and UsageError where there is no such file."""
+    """The entries of a file or folder. Raises ImportFileError, and UsageError if it isn't there."""
     if path == "-" or not Path(path).is_dir():
         yield from read_entries(path, "ndjson" if path == "-" else format_of(path, None), prefix)
         return
@@ -121,7 +121,7 @@ def described(owner: Owner) -> str:
 
 
 class _Run:
-    """One apply of many documents; ``failed``: how many weren't applied."""
+    """One apply of many documents. ``failed``: some weren't applied."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Run:
                 self._tell("skipped", f"{key!r}: {leaf['pointer']} is left to {owners}")
 
     def prune(self, prefix: str) -> None:
-        """Let go in the documents that weren't named."""
+        """Let go of the documents that weren't named."""
         try:
             catalog = self._session.gateway.catalog(self._catalog)
             owned = catalog.digests(prefix=prefix, manager=self._common["manager"])
@@ -202,7 +202,7 @@ class _Run:
             error_line(text)
 
     def report(self) -> int:
-        """Say what became of it; the exit code."""
+        """Print the counts; returns the exit code."""
         for count in ("skipped", "refused"):
             untold = self.counts[count] - _TOLD_MAX
             if untold > 0:

@@ -18,12 +18,12 @@ from gateway.settings import Settings
 from gateway.store.contract import BackupRefused, BeingRestored, ForeignRecord
 from gateway.store.unreachable import as_unavailable
 
-# One catalog's trouble, and no other's.
+# Errors about one catalog; others can still be advanced.
 _OF_ONE: Final = (ForeignRecord, BeingRestored, StoreUnavailable)
 
 
 def run_backup(settings: Settings, catalog: str, path: Path) -> int:
-    """Save the catalog to a file that isn't there yet; it is there once it is whole."""
+    """Save the catalog to a new file, which appears once it is complete."""
     if path.exists():
         raise click.UsageError(f"there is a file {str(path)!r}")
     with opened(settings) as (_, _, parts):
@@ -40,7 +40,7 @@ def run_backup(settings: Settings, catalog: str, path: Path) -> int:
 
 def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
     """Restore the catalog of a file, under its name or ``name``, and verify it; the exit code is 1
-    where that finds something."""
+    if there are findings."""
     if name is not None:
         _require_name(name, limits_of(settings).requests.catalog_name_bytes_max)
     with opened(settings) as (verification, _, parts), path.open("rb") as file:
@@ -64,7 +64,7 @@ def run_restore(settings: Settings, path: Path, name: str | None = None) -> int:
 
 
 def run_advance(settings: Settings, catalog: str | None, by: int) -> int:
-    """Advance one catalog, or (None) all; the exit code is 1 where one of these can't be."""
+    """Advance one catalog, or (None) all; the exit code is 1 if one of these can't be."""
     with opened(settings) as (verification, _, (store, _, settler, runtime)), as_unavailable():
         left = 0
         for name in verification.catalogs() if catalog is None else [catalog]:
@@ -97,7 +97,7 @@ def _require_name(name: str, bytes_max: int) -> None:
 
 
 def _note(backup: Backup, saved: Saved) -> None:
-    """The file is whole, whether the doctor learns of it or not."""
+    """Note the backup for the doctor. The file is complete even if this fails."""
     try:
         backup.note(saved)
     except StoreUnavailable as error:

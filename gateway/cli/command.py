@@ -24,10 +24,10 @@ from patching.client._documents import Part
 from patching.client.transport import Transport
 
 _COMMON: Final = ("url", "token", "token_file", "ca_file", "timeout", "output", "quiet")
-# Somebody waits: a gateway that isn't there is told within seconds.
+# Somebody waits, so an unreachable gateway is reported within seconds.
 _RETRY: Final = Retry(retries_max=5, longest_s=2.0)
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
-# RFC 6750, section 2.1. What isn't this would break the header, and be quoted in an error.
+# RFC 6750, section 2.1. Anything else would break the header, and be quoted in an error.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 TokenSource = str | Callable[[], str] | None
 
@@ -53,7 +53,7 @@ class Session:
 
 
 class _Seconds(click.FloatRange):
-    """click takes NaN to be in any range."""
+    """A range without NaN, which click takes to be in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
@@ -116,7 +116,7 @@ class ClientCommand(click.Command):
             return exit_codes.DONE
         except ClientError as error:
             if isinstance(error, RequestError) and not self.writes:
-                error.applied = "no"  # of a request that reads it says nothing
+                error.applied = "no"  # it says nothing about a read
             show_error(error, as_json=json_asked)
             return exit_codes.exit_code(error)
         except KeyboardInterrupt:
@@ -125,7 +125,7 @@ class ClientCommand(click.Command):
 
 
 class ReadCommand(ClientCommand):
-    """One that changes nothing, so that there is no outcome to be unknown."""
+    """A command that changes nothing, so its outcome is never unknown."""
 
     writes = False
 
@@ -175,7 +175,7 @@ def connection_options() -> list[click.Parameter]:
 
 
 def gateway_url(url: str) -> str:
-    """``url``, if a token may be sent to it in a header and errors may tell it. UsageError."""
+    """``url``, if it is a gateway's and has no credentials in it. Raises UsageError."""
     try:
         Transport(url).close()
     except ValueError as error:
@@ -194,7 +194,7 @@ def token_source(given: Mapping[str, Any], *, file_by_flag: bool, by_flag: bool)
     if not path:
         return None
     read = _reader(Path(path))
-    read()  # so that a file that isn't there is told before anything is asked
+    read()  # a missing file is reported before any request
     return read
 
 
@@ -211,7 +211,7 @@ def _reader(path: Path) -> Callable[[], str]:
 
 
 def _checked(token: str, what: str) -> str:
-    """Never quotes it: what was taken for a token may be another secret."""
+    """The token, if it can be one. The error never quotes it: it may be another secret."""
     if _TOKEN.fullmatch(token) is None:
         raise click.UsageError(f"{what} has characters that no bearer token has, or none at all")
     return token

@@ -142,15 +142,15 @@ def _tell_one(of: Subject, first: str | None, second: str | None, as_patch: bool
 
 
 def _told(drift: Drift) -> int:
-    """The exit code."""
+    """Print the differences; returns the exit code."""
     try:
         return 1 if drift.tell() else 0
-    except ReaderGone:  # of what was printed, which is a difference
+    except ReaderGone:  # while a difference was printed
         return 1
 
 
 def _patch(of: Subject, old: Side, new: Side) -> Any:
-    """For `gateway patch`: it names the items of lists that the catalog declares by their keys."""
+    """A patch for `gateway patch`, which names the items of declared lists by their keys."""
     lists = NO_LISTS
     if not of.attributes:
         with suppress(NotFound):
@@ -184,7 +184,7 @@ class Subject:
     attributes: bool
 
     def at(self, revision: int | None) -> Side:
-        """None: now. Nothing was before the first revision."""
+        """The state at ``revision``; None: now. Before the first revision, there is nothing."""
         name = "now" if revision is None else f"revision {revision}"
         if revision == 0:
             return Side(name, ABSENT)
@@ -197,7 +197,7 @@ class Subject:
             return Side(name, ABSENT)
 
     def last_change(self) -> int:
-        """The revision of it. Missing where there never was one."""
+        """The revision of the last change. Raises Missing if there never was a document."""
         catalog = self.session.gateway.catalog(self.catalog)
         there = catalog.several([self.key]).documents[self.key]
         if there is not None and there.revision is not None:
@@ -239,7 +239,7 @@ class Whole:
 
     def tell(self) -> None:
         for each in self._differences():
-            if each.key is None:  # which no read of an old revision names
+            if each.key is None:  # the settings, which can't be read at an old revision
                 self._tell_settings(each)
                 continue
             what = f"{self.catalog}/{each.key}"
@@ -272,7 +272,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """Of the apply that is looked at beforehand."""
+    """The options of the apply that is previewed."""
 
     manager: str
     conflict: OnConflict
@@ -292,7 +292,7 @@ class Drift:
     as_patch: bool
 
     def tell(self) -> int:
-        """Print the differences; how many documents differ."""
+        """Print the differences; returns how many documents differ."""
         entries = {each.key: each for each in entries_of(self.session, self.path, self.prefix)}
         count = others = 0
         for key, old, new, contested in self._sides(entries):
@@ -332,8 +332,8 @@ class Drift:
     def _after(
         self, of: Catalog, key: str, now: Document, wanted: Any
     ) -> tuple[Document, Sequence[LeafOwners]]:
-        """The document as the file has it; or as an apply of it would leave it, and what others
-        own of it where that gets the apply refused."""
+        """The document as the file has it; or as an apply would leave it, and the leaves of others
+        for which the apply would be refused."""
         if self.applied is None:
             return cast(Document, wanted), ()
         manager, conflict = self.applied.manager, self.applied.conflict
@@ -344,7 +344,7 @@ class Drift:
     def _others(
         self, of: Catalog, entries: Mapping[str, ImportEntry]
     ) -> Iterator[tuple[str, Document, Document]]:
-        """The documents that no file is about: now, and afterwards."""
+        """The documents that aren't in the files: key, value now, value afterwards."""
         if self.applied is None:
             for document in _listed(of.documents(prefix=self.prefix)):
                 if document.key not in entries:
@@ -357,7 +357,7 @@ class Drift:
                 for key, there in _several(of, chunk).items():
                     if there is not None:
                         done = of.let_go(key, manager=manager, prune=True, dry_run=True)
-                        # The gateway tells no change of a document that it would delete.
+                        # The answer has no change for a document that it would delete.
                         deletes = done.changed and not done.changes
                         yield key, there.value, ABSENT if deletes else _changed(there.value, done)
 
@@ -372,20 +372,20 @@ def _chunks(keys: list[str]) -> Iterator[list[str]]:
 
 
 def _several(of: Catalog, keys: list[str]) -> Mapping[str, Read | None]:
-    """None, or nothing: there is no document, or no catalog."""
+    """The documents by key: None if there is none, and no keys if there is no catalog."""
     with suppress(NotFound):
         return of.several(keys).documents
     return {}
 
 
 def _listed(listing: Iterable[_Item]) -> Iterator[_Item]:
-    """Nothing where there is no catalog."""
+    """``listing``; nothing if there is no catalog."""
     with suppress(NotFound):
         yield from listing
 
 
 def _readable(before: Document, after: Document, names: tuple[str, str]) -> Iterator[str]:
-    """Nothing where both are equal; ``names`` are those of the two sides."""
+    """The lines of a diff, none if both are equal. ``names`` are those of the two sides."""
     changes = patching.diff(before, after, compact=False)
     if not changes:
         return

@@ -36,21 +36,21 @@ State = Literal["ok", "warn", "FAIL"]
 COLORS: Final[dict[State, str]] = {"ok": "green", "warn": "yellow", "FAIL": "red"}
 _MIB: Final = 1024 * 1024
 _DISK_LOW_BYTES: Final = 2048 * _MIB
-# mongod itself refuses to start where it can't lay out its journal.
+# With less, mongod can't create its journal, and refuses to start.
 _DISK_NONE_BYTES: Final = 500 * _MIB
 _MONGODB_OLDEST: Final = (6, 0)
-# The day after which its makers mend nothing more (mongodb.com/legal/support-policy/lifecycles).
+# By major version, the last day of support (mongodb.com/legal/support-policy/lifecycles).
 _MONGODB_SUPPORTED: Final = {
     6: date(2025, 7, 31),
     7: date(2027, 8, 31),
     8: date(2029, 10, 31),
 }
-# What ends within it is renewed in time.
+# Certificates and tokens that end within it are worth a warning.
 _ENDS_SOON: Final = timedelta(days=21)
 _BACKUP_OLD: Final = timedelta(days=8)
 _ACKNOWLEDGED_SLOW_MS: Final = 200.0
 _PACKAGES: Final = ("metadata-gateway", "urllib3", "pymongo", "gunicorn")
-# The header counts whole seconds. More than that is worth a word, more than this breaks tokens.
+# The header has whole seconds. More than this is worth a warning; more than this breaks tokens.
 _CLOCK_WARN_S: Final = 2.0
 _CLOCK_FAIL_S: Final = 60.0
 _TIMEOUT_S: Final = 10.0
@@ -60,7 +60,7 @@ _VERSION: Final = re.compile(rb"(?m)^  version: ([^\s]+)$")
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """``detail`` is what is so, ``help`` what to do about it. Neither holds a secret."""
+    """``detail``: what was found; ``help``: what to do about it. Neither holds a secret."""
 
     state: State
     check: str
@@ -123,7 +123,7 @@ def _versions() -> CheckFinding:
 
 def _settings(flags: Mapping[str, Any]) -> Iterator[tuple[CheckFinding, Settings | None]]:
     try:
-        # By name: a client's installation needn't have what they need.
+        # By name: a client's installation may lack what they need.
         module: Any = import_module("gateway.settings")
         resolved = module.resolve(flags)
     except ImportError as error:
@@ -392,10 +392,10 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
 
 
 def _tokens(transport: Transport) -> Iterator[CheckFinding]:
-    """Those that end soon, where one may see them."""
+    """The tokens that end soon, if the principal may list tokens."""
     try:
         told = transport.request("GET", "/v1/tokens").json()
-    except ClientError:  # who isn't admin of everything, or of an earlier gateway
+    except ClientError:  # it isn't admin of everything, or it is an earlier gateway
         return
     yield check_tokens(told.get("tokens", ()), datetime.now(UTC))
 

@@ -1,7 +1,7 @@
-"""`gateway edit`: a document in an editor, sent as a patch of what was changed in it.
+"""`gateway edit`: a document in an editor; what was changed in it is sent as a patch.
 
-Whatever others change meanwhile in other places is kept. Where both changed a place, the editor
-opens again with both, between lines of markers as git writes them::
+Whatever others change meanwhile in other places is kept. If both changed a place, the editor opens
+again with both versions, between markers like git's::
 
     <<<<<<< yours
       "tier": 2
@@ -76,7 +76,7 @@ def _lists(session: Session, catalog: str, key: str) -> Lists:
 
 
 class _Both(NamedTuple):
-    """A text with both versions of places that were changed twice, and the document now."""
+    """A text with both versions of places that both changed, and the document as it is now."""
 
     text: str
     now: Read
@@ -89,7 +89,7 @@ class _Value(NamedTuple):
 
 
 class _Editing:
-    """The document ``key``, its state as the editor showed it, and the text that came of it."""
+    """An edit of the document ``key``."""
 
     def __init__(self, part: Part, key: str, lists: Lists, given: dict[str, Any]) -> None:
         self._part = part
@@ -101,7 +101,7 @@ class _Editing:
 
     def run(self, *, create: bool) -> Written | None:
         """None: nothing was changed. Raises RequestError, Missing, ClickException; whatever ends
-        it, a text that was written in the editor is kept in a file."""
+        it, the text from the editor is kept in a file."""
         try:
             return self._run(create=create)
         except BaseException:
@@ -126,7 +126,7 @@ class _Editing:
             error_line("others changed the same places: decide, and remove the markers")
 
     def _edited(self, text: bytes) -> _Value | None:
-        """What the editor leaves; opened again as long as that is no JSON. None: it was left as it
+        """What the editor leaves; it opens again until that is JSON. None: the text was left as it
         is."""
         while True:
             after = self._opened(text)
@@ -148,7 +148,7 @@ class _Editing:
             path.write_bytes(text)
             try:
                 click.edit(filename=str(path))
-            except ValueError as error:  # of its quotes
+            except ValueError as error:  # unbalanced quotes
                 raise click.ClickException(f"$VISUAL or $EDITOR: {error}") from error
             finally:
                 try:
@@ -160,7 +160,7 @@ class _Editing:
         return after
 
     def _sent(self, base: Read | None, edited: _Value) -> Written | _Both | None:
-        """None: there is nothing to change."""
+        """Send the change, rebased if need be. None: there is nothing to change."""
         value = edited.value
         while base is None or patching.diff(base.value, value, compact=False, lists=self._lists):
             try:

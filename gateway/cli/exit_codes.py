@@ -27,20 +27,20 @@ _BY_STATUS: Final = {404: NOT_FOUND, 410: NOT_FOUND, 409: CONFLICT, 412: CONFLIC
 
 
 class MongodbOutOfReach(click.ClickException):
-    """Of a command that asks MongoDB itself: it doesn't answer, and nothing was done."""
+    """MongoDB doesn't answer a command that asks it directly; nothing was done."""
 
     exit_code = OUT_OF_REACH
 
 
 class UnknownIfDone(click.ClickException):
-    """Likewise: the answer to a change got lost."""
+    """Likewise, but its answer to a change got lost."""
 
     exit_code = UNKNOWN
 
 
 def explained(error: ClientError) -> str:
     if isinstance(error, Problem):
-        # A hint that the gateway's own detail has already isn't repeated.
+        # Leave out hints that the gateway's own detail has already.
         news = [text for said, text in _hints(error) if not said or said not in error.detail]
         return "; ".join([str(error), *news])
     if isinstance(error, RequestError):
@@ -50,7 +50,7 @@ def explained(error: ClientError) -> str:
 
 
 def as_problem(error: ClientError) -> dict[str, Any]:
-    """The problem that the gateway told, or one of the same shape for what it had no part in."""
+    """The gateway's problem; for an error without one, data of the same shape."""
     if isinstance(error, Problem):
         return dict(error.problem)
     if isinstance(error, RequestError):
@@ -69,8 +69,8 @@ def as_problem(error: ClientError) -> dict[str, Any]:
 
 
 def _hints(error: Problem) -> Iterator[tuple[str, str]]:
-    """Hints, each with a text that makes it superfluous where the error has it already; "": none
-    does."""
+    """(text, hint): the hint is superfluous if the error's detail has the text already; "": it
+    never is."""
     problem = error.problem
     yield from _state_hints(problem)
     for name, what in (("errors", _schema_error), ("failed_compares", _compare), ("stale", _stale)):

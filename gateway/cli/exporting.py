@@ -68,7 +68,7 @@ def export(
 def _as_object(
     of: Catalog, asked: dict[str, Any], write: Write, advance: Advance
 ) -> tuple[int, int]:
-    """How many documents there were, and at which revision."""
+    """Write the documents; returns how many there are, and their revision."""
     count = 0
     with of.export(**asked) as export:
         write(b'{"resource_version":%d,"metadata":{' % export.revision)

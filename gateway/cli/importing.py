@@ -1,7 +1,7 @@
-"""`gateway import`: documents of a file's entries, each window of them one bulk request.
+"""`gateway import`: the documents of a file, in a bulk request for each window of entries.
 
-A document that is there already with the very same content counts as unchanged, so the same import
-again finds nothing to do, and one that was interrupted goes on where it was.
+An existing document with the very same content counts as unchanged. So a repeated import finds
+nothing to do, and an interrupted one, started again, continues.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _LINES = (".ndjson", ".jsonl")
 
 
 class ImportEntry(msgspec.Struct, frozen=True):
-    """``value`` is JSON as the file has it. ``attributes`` None: the file says nothing of them."""
+    """``value`` is JSON as the file has it. ``attributes`` None: the file has none."""
 
     key: str
     value: msgspec.Raw
     attributes: dict[str, Any] | None = None
 
 
-# What the file doesn't say is left out when they are encoded again: then none of what it says twice
-# makes up for it.
+# Defaults are left out when these are encoded again: their colons would hide that a member was lost
+# (see `repeated_member`).
 class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A line as `gateway export --format ndjson` and `gateway get CATALOG --values` write it."""
 
@@ -71,7 +71,7 @@ class ImportFileError(click.ClickException):
 
 
 def format_of(path: str, chosen: str | None) -> Format:
-    """By the file's suffix, where nothing was chosen."""
+    """``chosen``, or by the file's suffix."""
     if chosen is not None:
         return "ndjson" if chosen == "ndjson" else "export"
     return "ndjson" if path.endswith(_LINES) else "export"
@@ -94,10 +94,10 @@ def read_entries(path: str, format_: Format, prefix: str) -> Iterator[ImportEntr
 
 
 def read_folder(folder: Path, prefix: str, tell: Callable[[str], object]) -> Iterator[ImportEntry]:
-    """A document in each ``.json`` file below, under its path without the suffix, if that begins
+    """The document of each ``.json`` file below; its key is its path without the suffix, and begins
     with ``prefix``. ``tell`` gets a line about other files, unless they are hidden. Raises
-    ImportFileError, and UsageError where some of it can't be read: a file that isn't seen is none
-    that isn't there."""
+    ImportFileError, and UsageError if a part can't be read: a file that wasn't seen mustn't count
+    as missing."""
 
     def refuse(error: OSError) -> NoReturn:
         raise click.UsageError(f"can't read {error.filename!r}: {error.strerror}") from error
@@ -179,14 +179,14 @@ def _refuse_repeated(text: bytes, decoded: Any) -> None:
 
 @contextmanager
 def _readable(place: str) -> Iterator[None]:
-    """Tells the decoder's errors as the file's."""
+    """Report the decoder's errors as the file's."""
     try:
         yield
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ImportFileError(f"{place}: {error}") from error
 
 
-# Nobody reads more of a million refusals.
+# Nobody reads more of a million refusals than these.
 TOLD_MAX: Final = 20
 Mode = Literal["create", "if-absent", "replace"]
 _WINDOW: Final = 1000
@@ -270,7 +270,7 @@ def _delete_others(session: Session, run: Import, prefix: str, allow_empty: bool
 
 
 def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -> int:
-    """Say what became of it; the exit code."""
+    """Print the counts; returns the exit code."""
     for key in tally.conflicting:
         error_line(f"{key!r} has other content: left alone")
     for key, error in tally.errors:
@@ -302,9 +302,9 @@ def _report(session: Session, catalog: str, tally: ImportTally, dry_run: bool) -
 
 @dataclass(slots=True)
 class ImportTally:
-    """``conflicts``: documents that are there with other contents, and were left so; the keys of
-    the first of them in ``conflicting``. ``kept``: the same, as it was asked for. ``refused``:
-    others, the first of them and why in ``errors``. ``stopped``: why the rest wasn't sent."""
+    """``conflicts``: existing documents with other contents, left alone; ``conflicting``: keys of
+    the first. ``kept``: existing documents, left alone as asked. ``refused``: other documents;
+    ``errors``: the first, and why. ``stopped``: why the rest wasn't sent."""
 
     read: int = 0
     written: int = 0
@@ -339,7 +339,7 @@ class ImportTally:
 
 
 class Import:
-    """``keys`` are those that were read so far."""
+    """``keys``: those that were read so far."""
 
     def __init__(
         self,
@@ -361,7 +361,7 @@ class Import:
         self.keys: set[str] = set()
 
     def run(self, entries: Iterable[ImportEntry], advance: Advance) -> None:
-        """Until all are done, or something keeps all of them from being done."""
+        """Import the entries, until something keeps all the others from being done."""
         for window in _windows(entries):
             self.tally.read += len(window)
             self.keys.update(entry.key for entry in window)
@@ -371,7 +371,7 @@ class Import:
                 return
 
     def delete_others(self, prefix: str) -> None:
-        """Documents whose keys weren't read, unless they are changed meanwhile."""
+        """Delete documents whose keys weren't read, unless they are changed meanwhile."""
         catalog = self._gateway.catalog(self._catalog)
         others = (each for each in catalog.documents(prefix=prefix) if each.key not in self.keys)
         for answer in self._send(

@@ -15,7 +15,7 @@ from typing import Final
 from gateway.settings import SettingError, Settings, resolve
 
 _TIMEOUT_S: Final = 2.0
-# The address for each that means all of this machine.
+# The address to ask if the gateway serves at all addresses.
 _OWN: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _REQUEST: Final = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
@@ -34,7 +34,7 @@ def is_alive(settings: Settings) -> bool:
             with context.wrap_socket(connection) as secured:
                 try:
                     return _answers(secured)
-                except OSError:  # told, as an alert or an end, after the client's half of TLS 1.3
+                except OSError:  # the refusal comes after the client's half of TLS 1.3
                     return settings.tls_client_ca is not None
     except ssl.SSLError as error:
         return settings.tls_client_ca is not None and "ALERT" in str(error.reason)

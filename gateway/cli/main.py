@@ -73,7 +73,7 @@ class LazyGroup(OneLineGroup):
         entry = COMMANDS.get(cmd_name)
         if command is not None or entry is None:
             return command
-        # `import` is a word of Python's.
+        # `import` is a keyword of Python.
         attribute = "import_" if cmd_name == "import" else cmd_name
         command = getattr(import_module(f"gateway.cli.{entry.module}"), attribute)
         assert isinstance(command, click.Command)
@@ -114,7 +114,7 @@ def _resolve(flags: dict[str, Any]) -> Resolved:
 
 
 def _on_mongodb(flags: dict[str, Any]) -> Settings:
-    """The settings of a command that needs a MongoDB. UsageError where none is chosen."""
+    """The settings of a command that needs a MongoDB. Raises UsageError if none is chosen."""
     settings = _resolve(flags).settings
     if settings.mongodb_uri is None and not settings.embedded:
         raise click.UsageError(
@@ -167,7 +167,7 @@ def verify(
     if after is not None and not every:
         raise click.UsageError("--after needs --all")
     settings = _on_mongodb(flags)
-    # By name: what it imports is of no use to the other commands.
+    # By name: the other commands don't need what it imports.
     run_verify = import_module("gateway.cli.verify").run_verify
     return int(run_verify(settings, catalog, independent=independent, after=after or ""))
 
@@ -287,7 +287,7 @@ def settings_listing(resolved: Resolved) -> str:
 
 
 def _effective(settings: Settings, row: SettingRow) -> str:
-    """What holds, also where it follows from other settings; - where there is none."""
+    """The effective value, also if it follows from other settings; - if there is none."""
     if row.name == "jwt_subject_prefix":
         prefix = subject_prefix(settings.jwt_issuer, settings.jwt_subject_prefix)
         return "-" if prefix is None else prefix or '""'

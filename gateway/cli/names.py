@@ -1,8 +1,8 @@
 """Arguments of the commands: catalogs and documents, which a shell completes by asking the gateway,
 moments of their history, and JSON: itself, ``@FILE``, or ``-`` for the standard input.
 
-A completion that can't be answered at once is none: a shell waits for it, and an error has no place
-to go.
+If a completion can't be answered at once, there is none: a shell waits for it, and can't show an
+error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ REVISION: Final = click.IntRange(0)
 
 
 class JsonType(Kind):
-    """A JSON value. What it decodes to keeps integers of any size, and never is a string that was
-    no JSON: `orders` is refused, `'"orders"'` is a text."""
+    """A JSON value, with integers of any size. A text that isn't JSON is no string: `orders` is
+    refused, `'"orders"'` is taken."""
 
     name = "json"
 
@@ -59,7 +59,7 @@ class JsonType(Kind):
 def read_source(
     value: str, kind: Kind, param: click.Parameter | None, ctx: click.Context | None
 ) -> tuple[str, bytes]:
-    """The text that ``value`` stands for, and the name of its source."""
+    """The name of the source of ``value``, and the text that it stands for."""
     if value == "-":
         try:
             return "the standard input", sys.stdin.buffer.read()
@@ -77,7 +77,7 @@ def read_source(
 
 
 class TestType(Kind):
-    """``POINTER=JSON``, as a test operation. ``=`` ends the pointer where JSON begins behind it."""
+    """``POINTER=JSON``, as a test operation. The first ``=`` ends the pointer."""
 
     name = "pointer=json"
 
@@ -140,7 +140,7 @@ def _names(ctx: click.Context, ask: Callable[[Gateway], Iterable[str]]) -> list[
 
 
 class NameType(Kind):
-    """Any text that isn't empty. Bytes that are no UTF-8 are refused: nothing can be named so."""
+    """Any text that isn't empty. Bytes that aren't UTF-8 are refused, as no name contains them."""
 
     def __init__(self, name: str, complete: Callable[[click.Context, str], list[str]]) -> None:
         self.name = name

@@ -22,7 +22,7 @@ import msgspec
 from patching.command_line import StatusLine, drop_output, printable
 
 _INDENT: Final = 2
-# Controls, line ends of Unicode, and what turns the direction of writing.
+# Controls, line ends of Unicode, and marks that change the direction of text.
 _ACTED_ON: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 Advance = Callable[[int], None]
 _SHOWN_EVERY_S: Final = 0.1
@@ -49,7 +49,7 @@ class Output:
         return not self.quiet and sys.stderr.isatty()
 
     def value(self, value: Any) -> None:
-        """One JSON value, which is all that the command writes."""
+        """Write one JSON value, which is all that the command writes."""
         text = msgspec.json.encode(value)
         if self.pretty:
             self.text(msgspec.json.format(text, indent=_INDENT).decode().split("\n"))
@@ -66,14 +66,14 @@ class Output:
             raise Unwritable(f"the write is done, but {error.message}") from error
 
     def record(self, value: Any, shown: str) -> None:
-        """One of many: a line of JSON, or for people what is ``shown``."""
+        """Write one of many values: a line of JSON, or ``shown`` for people."""
         if self.pretty:
             self.text([printable(shown)])
         else:
             self._line(msgspec.json.encode(value))
 
     def json_line(self, value: Any) -> None:
-        """A line of JSON, for people too."""
+        """Write a line of JSON, for people too."""
         text = msgspec.json.encode(value)
         if self.pretty:
             self.text([text.decode()])
@@ -81,7 +81,7 @@ class Output:
             self._line(text)
 
     def text(self, lines: Iterable[str], styled: Callable[[str], str] = str) -> None:
-        """Lines without what a terminal would act on, but for what ``styled`` makes of each."""
+        """Write lines, escaping what a terminal would act on; ``styled`` may add to each."""
         for line in lines:
             self._line(styled(_safe(line)).encode(errors="replace"))
 
@@ -89,7 +89,7 @@ class Output:
         self.raw(content + b"\n")
 
     def raw(self, content: bytes) -> None:
-        """ReaderGone where nobody reads it."""
+        """Write bytes. Raises ReaderGone if nobody reads them, or Unwritable."""
         try:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
@@ -104,8 +104,8 @@ class Output:
     def ended_from_outside(self, end: Callable[[], None]) -> Iterator[None]:
         """Call ``end``, in a thread, when standard output is closed at its other end, or at SIGINT.
 
-        Who has nothing to write wouldn't learn the first; and Python forgets an interrupt that
-        comes while it drops a file. KeyboardInterrupt is raised at the latest at the end, then.
+        Without anything to write, the first goes unnoticed; and Python forgets an interrupt that
+        comes while it deletes a file object. KeyboardInterrupt is raised at the end, at the latest.
         """
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
@@ -113,8 +113,8 @@ class Output:
         interrupted = threading.Event()
         poller = select.poll()
         poller.register(woken, select.POLLIN)
-        with suppress(OSError, ValueError):  # it is nothing of the system's
-            poller.register(sys.stdout.fileno(), 0)  # errors and hanging up are always told
+        with suppress(OSError, ValueError):  # it isn't a file of the system
+            poller.register(sys.stdout.fileno(), 0)  # errors and hanging up are always reported
 
         def wait() -> None:
             if woken not in dict(poller.poll()):
@@ -144,13 +144,13 @@ def error_line(text: str) -> None:
 
 
 def _safe(line: str) -> str:
-    """A line, in which JSON still says the same: JSON itself escapes no more than what is below a
-    space."""
+    """The line, escaped as in JSON, so that JSON in it means the same. (An encoder of JSON escapes
+    only what is below a space.)"""
     return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 class Progress:
-    """``of`` so many, where that is known; call it with how many more are done."""
+    """``of``: how many in all, if that is known. Call it with how many more are done."""
 
     def __init__(self, line: StatusLine, what: str, of: int | None) -> None:
         self._line = line
@@ -169,7 +169,7 @@ class Progress:
         self._line.show(f"{self._what}: {self._done:,}{self._of}")
 
     def clear(self) -> None:
-        """Call this before a line is printed meanwhile."""
+        """Call this before another line is printed."""
         self._line.clear()
 
 
@@ -189,10 +189,10 @@ Write = Callable[[bytes], object]
 
 @contextmanager
 def whole_file(path: Path, *, is_new: bool = False) -> Iterator[BinaryIO]:
-    """A file of a name of its own, which takes its place at ``path`` at the end of the block.
+    """A temporary file, which is renamed to ``path`` at the end of the block.
 
-    ``is_new``: it takes no other file's place; UsageError where there is one by then. Otherwise,
-    what a link leads to is written, and a device or a pipe is written as it is.
+    ``is_new``: it replaces no file; UsageError if there is one by then. Otherwise, it replaces what
+    a link leads to; a device or a pipe is written directly.
     """
     if not is_new and path.exists() and not path.is_file():
         with _written(path), path.open("wb") as file:
@@ -231,7 +231,7 @@ def _written(path: Path) -> Iterator[None]:
 
 
 def _take_free_name(name: str, path: Path) -> None:
-    """Raises FileExistsError."""
+    """Rename the file, unless ``path`` exists: FileExistsError."""
     try:
         os.link(name, path)
     except FileExistsError:
@@ -243,7 +243,7 @@ def _take_free_name(name: str, path: Path) -> None:
 
 
 def _keep_names(folder: Path) -> None:
-    """Have the names in a folder outlast a loss of power, where its file system can."""
+    """Let the names in a folder survive a power loss, if its file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -186,7 +186,7 @@ def _follow(
     prefix: str = "",
     authors: Sequence[str] = (),
 ) -> None:
-    # A feed outlives an outage; what is wrong from the beginning is told at once.
+    # A feed outlives an outage, so this reports at once what is wrong from the beginning.
     next(iter(of.commits(after=after, page_size=1)), None)
     session.output.message(f"following {of.name!r} after revision {after}")
     with (
@@ -197,7 +197,7 @@ def _follow(
 
 
 def _tell(session: Session, commits: Iterable[Commit]) -> int:
-    """How many there were."""
+    """Print the commits; returns how many there were."""
     count = 0
     for commit in commits:
         session.output.record(without_documents(commit), commit_line(commit))
@@ -206,7 +206,7 @@ def _tell(session: Session, commits: Iterable[Commit]) -> int:
 
 
 def without_documents(changed: Commit | Reverted) -> dict[str, Any]:
-    """Without the documents beside the changes, which were not asked for."""
+    """JSON without the documents beside the changes: nobody asked for them."""
     shape: dict[str, Any] = msgspec.to_builtins(changed)
     for change in shape["changes"]:
         for name in ("before", "value", "withheld"):
@@ -215,7 +215,7 @@ def without_documents(changed: Commit | Reverted) -> dict[str, Any]:
 
 
 def _require_ever(of: Catalog, key: str) -> None:
-    """Raise Missing where no document ever was under the key, as far as history is kept."""
+    """Raise Missing if no document ever was under the key, as far as history is kept."""
     if of.several([key]).documents[key] is not None:
         return
     oldest = 0
@@ -230,13 +230,13 @@ def _require_ever(of: Catalog, key: str) -> None:
 
 
 def _head(of: Catalog) -> int:
-    """Where it is now; 0 where it was never written."""
+    """The catalog's revision; 0 if it was never written."""
     try:
         return of.read().revision
     except NotFound as error:
         if error.code != "catalog_not_found":
             raise
-    # One that was deleted still has its revision, which its export tells.
+    # A deleted one still has its revision, which its export contains.
     try:
         with of.export() as export:
             return export.revision

@@ -22,7 +22,7 @@ _INSTALL: Final = (
 )
 _BATCH: Final = 500
 _FLUSH_S: Final = 30.0
-# The position that is saved is at most so old, and what an answer may take.
+# Seconds; the saved position is no older than this and the time of an answer.
 _POLL_S: Final = 5
 _encode = msgspec.json.Encoder().encode
 
@@ -55,7 +55,7 @@ class TopicWriter:
                     on_delivery=self._told,
                 )
                 return
-            except BufferError:  # as many as it holds wait for the brokers
+            except BufferError:  # its queue is full
                 self._producer.poll(0.1)
 
     def flush(self) -> None:
@@ -145,8 +145,8 @@ def _follow(
     prefix: str,
     save: Callable[[int], None],
 ) -> None:
-    """The position that is saved moves on past commits that are left out, too: else it would be
-    compacted away where there are many of them."""
+    """Relay commits. The saved position moves past commits that are left out, too: otherwise,
+    compaction would overtake it if there are many of them."""
     left = math.inf if limit is None else limit
     saved = feed.position
     for commits in feed.pages():

@@ -15,7 +15,7 @@ from patching import ABSENT, InvalidPatch, join_pointer, split_pointer
 from patching.list_declarations import key_pattern
 from patching.pointers import Tokens, find
 
-# Names of fields that stand for any member, and any item.
+# The name of a field that stands for any member, or any item.
 _ANY: Final = "*"
 _SHOWN: Final = ("title", "description", "enum", "const", "default", "format", "pattern",
                  "minimum", "maximum", "minLength", "maxLength", "examples")  # fmt: skip
@@ -61,7 +61,7 @@ _Field = tuple[Tokens, Mapping[str, Any], bool]
 
 
 def _fields(root: _Schema, way: Tokens, recursive: bool) -> Iterator[_Field]:
-    """By their ways from the root: those in the value at ``way``, and below."""
+    """Fields with their ways from the root: in the value at ``way``, and (``recursive``) below."""
     places = [root]
     for token in way:
         places = [
@@ -80,7 +80,7 @@ def _below(
     for name, below, required in _inside(root, place):
         merged = _whole(root, below)
         yield (*way, name), merged, required
-        # A schema that refers to itself describes what is in it already.
+        # A schema that refers to itself is described already.
         if recursive and id(below) not in above:
             yield from _below(root, below, (*way, name), recursive, (*above, id(below)))
 
@@ -97,7 +97,7 @@ def _inside(root: _Schema, place: _Schema) -> Iterator[tuple[str, _Schema, bool]
 
 
 def _parts(root: _Schema, place: _Schema) -> Iterator[Mapping[str, Any]]:
-    """``place`` with all that it refers to and consists of, each once."""
+    """``place`` and all schemas that it refers to or is composed of, each once."""
     waiting, seen = [place], set()
     while waiting:
         part = waiting.pop(0)
@@ -113,7 +113,7 @@ def _parts(root: _Schema, place: _Schema) -> Iterator[Mapping[str, Any]]:
 
 
 def _referred(root: _Schema, fragment: str) -> _Schema:
-    """What a reference to ``fragment`` is to: a pointer, or an anchor. None: nothing."""
+    """The schema to which ``fragment`` refers, a pointer or an anchor; None if there is none."""
     named = unquote(fragment)
     if named and not named.startswith("/"):
         return _anchored(root, named)
@@ -137,7 +137,7 @@ def _anchored(root: _Schema, name: str) -> _Schema:
 
 
 def _whole(root: _Schema, place: _Schema) -> Mapping[str, Any]:
-    """The keywords of ``place`` and of what it consists of; the first one of a name counts."""
+    """The keywords of ``place`` and its parts; the first one of a name counts."""
     merged: dict[str, Any] = {}
     for part in _parts(root, place):
         merged = {**part, **merged}

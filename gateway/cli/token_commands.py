@@ -122,7 +122,7 @@ def revoke(token_id: str, **flags: Any) -> None:
     with _tokens(flags) as tokens, _told_if_unknown():
         revoked = tokens.revoke(token_id)
     if revoked is None:
-        # The argument may be a token by mistake, and is not repeated.
+        # The argument may be a token by mistake, so it isn't repeated.
         raise click.ClickException("there is no token with this id")
     click.echo(f"revoked {revoked.id} ({revoked.name})", err=True)
 
@@ -145,7 +145,7 @@ def _tokens(flags: dict[str, Any]) -> Iterator[Tokens]:
 
 @contextmanager
 def _told_if_unknown() -> Iterator[None]:
-    """Around a change, whose answer may get lost."""
+    """For a change: if its answer gets lost, say that its outcome is unknown."""
     from gateway.cli.exit_codes import UnknownIfDone
     from gateway.store.contract import StoreUnreachable
 

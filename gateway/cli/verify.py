@@ -35,8 +35,8 @@ _OUTPUT: Final = Output(pretty=False, quiet=False)
 def run_verify(
     settings: Settings, catalog: str | None, *, independent: bool = False, after: str = ""
 ) -> int:
-    """Verify one catalog, or (None) all whose names come behind ``after``; the exit code. click's
-    errors say what can't be done.
+    """Verify one catalog, or (None) all with names after ``after``; returns the exit code. Raises
+    click's errors.
 
     ``independent``: the package jsonpatch applies each recorded patch as well.
     """
@@ -48,8 +48,8 @@ def run_verify(
 
 
 def run_repair(settings: Settings, catalog: str | None, *, apply: bool) -> int:
-    """Verify one catalog, or (None) all, and write what differs from its log anew; without
-    ``apply`` say what would be. The exit code is 1 where something is left."""
+    """Verify one catalog, or (None) all, and rewrite what differs from the log; without ``apply``,
+    only say what would be. The exit code is 1 if something is left."""
     with opened(settings) as (verification, repair, _):
         left = 0
         for name in verification.catalogs() if catalog is None else [catalog]:
@@ -69,11 +69,11 @@ Parts = tuple[MongoStore, MongoCopies, Settler, ThreadRuntime]
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
-    """On the MongoDB of the settings, with what they are made of. click's errors say what can't be
-    done."""
+    """Verification and repair on the MongoDB of the settings, and their parts. Raises click's
+    errors."""
     with connected(settings) as store:
         runtime = ThreadRuntime()
-        # Other workers' tails are left to them for as long as the service itself would.
+        # Leave other workers' tails to them for as long as the service itself would.
         limits = replace(limits_of(settings).service, cache_bytes_max=0)
         cache = Cache(runtime, limits)
         settler = Settler(store, cache, HeadReader(store, cache, limits), runtime, limits)
@@ -94,7 +94,7 @@ def opened(settings: Settings) -> Iterator[tuple[Verification, Repair, Parts]]:
 
 
 def applied_by_jsonpatch(content: Json | Absent, patch: Any) -> Json | Absent:
-    """The state that jsonpatch makes of ``content``. Raises ValueError where it refuses.
+    """The state that jsonpatch makes of ``content``. Raises ValueError if it refuses.
 
     An operation that removes a whole document is done here: RFC 6902 allows it, jsonpatch doesn't.
     """
@@ -141,7 +141,7 @@ def _report(verification: Verification, names: Iterable[str], *, independent: bo
 
 
 def _verify(verification: Verification, name: str) -> None:
-    # How many there are isn't known before they were read.
+    # Their number isn't known before they are read.
     with progress(_OUTPUT, f"commits and documents of {name}", None) as looked:
         for finding in verification.verify(name, looked):
             looked.clear()
@@ -151,7 +151,7 @@ def _verify(verification: Verification, name: str) -> None:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[MongoStore]:
-    """The database of the settings, on their MongoDB. click's errors say what can't be done."""
+    """The database of the settings, on their MongoDB. Raises click's errors."""
     with _mongodb_of(settings) as uri:
         try:
             store = connect(uri, settings.database, settings.store_timeout_ms)

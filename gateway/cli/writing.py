@@ -44,8 +44,8 @@ def writing(
     idempotency_key: str | None,
     if_unchanged_under: Sequence[tuple[str, int]],
 ) -> Iterator[WriteTerms]:
-    """The terms of a write, with a new key unless one is given; a dry run needs none. The client's
-    own refusals become usage errors, and one whose outcome is unknown names the key."""
+    """The terms of a write, with a new idempotency key unless one is given; a dry run needs none.
+    The client's own refusals become usage errors, and an error of unknown outcome names the key."""
     if idempotency_key is None and not dry_run:
         idempotency_key = new_idempotency_key()
     try:
@@ -189,7 +189,7 @@ def delete(session: Session, /, catalog: str, key: str, if_match: str | None, **
 
 
 def _operations(given: Any) -> tuple[list[Any], Any]:
-    """The operations and the keys of arrays. What they mean is the gateway's to say."""
+    """The operations and the array keys. What they mean is for the gateway to say."""
     listed = given.get("patch") if isinstance(given, dict) else given
     if isinstance(listed, list) and not all(isinstance(each, dict) for each in listed):
         raise click.UsageError('each operation must be an object, as {"op": "remove", …}')
@@ -229,14 +229,14 @@ def transaction(
         raise click.UsageError("a transaction is an object with compare, then and else")
     with writing(**given) as write:
         if write["message"] is None:
-            del write["message"]  # its own counts then
+            del write["message"]  # then its own counts
         result = session.gateway.catalog(catalog).transact(transaction, if_match=if_match, **write)
     results = [_result_shape(each) for each in result.results]
     session.output.answer({"catalog": catalog, **asdict(result), "results": results})
 
 
 def _result_shape(result: ActionResult) -> dict[str, Any]:
-    """Without a value where it has none, which isn't the value null."""
+    """The result; if it has no value, without that member, which would be the value null."""
     shape = asdict(result)
     if result.value is ABSENT:
         del shape["value"], shape["attributes"]

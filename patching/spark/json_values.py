@@ -23,7 +23,7 @@ Converter = Callable[[Any], Any]
 _FLOAT: Final = struct.Struct("f")
 # The most digits of a double in JSON, as libraries write it.
 _DIGITS_MAX: Final = 17
-# Maps digits and the point to one byte: to search that takes a tenth of the time of a pattern.
+# Maps digits and the point to one byte: a search in that takes a tenth of the time of a pattern.
 _AS_DIGITS: Final = bytes.maketrans(b"123456789.", b"0000000000")
 _LONG: Final = b"0" * (_DIGITS_MAX + 1)
 _TOO_LONG: Final = "which JSON's numbers (doubles) would round: cast it to a string or to a double"

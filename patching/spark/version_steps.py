@@ -129,7 +129,7 @@ class FenceKeeper:
 
 
 def finish(options: Options, version: Version, catalogs: Mapping[str, bool | None]) -> None:
-    """Finish the version in each of ``catalogs`` where nobody has (``True``: somebody has).
+    """Finish the version in each of ``catalogs`` where it isn't finished (``True``: it is).
 
     Raises VersionRefused: every row was applied, but the version isn't finished.
     """
