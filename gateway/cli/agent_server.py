@@ -110,7 +110,7 @@ def mcp_server(tools: AgentTools, gateway: Gateway, watched: Sequence[str] = ())
         """A document of a catalog."""
         try:
             read = partial(tools.read, catalog, key)
-            return _told(await anyio.to_thread.run_sync(read))[1]
+            return _with_text(await anyio.to_thread.run_sync(read))[1]
         except ToolRefused as refused:
             raise ResourceError(str(refused)) from refused
 
@@ -264,8 +264,8 @@ class StrictTool(Tool):
                 return _result(_refused_arguments(cause.errors()), refused=True)
             _log.exception("the tool %s failed", self.name)
             detail = f"a defect of this server: {type(cause).__name__}"
-            told = {"code": "internal_error", "detail": detail, "applied": "unknown"}
-            return _result(told, refused=True)
+            refusal = {"code": "internal_error", "detail": detail, "applied": "unknown"}
+            return _result(refusal, refused=True)
 
 
 def _refused_arguments(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -277,13 +277,13 @@ def _refused_arguments(errors: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _result(result: dict[str, Any], *, refused: bool) -> CallToolResult:
-    told, text = _told(result)
+    told, text = _with_text(result)
     return CallToolResult(
         content=[TextContent(text=text)], structured_content=told, is_error=refused
     )
 
 
-def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _with_text(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """``result`` and its text; if that is too large, a result that says so, with the same code."""
     result = marked(result)
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
@@ -292,7 +292,7 @@ def _told(result: dict[str, Any]) -> tuple[dict[str, Any], str]:
     detail = f"the result would be larger than {RESULT_BYTES_MAX} bytes"
     told: dict[str, Any] = {"code": result.get("code", "too_large"), "detail": detail}
     told |= {name: result[name] for name in ("applied", "changed", "revision") if name in result}
-    return _told(told)
+    return _with_text(told)
 
 
 def _tool(call: Callable[..., dict[str, Any]], hints: ToolAnnotations) -> Tool:
@@ -366,8 +366,8 @@ class ResourceWatcher:
             except (Gone, NotFound) as error:
                 # The missed changes are compacted, or never were.
                 self._has_begun = False
-                told = error.problem
-                self._position = told.get("oldest_revision", told.get("head_revision"))
+                problem = error.problem
+                self._position = problem.get("oldest_revision", problem.get("head_revision"))
             except ClientError as error:
                 _log.info("the changes of %r can't be read: %s", self._catalog, error)
             except Exception as error:  # noqa: BLE001 - a token's file, say: the tools go on

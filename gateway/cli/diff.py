@@ -116,7 +116,7 @@ def diff(
         if key is not None or before is not None or after is not None or attributes:
             raise click.UsageError("--file compares all documents: leave out KEY, --from, --to")
         applied = None if manager is None else ApplyOptions(manager, conflict or "refuse", prune)
-        return _told(Drift(session, catalog, path, prefix, applied, as_patch))
+        return _tell_drift(Drift(session, catalog, path, prefix, applied, as_patch))
     if manager is not None:
         raise click.UsageError("--manager needs --file")
     if key is None:
@@ -141,7 +141,7 @@ def _tell_one(of: Subject, first: str | None, second: str | None, as_patch: bool
         _tell(of.session, f"{of.catalog}/{of.key}", old, new)
 
 
-def _told(drift: Drift) -> int:
+def _tell_drift(drift: Drift) -> int:
     """Print the differences; returns the exit code."""
     try:
         return 1 if drift.tell() else 0

@@ -388,7 +388,7 @@ def _access(session: Session, transport: Transport, catalog: str | None) -> Iter
     yield ok("token", f"{said}; catalogs to read: {shown}{more}")
     yield from _tokens(transport)
     if catalog is not None:
-        yield _may(session.gateway.catalog(catalog), transport)
+        yield _rights(session.gateway.catalog(catalog), transport)
 
 
 def _tokens(transport: Transport) -> Iterator[CheckFinding]:
@@ -416,7 +416,7 @@ def check_tokens(tokens: Sequence[Mapping[str, Any]], now: datetime) -> CheckFin
     return warn("tokens", f"these end soon: {shown}{more}", help)
 
 
-def _may(catalog: Catalog, transport: Transport) -> CheckFinding:
+def _rights(catalog: Catalog, transport: Transport) -> CheckFinding:
     """The principal's rights in the catalog, found by requests that change nothing."""
     path = f"/v1/catalogs/{quote(catalog.name, safe='')}"
     roles = []

@@ -52,7 +52,7 @@ class TopicWriter:
                     key=key.encode(),
                     value=value,
                     headers={name: text.encode() for name, text in headers.items()},
-                    on_delivery=self._told,
+                    on_delivery=self._delivered,
                 )
                 return
             except BufferError:  # its queue is full
@@ -65,7 +65,7 @@ class TopicWriter:
                 f"Kafka has not taken everything: {self._error or f'{left} messages wait'}"
             )
 
-    def _told(self, error: object, _: object) -> None:
+    def _delivered(self, error: object, _: object) -> None:
         self._error = self._error or error
 
 

@@ -120,9 +120,9 @@ def compared(wanted: DataFrame, there: DataFrame, how: str) -> DataFrame:
 
 
 def compared_by_hash(wanted: DataFrame, there: DataFrame, how: str, *, by_feed: bool) -> DataFrame:
-    """Those rows with the ``hash`` of the text, and whether it is the ``same``: the text by which
-    the document needs no change. Then the row has no value, and if ``by_feed``, none of these
-    columns.
+    """Rows like those of ``compared``, with the ``hash`` of the text, and ``same``: the document
+    needs no change for this text. If so, ``value`` is null; ``by_feed``, all columns but ``same``
+    are.
 
     ``wanted``: (key, copies, value, hash); ``there``: (there, etag, digest, had). ``by_feed``:
     nothing is known of documents without a row in ``there``.

@@ -218,7 +218,7 @@ class _FeedReader(DataSourceStreamReader):
     def _require_history(self, start: dict[str, Any], end: dict[str, Any]) -> None:
         """Raise ReadFailed if the revision of ``start`` has another commit than the one it
         names."""
-        told, after = start.get(_COMMIT), _revision(start)
+        named, after = start.get(_COMMIT), _revision(start)
         there = end.get(_COMMIT)
         if after < _revision(end):
             try:
@@ -226,7 +226,7 @@ class _FeedReader(DataSourceStreamReader):
             except Compacted:
                 return  # reported when it is read
             there = next((c.parent for c in page.commits if c.revision == after + 1), None)
-        if told and there and told != there:
+        if named and there and named != there:
             raise ReadFailed(
                 f"catalog {self._options.catalog!r} at {self._options.url} has another commit at"
                 f" revision {after} than the checkpoint: {_OTHER}"

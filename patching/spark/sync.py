@@ -111,7 +111,7 @@ def sync(
     lines of the others are refused from its first line on.
 
     A document that somebody else writes between the comparison and the write is compared again, in
-    at most ``rounds`` rounds; then it counts as ``lost``. Attributes are never touched.
+    at most ``rounds`` rounds; after these it counts as ``lost``. Attributes are never touched.
     ``options`` are those of the data source, such as ``batchSize``, ``token`` or ``retryTimeout``;
     ``partitions`` is the number of tasks (default: as many as run at a time).
     ``state``: a folder of this job, see ``sync_state``; the outcome is the same as without it.
@@ -238,8 +238,8 @@ class _Work:
             raise ValueError("a conflict goes with a manager")
         terms = {"conflict": conflict} | ({} if manager is None else {"manager": manager})
         Options.parse({"url": writing.url, **terms}, WRITE)
-        told = progress or (lambda _text: None)
-        return cls(spark, wanted, kind, reading, writing, told, manager, conflict)
+        show = progress or (lambda _text: None)
+        return cls(spark, wanted, kind, reading, writing, show, manager, conflict)
 
     @property
     def catalog(self) -> str:

@@ -48,14 +48,15 @@ _FORMAT: Final = 1
 _SLOTS: Final = ("a", "b")
 _ROWS: Final = "key string, etag string, digest string, hash binary, run string"
 _PAGE: Final = 1000
-# The most commits to be read: these, or in a large state one for so many rows; the most documents.
+# The most commits to read: `_COMMITS`, or one per `_ROWS_A_COMMIT` rows of the state, if that is
+# more; and the most documents that they may change.
 _COMMITS: Final = 1_000
 _ROWS_A_COMMIT: Final = 20
 _TOUCHED_MAX: Final = 20_000
 # The most rows, of some 150 bytes, to send to every task.
 _BROADCAST_MAX: Final = 50_000
-# A state is written anew after one commit for so many rows; if nothing differed from it, not before
-# this many commits.
+# A state is written again after one change per `_ROWS_A_CHANGE` of its rows; if no document
+# differed from it, not before `_RENEWED_AFTER` commits.
 _ROWS_A_CHANGE: Final = 40
 _RENEWED_AFTER: Final = 500
 _GONE: Final = (delivery.DELETED, delivery.LET_GO, delivery.NOT_OWNED)
