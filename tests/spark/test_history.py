@@ -142,7 +142,7 @@ def test_where_history_begins_is_told(written: Written) -> None:
     assert read_all(written, startingRevision="earliest") == [5, 6]
     assert read_all(written, startingRevision="latest") == []
     assert read_all(written, startingRevision=7) == []
-    with pytest.raises(ReadFailed, match="'startingRevision': .* is at 6, 8 is more than one"):
+    with pytest.raises(ReadFailed, match=r"'startingRevision': .* is at 6, 8 is more than one"):
         read_all(written, startingRevision=8)
     for start, seconds in [(1, 60), (4, 60), (4, 0)]:
         with pytest.raises(ReadFailed, match=r"startingRevision=5.*oldest retained revision is 4"):
