@@ -1,5 +1,5 @@
-"""Who gets in whose way: commits of different writers on one document, soon after each other, at
-pointers that meet.
+"""Finds who gets in whose way: commits of different writers that change the same place of one
+document soon after each other.
 
     python docs/examples/contention.py tables --url http://127.0.0.1:8080 --plot races.svg
 
@@ -7,8 +7,8 @@ Needs the extra `spark`, Java 17 or 21, rich and, for `--plot`, matplotlib.
 
 Worked example, with a window of a minute. At 10:00:00 A replaces /owner of t, at 10:00:20 B adds
 /owner/team, at 10:00:30 B replaces /size, at 10:05:00 C replaces /owner. A and B raced at
-/owner/team: had B's been made from what A saw, one of them would have been lost. /size was B's
-alone, and C came when nobody else was there.
+/owner/team: if B had made its change from what A saw, one of the two would have been lost. Only B
+changed /size, and C came when nobody else was writing.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _ARROW: Final = pa.schema(
         *((name, pa.int64()) for name in ("races", "retried", "attempts_max")),
     ]
 )
-# A commit is compared with so many before it at most: on a document that is written without a
-# pause, the last few tell who races.
+# How many earlier commits a commit is compared with at most. If a document is written without a
+# pause, the last few are enough to see who races.
 _COMPARED_MAX: Final = 100
 _ROWS_MAX: Final = 1000
 _ROWS_SHOWN: Final = 20
@@ -118,16 +118,16 @@ def contention(
     prefix: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """A row for each document, pointer and pair of writers, most races first.
+    """Return a row for each document, pointer and pair of writers, most races first.
 
-    ``one`` and ``other`` raced at ``pointer`` so often as ``races`` says: both changed the document
+    ``races`` says how often ``one`` and ``other`` raced at ``pointer``: both changed the document
     within ``window_s`` seconds, and one of them read or wrote there what the other wrote. A
-    pointer stands for all below it. ``retried`` of those commits needed more than one attempt, the
-    most being ``attempts_max``; ``other`` null: commits that needed more though nobody was found
-    that they raced with.
+    pointer stands for everything below it. ``retried`` of these commits needed more than one
+    attempt, at most ``attempts_max``. If ``other`` is null, the commits needed more than one
+    attempt, but nobody was found that they raced with.
 
-    Writers are told apart ``by`` the commits' author, or by their message or idempotency key, where
-    everybody has the same author. ``after``: commits above this revision alone.
+    ``by`` says what distinguishes writers: the commits' author or, if all have the same author,
+    their message or idempotency key. ``after``: only commits above this revision.
     ValueError, OptionRefused; what reading history raises.
     """
     if by not in WRITERS:
@@ -192,7 +192,7 @@ _Place = tuple[str, str, str | None]
 
 @dataclass
 class _Document:
-    """The commits of one key, told upwards by revision."""
+    """The commits of one key, added in the order of revisions."""
 
     key: str | None
     recent: deque[_Commit] = field(default_factory=lambda: deque(maxlen=_COMPARED_MAX))
@@ -224,7 +224,7 @@ class _Document:
 
 @dataclass(frozen=True)
 class Racing:
-    """Finds races among commits that come by key and revision. Holds those of one key's window."""
+    """Finds races among commits sorted by key and revision; holds one window of one key."""
 
     window_s: float
 
@@ -258,7 +258,7 @@ class Racing:
 def _touched(patch: list[dict[str, Any]]) -> Footprint:
     try:
         return footprint(patch)
-    except PatchError:  # larger than what may be sent; the whole document, then
+    except PatchError:  # too large to be sent: counts as the whole document
         return Footprint(frozenset(), frozenset([""]))
 
 
@@ -271,10 +271,10 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def plot_contention(rows: Sequence[Mapping[str, Any]], path: str | Path, catalog: str) -> Path:
-    """A bar for each of the places with the most races, a colour for each pair of writers.
+    """Plot a bar for each place with many races, in a colour for each pair of writers.
 
-    ``rows`` are those of ``contention``. The suffix of ``path`` says what it is written as: .svg,
-    .png or .pdf; ValueError for others.
+    ``rows`` are those of ``contention``. The suffix of ``path`` chooses the format: .svg,
+    .png or .pdf; others are a ValueError.
     """
     path = Path(path)
     if path.suffix not in (".svg", ".png", ".pdf"):
@@ -317,7 +317,7 @@ def _by_place(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[s
 
 
 def _shown_pairs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Those with the most races."""
+    """Return the pairs of writers with the most races."""
     totals: dict[str, int] = defaultdict(int)
     for row in rows:
         if row["races"]:
@@ -334,7 +334,7 @@ def _short(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A dollar begins a formula otherwise."""
+    """Escape dollars, which would begin a formula."""
     return text.replace("$", r"\$")
 
 

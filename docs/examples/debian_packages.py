@@ -2,13 +2,13 @@
 
     python docs/examples/debian_packages.py FOLDER
 
-FOLDER has lists as `apt-get update` leaves them (see apt-lists.sh). The largest of them, a release,
-is loaded into an empty catalog. Then the state wanted is that list together with all others, the
-updates and security fixes, as a machine sees it that installs from all of them: how little has to
-be sent for that is printed, and that a third time sends nothing.
+FOLDER has lists as `apt-get update` leaves them (see apt-lists.sh). The first sync loads the
+largest of them, a release, into an empty catalog. The second adds all others, the updates and
+security fixes, as a machine sees them that installs from all lists. A table shows how little the
+second sync sends, and that the third sends nothing.
 
-The gateway and its MongoDB are started here and thrown away. Needs the extras `embedded` and
-`spark`, and Java 17 or 21.
+The gateway and its MongoDB are started here, and removed at the end. Needs the extras `embedded`
+and `spark`, and Java 17 or 21.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main(folder: Path, driver_memory: str) -> None:
 
 
 def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> None:
-    """Three syncs, and a table of what each of them sent."""
+    """Run three syncs, and print a table of what each of them sent."""
     steps = [
         (f"{lists[0].suite} into an empty catalog", lists[:1]),
         (f"with {', '.join(index.suite for index in lists[1:])}", lists),
@@ -80,7 +80,7 @@ def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> Non
         command_session("local[2]", driver_memory) as spark,
         Shown(spark) as progress,
     ):
-        spark.sparkContext.addPyFile(packages_index.__file__)  # what the tasks import of here
+        spark.sparkContext.addPyFile(packages_index.__file__)  # the tasks import it
         for number, (title, chosen) in enumerate(steps):
             _console.print(f"[bold]{escape(title)}")
             folder = scratch / str(number)
@@ -101,7 +101,7 @@ def show(url: str, lists: list[Index], scratch: Path, driver_memory: str) -> Non
 
 
 def _show_started_again(spark: SparkSession, url: str) -> None:
-    """A named job with a refused row; started again when that row can be applied."""
+    """Run a named job with a refused row, and start it again when the row can be applied."""
     _console.print("[bold]a job with a refused row, started again")
     patch = '[{"op": "add", "path": "/log/-", "value": "seen"}]'
     rows = spark.createDataFrame([("a", patch), ("b", patch)], "key string, patch string")
@@ -125,7 +125,7 @@ def _show_started_again(spark: SparkSession, url: str) -> None:
 
 
 def _show_patches(routes: CatalogRoutes, after: int) -> None:
-    """A few of the changes that the second sync made."""
+    """Print a few of the changes that the second sync made."""
     shown = 0
     size_bytes = 0
     page = routes.commits(after, limit=1000)
@@ -150,7 +150,7 @@ def _encoded(patch: Any) -> str:
 
 @contextmanager
 def _gateway() -> Iterator[str]:
-    """`gateway serve` with a MongoDB of its own in a temporary folder; its address."""
+    """Run `gateway serve` with its own MongoDB in a temporary folder; yield its address."""
     _console.print("Starting MongoDB and two gateway workers …")
     with tempfile.TemporaryDirectory(prefix="debian-packages-mongod-") as data:
         command = [sys.executable, "-m", "gateway.cli", "serve", "--embedded", "--workers=2"]

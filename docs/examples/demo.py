@@ -1,8 +1,8 @@
 """Racing clients, and proof that nothing was lost: `make demo`, or `python -m docs.examples.demo`.
 
-With `--owners`: a nightly job and people in the same documents (`demo_owners.py`). It starts
-everything on free ports, in the MongoDB of the settings (GATEWAY_MONGODB_URI) where one is given,
-else in one of its own.
+With `--owners`: a nightly job and people in the same documents (`demo_owners.py`). The demo starts
+everything on free ports. It uses the MongoDB of the settings (GATEWAY_MONGODB_URI) if there is one,
+and otherwise one of its own.
 
 The workload is metadata as a data platform keeps it. Half of all patches go to one hot document,
 the state of a nightly job that every worker of the job reports to. A tenth append to an event list,
@@ -55,7 +55,7 @@ ASPECTS = ("datasetProperties", "ownership", "schemaMetadata")
 
 @dataclass(slots=True)
 class Result:
-    """The clients' view. ``acknowledged`` is by (catalog, key, member): the last value."""
+    """What the clients saw. ``acknowledged``: the last value by (catalog, key, member)."""
 
     elapsed_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
@@ -150,7 +150,7 @@ def _client(
 
 
 def _patch(luck: random.Random, number: int, turn: int) -> tuple[str, str, list[Any], str]:
-    """(catalog, key, operations, the member or event that the patch leaves)."""
+    """Return (catalog, key, operations, the member or event that the patch writes)."""
     member = f"worker-{number:02}"
     draw = luck.random()
     if draw < 0.1:
@@ -165,10 +165,11 @@ def _patch(luck: random.Random, number: int, turn: int) -> tuple[str, str, list[
 
 
 def run_demo(settings: Settings, patches: int = PATCHES, clients: int = CLIENTS) -> int:
-    """Start everything on free ports, run the workload, verify, print a table; the exit code.
+    """Start everything on free ports, run the workload, verify, and print a table.
 
-    Uses the MongoDB of the settings where one is given (in a database of its own, left there),
-    else an embedded one in a temporary directory. 1 where anything was lost or applied twice.
+    Return the exit code, 1 if anything was lost or applied twice. The demo uses the MongoDB of the
+    settings if there is one, with a new database that it leaves there, and otherwise an embedded
+    MongoDB in a temporary directory.
     """
     console = Console()
     with ExitStack() as stack:
@@ -186,7 +187,7 @@ def run_demo(settings: Settings, patches: int = PATCHES, clients: int = CLIENTS)
 
 
 def run_owners_demo(settings: Settings) -> int:
-    """The same for a nightly job and people that share documents. 1 where anybody lost anything."""
+    """Do so with a nightly job and people that share documents; 1 if anybody lost anything."""
     console = Console()
     with ExitStack() as stack:
         service = _started(settings, console, stack)
@@ -207,13 +208,13 @@ class _Service(NamedTuple):
 
 
 def _started(settings: Settings, console: Console, stack: ExitStack) -> _Service | None:
-    """MongoDB and the service until ``stack`` ends; None, with the reason told, where it can't."""
+    """Start MongoDB and the service until ``stack`` ends; if that fails, print why, return None."""
     database = f"demo_{uuid.uuid4().hex[:12]}"
     console.print("Starting MongoDB and two gateway workers …")
     try:
         uri = settings.mongodb_uri or stack.enter_context(_own_mongodb())
     except MongodError as error:
-        console.print(str(error), style="red", markup=False)  # it may hold brackets
+        console.print(str(error), style="red", markup=False)  # it may contain brackets
         return None
     port = stack.enter_context(_service(uri, database))
     if port is None:
@@ -233,7 +234,7 @@ def _own_mongodb() -> Iterator[str]:
 
 @contextmanager
 def _service(uri: str, database: str) -> Iterator[int | None]:
-    """``gateway serve`` on a free port; the port when it is ready, None when it isn't in time."""
+    """Run ``gateway serve`` on a free port; yield the port, or None if it isn't ready in time."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     flags = {
@@ -268,7 +269,7 @@ def _url(port: int) -> str:
 
 
 def verify(gateway: Gateway, result: Result) -> list[str]:
-    """The faults, a line each; none where every acknowledged patch is applied exactly once."""
+    """Return a line for each fault; none if every acknowledged patch was applied exactly once."""
     return [
         *(f"refused: {problem}" for problem in result.refused),
         *_lost_members(gateway, result),
@@ -298,7 +299,7 @@ def _events(gateway: Gateway, result: Result) -> list[str]:
 
 
 def _history(gateway: Gateway, result: Result) -> list[str]:
-    """The catalog's log has no gap, and each acknowledged revision in it."""
+    """Check that the log of ``JOBS`` has no gap, and has each acknowledged revision."""
     revisions = [commit.revision for commit in gateway.catalog(JOBS).commits(page_size=1000)]
     findings = []
     if revisions != list(range(1, len(revisions) + 1)):

@@ -1,8 +1,8 @@
 """A nightly job and people in the same documents: each keeps what it wrote.
 
-The job applies what it knows of packages, every night. People describe packages and correct them in
-between. In the second night packages have new versions, a member isn't sent any more, and two
-packages are gone; one leaf belongs to a person by then, and the job is told.
+Every night, the job applies what it knows about packages. In between, people describe packages and
+correct them. In the second night, packages have new versions, the job no longer sends one member,
+and two packages are gone. By then, one leaf belongs to a person, so the job gets a conflict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Package = dict[str, Any]
 
 @dataclass(slots=True)
 class Night:
-    """A run of the job: how many documents it changed, and what others own that it wants."""
+    """A run of the job: how many documents it changed, and which leaves were contested."""
 
     changed: int = 0
     unchanged: int = 0
@@ -52,8 +52,8 @@ def first_night() -> dict[str, Package]:
 
 
 def second_night() -> dict[str, Package]:
-    """Two packages are gone, one of which people have a note on; all others have a new version, and
-    none has a priority any more."""
+    """Two packages are gone, and people wrote a note on one of them; all others have a new version
+    and no priority any more."""
     packages = first_night()
     del packages[GONE], packages[NOTED]
     for package in packages.values():
@@ -63,7 +63,7 @@ def second_night() -> dict[str, Package]:
 
 
 def by_people() -> dict[str, Package]:
-    """Merge patches, by key."""
+    """Return the merge patches that people send, by key."""
     described = {
         f"pool/{name}": {"description": f"what {name} is for", "contact": {"team": "platform"}}
         for name in _NAMES[::2]
@@ -78,7 +78,7 @@ def run_night(
     last: Mapping[str, Package],
     conflict: patching.ownership.OnConflict = "refuse",
 ) -> Night:
-    """The whole job: it applies what it is sent, and lets go of what it was sent ``last`` alone."""
+    """Run the job: apply ``packages``, and let go of those that only ``last`` has."""
     night = Night()
     for key, package in packages.items():
         try:
@@ -94,7 +94,7 @@ def run_night(
 
 
 def show_owners(gateway: Gateway, console: Console) -> list[str]:
-    """Run both nights and the day between, and say what happens; the faults, a line each."""
+    """Run both nights and the day between, and print what happens; return a line for each fault."""
     catalog = gateway.catalog(PACKAGES)
     table = Table(title="A nightly job and people in the same documents")
     for column in ("", "changed", "unchanged", "let go of", "refused"):
@@ -129,7 +129,7 @@ def show_owners(gateway: Gateway, console: Console) -> list[str]:
 
 
 def faults(catalog: Catalog, second: Night, again: Night) -> list[str]:
-    """What isn't as each side wants it, a line each."""
+    """Return a line for whatever isn't as both sides want it."""
     found = []
     met = {key: [leaf.pointer for leaf in leaves] for key, leaves in second.contested.items()}
     if met != {CORRECTED: ["/maintainer/name"]}:

@@ -1,12 +1,12 @@
 """A Debian ``Packages`` index as documents: real metadata to try things with.
 
-A document is a package, by its name, with the versions of it that there are inside::
+A document is a package. Its key is the package's name, and it contains the package's versions::
 
     "bash": {"name": "bash", "versions": {"5.2.15-2+b2": {"architecture": "amd64",
         "suites": ["bookworm"], "depends": ["base-files (>= 2.1.12)", …], "installed_size": 7164, …
 
-So a version that another suite brings is one ``add``, and nobody's patch replaces another's. Read
-are the lists that ``apt-get update`` left on this machine; nothing is fetched.
+So a version from another suite is one ``add``, and no patch replaces another one's. The module
+reads the lists that ``apt-get update`` left on this machine, and fetches nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STANZA_ARROW: Final = pa.schema(
 )
 _SCHEMA: Final = "key string, document string"
 _ARROW: Final = pa.schema([("key", pa.string()), ("document", pa.string())])
-# Relations and tags: order means something in the first, so they stay lists.
+# Relations and tags. The order of relations has a meaning, so they stay lists.
 _LISTS: Final = frozenset(
     (
         *("Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances", "Breaks", "Conflicts"),
@@ -49,12 +49,12 @@ _NUMBERS: Final = frozenset(("Size", "Installed-Size"))
 
 
 class IndexUnreadable(Exception):
-    """A list that can't be read here; the text says what would help."""
+    """A list can't be read on this machine; the text says what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A list of one suite, component and architecture."""
+    """The list of one suite, component and architecture."""
 
     path: Path
     suite: str
@@ -63,7 +63,7 @@ class Index:
 
 
 def indexes(folder: Path = LISTS) -> list[Index]:
-    """The lists below ``folder``, by name; [] where ``apt-get update`` was never run."""
+    """Return the lists in ``folder``, by name; [] if ``apt-get update`` never ran."""
     found = []
     for path in sorted(folder.glob("*_Packages*")):
         name = path.name
@@ -76,11 +76,11 @@ def indexes(folder: Path = LISTS) -> list[Index]:
 
 
 def packages(spark: SparkSession, chosen: Sequence[Index], folder: Path) -> DataFrame:
-    """(key, document) of all packages in the ``chosen`` lists together.
+    """Return (key, document) of all packages in the ``chosen`` lists together.
 
-    Where two lists have the same version of a package, it is told once, with both suites.
-    ``folder`` takes the lists as plain text, which Spark reads in pieces; it has to stay until the
-    frame was used, and be where the executors see it too. IndexUnreadable, ValueError.
+    If two lists have the same version of a package, the document has it once, with both suites.
+    The lists are written to ``folder`` as plain text, which Spark reads in pieces. The folder has
+    to stay until the frame was used, and the executors must see it. IndexUnreadable, ValueError.
     """
     if not chosen:
         raise ValueError("no index was chosen")
@@ -98,9 +98,9 @@ def packages(spark: SparkSession, chosen: Sequence[Index], folder: Path) -> Data
 
 
 def parse_stanza(text: str) -> dict[str, str]:
-    """The fields of a stanza; lines that continue one are joined by line ends.
+    """Return the fields of a stanza. Line ends join a field's continuation lines.
 
-    A line that is neither is left out: what others write is not ours to judge.
+    A line that is neither a field nor a continuation is left out without an error.
     """
     fields: dict[str, str] = {}
     name = ""
@@ -119,7 +119,7 @@ def parse_stanza(text: str) -> dict[str, str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The list as plain bytes. IndexUnreadable."""
+    """Open the list, decompressed. IndexUnreadable."""
     if path.suffix == ".lz4":
         with _lz4(path) as plain:
             yield plain
@@ -136,7 +136,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _lz4(path: Path) -> Iterator[IO[bytes]]:
-    """By apt's own helper, or else by the lz4 command."""
+    """Decompress with apt's own helper if it is there, else with the lz4 command."""
     if _HELPER.exists():
         command = [str(_HELPER), "cat-file", str(path)]
     elif shutil.which("lz4"):
@@ -146,14 +146,14 @@ def _lz4(path: Path) -> Iterator[IO[bytes]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield process.stdout
-        process.stdout.read()  # of a pipe that is closed early, it would complain
+        process.stdout.read()  # the command would complain if the pipe were closed early
     if process.returncode:
         raise IndexUnreadable(f"{' '.join(command)} ended with {process.returncode}")
 
 
 @dataclass(frozen=True)
 class _Stanzas:
-    """Texts of stanzas as (package, version, what is told of that version)."""
+    """Turns the texts of stanzas into (package, version, entry of that version)."""
 
     suite: str
     component: str
@@ -176,7 +176,7 @@ class _Stanzas:
 
 
 def _documents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One document for the rows of each package, which come together."""
+    """Return a document for the rows of each package, which follow one another."""
     name: str | None = None
     versions: dict[str, Any] = {}
     for batch in batches:
@@ -194,7 +194,7 @@ def _documents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _add(versions: dict[str, Any], version: str, entry: dict[str, Any]) -> None:
-    """The same version for two architectures, of which one is "all", is told apart by that."""
+    """Add a version. One of a second architecture gets the architecture in its name."""
     known = versions.get(version)
     if known is None:
         versions[version] = entry
