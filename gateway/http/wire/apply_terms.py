@@ -1,4 +1,4 @@
-"""A manager's terms, whichever way they are sent.
+"""The terms of an apply, of letting go and of giving back.
 
 They are parameters of a document's routes, and members of an action or a bulk line:
 
@@ -45,7 +45,7 @@ _POINTERS: Final = Exact(
 
 
 class ApplyTerms(NamedTuple):
-    """How something is applied, beside what is."""
+    """How a value is applied."""
 
     manager: str
     conflict: patching.ownership.OnConflict
@@ -59,15 +59,14 @@ class ApplyTerms(NamedTuple):
 
 
 def apply_parameters(asked: Mapping[str, Any], principal: str) -> ApplyTerms:
-    """The terms in loaded parameters. Raises RequestRefused for a pointer that is none."""
+    """The terms in loaded parameters. Raises RequestRefused for an invalid pointer."""
     force = _pointer_parameters(asked, "force")
     return ApplyTerms(asked.get("manager") or principal, asked.get("conflict", "refuse"), force)
 
 
 def owners_parameters(asked: Mapping[str, Any], principal: str) -> LetGo | GiveBack:
-    """What the parameters of a ``DELETE`` of owners ask for: with ``pointer``, to give back.
-
-    Raises RequestRefused."""
+    """The edit that a ``DELETE`` of owners asks for: to give back if there is a ``pointer``, else
+    to let go. Raises RequestRefused."""
     pointers = _pointer_parameters(asked, "pointer")
     if not pointers:
         return LetGo(asked.get("manager") or principal, asked["prune"])
@@ -91,7 +90,7 @@ def _pointer_parameters(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def apply_members(members: Mapping[str, Any], principal: str, at: str = "") -> ApplyTerms:
-    """The terms among ``members``, which are at ``at`` of the body. Raises RequestRefused."""
+    """The terms in ``members``, an object at pointer ``at`` of the body. Raises RequestRefused."""
     force = _pointer_members(members, "force", _FORCE, at)
     manager = member(members, "manager", _MANAGER, at) or principal
     conflict = cast(patching.ownership.OnConflict, member(members, "conflict", _CONFLICT, at))
@@ -99,20 +98,20 @@ def apply_members(members: Mapping[str, Any], principal: str, at: str = "") -> A
 
 
 def let_go_members(members: Mapping[str, Any], principal: str, at: str = "") -> LetGo:
-    """Likewise."""
+    """The edit that ``members`` ask for. Raises RequestRefused."""
     manager = member(members, "manager", _MANAGER, at) or principal
     return LetGo(manager, member(members, "prune", SWITCH, at))
 
 
 def give_back_members(members: Mapping[str, Any], at: str = "") -> GiveBack:
-    """Likewise."""
+    """The edit that ``members`` ask for. Raises RequestRefused."""
     if "pointers" not in members:
         refuse_member(at, "'pointers' is missing")
     return GiveBack(_pointer_members(members, "pointers", _POINTERS, at))
 
 
 def owning_terms(edit: LetGo | GiveBack) -> Json:
-    """What belongs to what is asked for, in its fingerprint."""
+    """The terms of ``edit``, for the fingerprint of its request."""
     if isinstance(edit, GiveBack):
         return {"give_back": [*edit.pointers]}
     return [edit.manager, edit.prune]
@@ -131,6 +130,6 @@ def _pointer_members(
 
 
 def require_wanted(value: Json, pointer: str = "") -> None:
-    """Raise RequestRefused unless ``value``, at ``pointer`` of the body, can be wanted."""
+    """Raise RequestRefused unless ``value``, at ``pointer`` of the body, can be applied."""
     if not isinstance(value, dict):
         refuse_member(pointer, "the body of an apply must be an object")

@@ -1,27 +1,27 @@
-r"""Request bodies: read within a limit, decoded, searched for what can't be stored; their members.
+r"""Request bodies: read within a limit, decoded, searched for values that can't be stored.
 
 BSON holds neither integers beyond 64 bits, nor NUL in member names, nor text that isn't Unicode;
-JSON holds neither NaN nor infinities. The search walks the whole value. Most bodies show by their
-bytes alone that it would find nothing, and are spared it. Let ``raw`` be a body that msgspec
+JSON holds neither NaN nor infinities. The search for these walks the whole value. Most bodies don't
+need it: their bytes alone show that it would find nothing. Let ``raw`` be a body that msgspec
 decoded:
 
 * NaN, infinities, numbers beyond a double, lone surrogates and bytes that aren't UTF-8: msgspec
   refuses them, so none is in the value.
 * NUL in a member name: JSON text holds no raw control character, so NUL can come only from the
-  escape ``\u0000``. Where these six bytes aren't in ``raw``, there is no NUL.
-* An integer beyond 64 bits: 2**63 and -2**63 - 1 have 19 digits, so an integer of less than 19
-  digits fits. A JSON integer is written as one run of digits without an exponent; where no run of
-  19 digits is in ``raw``, every integer fits.
-* A member twice: ``patching.values.repeated_member`` sees it by the count of colons, in ``raw`` and
-  in the value as JSON.
+  escape ``\u0000``. If these six bytes aren't in ``raw``, there is no NUL.
+* An integer beyond 64 bits: 2**63 and -2**63 - 1 have 19 digits, so every integer with fewer digits
+  fits. JSON writes an integer as one run of digits without an exponent; if ``raw`` has no run of 19
+  digits, every integer fits.
+* A repeated member: ``patching.values.repeated_member`` compares the number of colons in ``raw``
+  and in the value as JSON.
 * Nesting: every container is opened by its own ``[`` or ``{``, so the value is nested no deeper
-  than the number of these bytes in ``raw``. Where there are more, the value's depth is counted.
+  than the number of these bytes in ``raw``. Only if that is above the limit, the depth is counted.
 
-What these tests hold back needn't be wrong (a text may hold twenty digits): then the value is
+A body that fails such a test may still be right (a text may hold twenty digits). So its value is
 searched, and the search decides.
 
-Most bodies are held to a schema (``strict.load``); bulk lines and the actions of a transaction, of
-which there are thousands, member by member. A refusal of a member names its pointer.
+Most bodies are checked by a schema (``strict.load``); bulk lines and the actions of a transaction,
+of which there are thousands, member by member. A refusal of a member names its pointer.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from patching import Json, Limits, join_pointer
 from patching.values import float_of, has_many_exponents, repeated_member
 
 _decode = msgspec.json.Decoder().decode
-_TOO_MANY_DIGITS = 2**64  # stands for an integer that Python refuses to parse for its length
+_TOO_MANY_DIGITS = 2**64  # stands for an integer that is too long for Python to parse
 _DIGITS_MAX = 4000
-_SHOWN_MAX = 200  # characters of a patch in a refusal
+_SHOWN_MAX = 200  # characters; a longer patch isn't shown in a refusal
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _POINTER_CHARACTERS_MAX = 1000
-# Everything but digits becomes a space, every digit a 0: then a run of digits is a substring.
+# Translates every digit to "0" and all else to a space, so that a run of digits is a substring.
 _DIGITS_ALONE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 32 for byte in range(256))
 _LONG_RUN = b"0" * 19
 _strings_and_constants = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)').finditer
 
 
 def read_body(context: OpenContext, limits: RequestLimits) -> bytes:
-    """The body. Chunked bodies are read until the limit is passed, not further.
+    """The body. A chunked body is read no further than just beyond the limit.
 
-    Raises RequestRefused, and what reading from the connection raises (werkzeug's BadRequest).
+    Raises RequestRefused, and the connection's errors (werkzeug's BadRequest).
     """
     maximum, environ, length = limits.body_bytes_max, context.environ, context.observed.body_bytes
     refuse_encoded(environ)
@@ -85,21 +85,20 @@ def read_body(context: OpenContext, limits: RequestLimits) -> bytes:
 
 @computed
 def require_few_values(raw: bytes, limits: RequestLimits) -> None:
-    """Raise RequestRefused where ``raw`` holds too many values, told without decoding it. They are
-    counted by their commas and brackets: each except the first of its container follows a comma.
-    """
+    """Raise RequestRefused if ``raw`` holds too many values. They aren't decoded, but counted by
+    commas and brackets: each value except the first of its container follows a comma."""
     if len(raw) <= UNWEIGHED_BYTES:
         return
     arrays, objects, commas = raw.count(b"["), raw.count(b"{"), raw.count(b",")
     if arrays + objects + commas > limits.body_values_max:
-        marks = _TEXT.sub(b"", raw)  # there are commas in texts too
+        marks = _TEXT.sub(b"", raw)  # those in texts don't count
         actual = marks.count(b"[") + marks.count(b"{") + marks.count(b",")
         if actual > limits.body_values_max:
             what = f"the JSON has about {actual} values"
             raise over_limit(what, "body_values_max", limits.body_values_max, actual)
 
 
-# Codings that leave a body as it is, or that the server has taken away.
+# Codings that leave a body as it is, or that the server has decoded already.
 _IDENTITY_CODINGS: Final = {"", "identity", "chunked"}
 _CODINGS: Final = {
     "HTTP_CONTENT_ENCODING": "leave out Content-Encoding",
@@ -120,7 +119,7 @@ def refuse_encoded(environ: Environ) -> None:
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:
-    """At most ``size`` bytes; a stream may give less at a time than it is asked for."""
+    """At most ``size`` bytes. A stream may give fewer at a time than were asked for."""
     try:
         raw = stream.read(size)
         while raw and len(raw) < size:
@@ -133,15 +132,15 @@ def _read(stream: IO[bytes], size: int) -> bytes:
     return raw
 
 
-# Each ``decode_…`` refuses what is no JSON, and an object that has a member twice: readers differ
-# in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is where ``raw``
-# stands in the body, for the pointer to that member. Those of patches are called in a section.
+# Each ``decode_…`` refuses text that isn't JSON, and an object that has a member twice: readers
+# differ in which of the two they take (RFC 8259, section 4; RFC 6902, A.13). ``at`` is the pointer
+# to ``raw`` in the body, for the refusal. ``decode_patch`` is no section: its callers are.
 
 
 @computed
 def decode_value(raw: bytes, limits: RequestLimits | None, at: str = "") -> Json:
-    """The JSON value in ``raw``, fit to be stored but for its size; without ``limits`` also but for
-    its depth, for bodies of several documents, each of which ``document_bytes`` checks."""
+    """The JSON value in ``raw``, which can be stored unless it is too large. Without ``limits`` it
+    may also be too deep: for bodies of several documents, each checked by ``document_bytes``."""
     value, suspect = _decoded(raw) if limits is None else _decoded_shallow(raw, limits)
     _search(value, raw, suspect)
     refuse_repeated(value, raw, at)
@@ -150,12 +149,12 @@ def decode_value(raw: bytes, limits: RequestLimits | None, at: str = "") -> Json
 
 @computed
 def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Json, int]:
-    """The JSON value in ``raw``, fit to be stored, and its bytes as compact JSON."""
+    """The JSON value in ``raw``, which can be stored, and its length as compact JSON in bytes."""
     value, suspect = _decoded_shallow(raw, limits)
-    if isinstance(suspect, ValueError):  # it may be nothing that could be encoded
+    if isinstance(suspect, ValueError):  # perhaps it can't be encoded
         _search(value, raw, suspect)
-    # Before the search, which takes longer. What was sent is no measure: spaces may go away, and
-    # 1e15 is written as 1000000000000000.0.
+    # Checked before the search, which takes longer. The length of ``raw`` doesn't tell: spaces are
+    # left out, and 1e15 is written as 1000000000000000.0.
     encoded = encode(value)
     size_bytes = len(encoded)
     if size_bytes > limits.document_bytes_max:
@@ -166,10 +165,9 @@ def decode_document(raw: bytes, limits: RequestLimits, at: str = "") -> tuple[Js
 
 
 def decode_patch(raw: bytes, at: str = "", *, extended: bool = False) -> Json:
-    """The JSON value in ``raw``, with nothing in a patch's operations that can't be stored.
-    ``extended``: they are the member ``patch`` of an object.
+    """The JSON value in ``raw``, a patch that can be stored; ``extended``: an extended one.
 
-    Whether it is a patch, and how deep its values reach, is left to ``patching.parse``.
+    Whether it is a patch at all, and how deep it is nested, is left to ``patching.parse``.
     """
     value, suspect = _decoded(raw)
     if suspect:
@@ -188,7 +186,7 @@ def read_patch(
 ) -> tuple[ApplyPatch | Merge, Json]:
     """The edit that a body of one of the patch types asks for, and the body decoded.
 
-    Raises RequestRefused, Unstorable, and PatchError where it is no patch.
+    Raises RequestRefused, Unstorable, and PatchError if the body isn't a patch.
     """
     body: Json
     edit: ApplyPatch | Merge
@@ -205,7 +203,7 @@ def read_patch(
 
 
 def _plain(body: Json, limits: Limits) -> patching.Patch:
-    """The RFC 6902 patch. For an operation of extended patches, the error names their type."""
+    """The RFC 6902 patch. If an operation is of extended patches, the error names their type."""
     try:
         return patching.parse(body, limits=limits)
     except patching.InvalidPatch as error:
@@ -230,9 +228,9 @@ def _extended(body: Json, limits: Limits) -> patching.ExtendedPatch:
 
 @computed
 def document_bytes(value: Json, limits: RequestLimits, pointer: str) -> int:
-    """The bytes of ``value``, at ``pointer`` of the body, as compact JSON.
+    """The length, as compact JSON in bytes, of ``value`` at ``pointer`` of the body.
 
-    Raises RequestRefused where it is nested too deep or too large for a document.
+    Raises RequestRefused if it is nested too deep or too large for a document.
     """
     try:
         _refuse_deep(value, limits)
@@ -254,7 +252,7 @@ def _too_large(
 
 
 def _decoded_shallow(raw: bytes, limits: RequestLimits) -> tuple[Json, ValueError | bool]:
-    """Like ``_decoded``, for a value that isn't nested too deep."""
+    """Like ``_decoded``, but refuses a value that is nested too deep."""
     value, suspect = _decoded(raw)
     if raw.count(b"{") + raw.count(b"[") > limits.depth_max:
         _refuse_deep(value, limits)
@@ -275,8 +273,8 @@ def _decoded(raw: bytes) -> tuple[Json, ValueError | bool]:
 
 
 def _decoded_leniently(raw: bytes) -> Json:
-    """Decode JSON that msgspec refused, or would take long for: the standard library refuses it
-    too, or its value is searched for what can't be stored."""
+    """Decode JSON that msgspec refused, or would need long for. Either the standard library refuses
+    it too, or its value is then searched for what can't be stored."""
     try:
         decoded = raw.decode()
     except UnicodeDecodeError as error:
@@ -306,9 +304,9 @@ def _integer(digits: str) -> int:
 
 
 def _search(value: Json, raw: bytes, suspect: ValueError | bool) -> None:
-    """Raise Unstorable for what can't be stored in a value that is suspected to hold any.
+    """Raise Unstorable for anything in a suspect value that can't be stored.
 
-    Where nothing is found, that settles a suspicion, but not a refusal of msgspec's.
+    If nothing is found, the value is all right, unless msgspec refused it: then RequestRefused.
     """
     if suspect:
         require_storable(value, depth_max=len(raw))
@@ -324,10 +322,10 @@ def refuse_repeated(
     *,
     operation_at: int | None = None,
 ) -> None:
-    """Refuse ``raw``, which is ``value``, where an object in it has a member twice.
+    """Raise RequestRefused if an object in ``raw``, whose value is ``value``, has a member twice.
 
-    ``at``: the pointer to ``raw`` in the body. ``encoded``: the value as JSON, if that is there.
-    ``operation_at``: which step of the way to a member is the index of a patch's operation."""
+    ``at``: the pointer to ``raw`` in the body. ``encoded``: the value as JSON, if known already.
+    ``operation_at``: which token of a member's pointer is the index of a patch's operation."""
     try:
         way = repeated_member(raw, encode(value) if encoded is None else encoded)
     except RecursionError:
@@ -342,7 +340,7 @@ def refuse_repeated(
 
 
 def _refuse_deep(value: Json, limits: RequestLimits) -> None:
-    """Refuse a value that is nested too deep; level by level, so that none is too deep for it."""
+    """Raise RequestRefused for a value that is nested too deep; without recursion, at any depth."""
     level = [value] if isinstance(value, dict | list) else []
     depth = 0
     while level:
@@ -374,14 +372,15 @@ _INTEGER_MAX = 2**63 - 1
 
 
 def require_storable(value: Json, *, depth_max: int, operation: int | None = None) -> None:
-    """Raise Unstorable for the first thing in ``value`` that can't be stored.
+    """Raise Unstorable for the first thing in ``value``, by the order of the text, that can't be
+    stored.
 
-    The first is the first in the order of the text; memory is taken by the depth alone, however
-    many elements there are. ``depth_max`` bounds the nesting of containers; ``operation`` is the
-    index of the patch operation that the value belongs to, for the error.
+    The memory it takes grows with the depth alone, not with the number of elements. ``depth_max``
+    bounds the nesting of containers; ``operation`` is the index of the patch operation that the
+    value belongs to, for the error.
     """
     _require_item_storable(value, (), depth_max, operation)
-    # One iterator for each container that the walk is in, and the way to where it is.
+    # One iterator for each container that the walk is in, and the path to its present item.
     inside = [_children(value)] if isinstance(value, dict | list) else []
     path: list[str | int] = [""]
     while inside:
@@ -448,7 +447,7 @@ def _printable(token: str) -> str:
 
 
 def require_storable_operations(operations: Json, depth_max: int) -> None:
-    """Raise Unstorable for what can't be stored in ``operations``, as far as they are some."""
+    """Raise Unstorable for anything in ``operations`` that can't be stored, if they are a list."""
     for index, operation in enumerate(operations if isinstance(operations, list) else ()):
         if isinstance(operation, dict):
             _check_operation(operation, index, depth_max)
@@ -469,13 +468,13 @@ def _check_operation(operation: dict[str, Any], index: int, depth_max: int) -> N
 
 
 REVISION: Final = whole()
-# For the commit; "" is none.
+# The commit's message; "" means none.
 MESSAGE: Final = text(MESSAGE_CHARACTERS_MAX)
 AUTHOR: Final = Exact(str, f"it must be {AUTHOR_RULE}", is_author)
 
 
 def require_object(value: Any, known: Collection[str], at: str = "") -> dict[str, Any]:
-    """``value``, which must be an object without other members than the ``known`` ones."""
+    """``value``. Raises RequestRefused unless it is an object with ``known`` members alone."""
     if not isinstance(value, dict):
         refuse_member(at, "it must be an object")
     require_known(value, known, at)
@@ -526,8 +525,8 @@ _MODES: Final = ("keep", "clear", "replace")
 def attributes_asked(members: Mapping[str, Any], at: str = "") -> Attributes | None:
     """The new attributes in member ``attributes``: None keeps the old ones, {} clears them.
 
-    Without the member they are kept; null is refused. ``at`` is the pointer to ``members`` in the
-    body.
+    Without the member the old ones are kept; null is refused. ``at`` is the pointer to ``members``
+    in the body.
     """
     if "attributes" not in members:
         return None

@@ -1,8 +1,8 @@
-"""What a subscription is sent: CloudEvents 1.0 in JSON, one at a time (structured) or as a batch.
+"""The events sent to a subscription: CloudEvents 1.0 in JSON, alone (structured) or in a batch.
 
-A commit's data is what the feed tells of it. ``id`` is the catalog and the revision; of what a
-subscription begins with, the catalog and the position in the list. It is the same whenever an event
-is sent again.
+A commit's ``data`` is the same as in the feed. An event's ``id`` is made of the catalog and the
+revision or, if the subscription begins with the state, the position in the list of documents. An
+event that is sent again has the same ``id``.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ def commit(catalog: str, told: Told) -> bytes:
 
 
 def document(catalog: str, record: DocumentRecord, revision: int) -> bytes:
-    """One of those that there are at ``revision``."""
+    """The event of one document of the state at ``revision``."""
     data = encode(document_shape(record))
     position = FeedPosition(revision, record.key)
     return _event(catalog, "document", str(position), data, record.time_us)
 
 
 def synced(catalog: str, revision: int, made: MadeBy | None) -> bytes:
-    """The documents of ``revision`` have all been sent."""
+    """The event after the last document of the state at ``revision``."""
     data = encode(synced_shape(revision, made))
     time_us = None if made is None else made.time_us
     return _event(catalog, "synced", synced_at(revision), data, time_us)
 
 
 def compacted(catalog: str, code: str, detail: str, position: str) -> bytes:
-    """What follows on ``position`` can't be told any more: the state comes next, anew."""
+    """The event that says that commits after ``position`` are missing (``code`` says why), and that
+    the state comes next, from its beginning."""
     data = encode({"status": 410, "code": code, "detail": detail, "position": position})
     return _event(catalog, "compacted", compacted_at(position), data, None)
 
@@ -71,7 +72,7 @@ def _event(catalog: str, kind: str, place: str, data: bytes, time_us: int | None
 
 
 def event_id(catalog: str, position: str) -> str:
-    """Without a full stop, which ends an id where it is signed."""
+    """The ``id`` of an event. It has no full stop, because one ends the id in the signed text."""
     return f"{quote(catalog, safe='')}/{position}".replace(".", "%2E")
 
 
@@ -79,7 +80,7 @@ def position(revision: int, key: str) -> str:
     return str(FeedPosition(revision, key))
 
 
-# With a character that is encoded in keys: no document has such a place, whatever its key.
+# A "!" is percent-encoded in keys, so no document's position is equal to these.
 def synced_at(revision: int) -> str:
     return f"{revision}/!synced"
 
@@ -94,7 +95,7 @@ def key_of(text: str) -> tuple[int, str]:
 
 
 def message(form: str, events: Sequence[bytes]) -> tuple[bytes, str]:
-    """The body and its type; a structured one has one event."""
+    """The body and its media type. A structured body (``cloudevents``) has exactly one event."""
     if form == "cloudevents":
         (body,) = events
     else:

@@ -1,4 +1,4 @@
-"""Refusals by HTTP itself, and every ``code`` that a problem can have, with its status and title.
+"""Refusals that are HTTP's own, and every ``code`` of a problem, with its status and title.
 
 Codes are stable, titles are not. Within version 1 of the contract, no row is removed, and no status
 changes.
@@ -17,8 +17,8 @@ from patching import Json
 class RequestRefused(Exception):
     """The request can't be understood or isn't allowed. ``code`` is a row of ``KINDS``.
 
-    ``members`` go into the problem, ``headers`` into the answer. ``retry_after_s`` overrides that
-    of the code's row.
+    ``members`` go into the problem, ``headers`` into the answer. ``retry_after_s`` overrides the
+    row's.
     """
 
     retryable = False
@@ -42,7 +42,7 @@ class RequestRefused(Exception):
 def over_limit(
     what: str, limit: str, maximum: int, actual: int, *, code: str = "over_limit", **members: Any
 ) -> RequestRefused:
-    """The refusal of more than the setting ``limit`` allows; ``what`` tells the ``actual``."""
+    """The refusal of more than the setting ``limit`` allows. ``what``: the text with the actual."""
     detail = f"{what}, {maximum} are allowed"
     return RequestRefused(code, detail, limit=limit, maximum=maximum, actual=actual, **members)
 
@@ -50,9 +50,9 @@ def over_limit(
 class TryLater(RequestRefused):
     """There are too many such requests now: nothing was done, and the client may send it again.
 
-    ``wait_s``: when the request may be let in, as far as the gateway knows. The answer says a whole
-    number of seconds, at least 1, and up to a quarter more, so that clients that were refused
-    together don't come back together.
+    ``wait_s``: how long until the request is probably let in. ``retry_after_s`` is that in whole
+    seconds, at least 1, plus a random part (up to a quarter of it, or 1), so that clients that were
+    refused together don't come back together.
     """
 
     retryable = True
@@ -133,7 +133,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     # The service
     "queue_full": ProblemKind(429, "Too many writes are waiting", retry_after_s=1),
     "overloaded": ProblemKind(429, "Too many requests are under way", retry_after_s=1),
-    # Each refusal says when to try again.
+    # Each such refusal says itself when to try again.
     "rate_limited": ProblemKind(429, "Rate limit exceeded"),
     "too_many_watchers": ProblemKind(429, "Too many watchers", retry_after_s=5),
     "too_many_uploads": ProblemKind(429, "Too many open uploads", retry_after_s=30),

@@ -1,12 +1,12 @@
 """Conditions (RFC 9110, section 13), from headers and JSON, parsed strictly: none is ever ignored.
 
 A header that is empty, malformed, or contradicts another one is refused with 400
-``invalid_condition`` naming it; a write that believed it was guarded must not go through unguarded.
-Empty elements of a list are passed over, as section 5.6.1 demands.
+``invalid_condition``, which names it: a write that its client believes guarded must not go through
+unguarded. Empty elements of a list are ignored, as section 5.6.1 demands.
 
-Three kinds of tags are ours: a document's version token; a composite, ``key1=token1;key2=token2``
+There are three kinds of tags: a document's version token; a composite, ``key1=token1;key2=token2``
 with the keys percent-encoded and ``absent`` for the token of a key without a document; and a
-catalog's, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
+catalog tag, ``@`` and its revision in hexadecimal. Any other text is a tag that matches nothing.
 
 If-Unchanged-Under is a list of structured fields (RFC 9651): strings, or display strings for what
 isn't ASCII, each with the parameter ``revision``::
@@ -14,9 +14,9 @@ isn't ASCII, each with the parameter ``revision``::
     If-Unchanged-Under: "tables/orders/";revision=12, %"m%c3%a4rkte/";revision=9
 
 In JSON they are the members ``if_match``, ``if_none_match`` and ``if_unchanged_under``. Each of
-the first two is ``"*"``, a version token (composites and a catalog's tag included, all without the
-header's quotes), or a list of tokens, and is held to what the header of the same name is held to;
-the last is ``{"prefix", "revision"}``, or a list of these.
+the first two is ``"*"``, a version token, composite or catalog tag (all without the header's
+quotes), or a list of these, and follows the rules of the header of the same name. The last is
+``{"prefix", "revision"}``, or a list of these.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ _range_item = re.compile(
 
 
 def ranges_in_header(value: str) -> tuple[RangeUnchanged, ...]:
-    """Raises RequestRefused ``invalid_condition``, or ``over_limit`` for more than RANGES_MAX."""
+    """The ranges in If-Unchanged-Under. Raises RequestRefused ``invalid_condition``, or
+    ``over_limit`` for more than RANGES_MAX."""
     ranges = []
     position, end = 0, ","
     while end == ",":
@@ -95,7 +96,8 @@ def _prefix(found: re.Match[str]) -> str:
 
 
 def ranges_in_body(members: Mapping[str, Any]) -> tuple[RangeUnchanged, ...]:
-    """Raises RequestRefused ``invalid_body`` or ``over_limit`` with the member's ``pointer``."""
+    """The ranges in ``if_unchanged_under``. Raises RequestRefused ``invalid_body`` or
+    ``over_limit`` with the member's ``pointer``."""
     if UNCHANGED_UNDER_MEMBER not in members:
         return ()
     given, at = members[UNCHANGED_UNDER_MEMBER], f"/{UNCHANGED_UNDER_MEMBER}"
@@ -123,7 +125,7 @@ def _refuse_many_ranges(count: int, **place: Any) -> None:
         raise over_limit(what, "ranges_max", RANGES_MAX, count, **place)
 
 
-# An element of a list of entity tags (section 8.8.3), with the comma behind it. A tag may hold
+# An element of a list of entity tags (section 8.8.3), with the comma after it. A tag may hold
 # commas, but neither a space nor a quote.
 _element = re.compile('[ \t]*(?:((W/)?"([\x21\x23-\x7e\x80-\xff]*)")|([*]))?[ \t]*(?:,|\\Z)').match
 
@@ -135,7 +137,7 @@ _DATE_FORMS: Final = (
 )
 
 
-# In the place of a token: there is no such document.
+# Stands for the token of a key without a document.
 ABSENT_TOKEN: Final = "absent"
 _CACHED_CHARACTERS_MAX: Final = 1024
 _NOT_HERE: Final = "this route can't honour it"
@@ -153,28 +155,27 @@ _HEADERS: Final = (
 
 
 def refuse_conditions(environ: Environ) -> None:
-    """For routes whose answers have no entity tag and no date: they can't honour any condition."""
+    """Refuse all conditions: for routes whose answers have neither an entity tag nor a date."""
     for header in _HEADERS:
         if "HTTP_" + header.upper().replace("-", "_") in environ:
             raise _refusal(header, _NOT_HERE)
 
 
 def refuse_terms(environ: Environ) -> None:
-    """For routes that take neither conditions nor parameters, nor an idempotency key where they
-    change something."""
+    """Refuse conditions, parameters and, unless the method only reads, an idempotency key."""
     refuse_conditions(environ)
     refuse_all_but_conditions(environ)
 
 
 def refuse_all_but_conditions(environ: Environ) -> None:
-    """For routes that take neither parameters nor, where they change something, a key."""
+    """Refuse parameters and, unless the method only reads, an idempotency key."""
     parameters(environ, NO_PARAMETERS)
     if environ["REQUEST_METHOD"] not in READING:
         refuse_idempotency_key(environ, _NOT_HERE)
 
 
 def refuse_composites(conditions: Preconditions) -> None:
-    """For reads of one document, which know of no other."""
+    """Refuse composites and catalog tags: for routes that know one token alone."""
     for header, tags in (
         ("If-Match", conditions.if_match),
         ("If-None-Match", conditions.if_none_match),
@@ -184,7 +185,7 @@ def refuse_composites(conditions: Preconditions) -> None:
 
 
 def refuse_all_but_several(conditions: Preconditions) -> None:
-    """For writes of several documents: If-Match with composites or a catalog's tag alone."""
+    """Refuse all but If-Match with composites or catalog tags: for writes of several documents."""
     if conditions.if_none_match is not None:
         raise _refusal("If-None-Match", "this route can't honour it; use a compare")
     if conditions.if_unmodified_since is not None:
@@ -242,8 +243,9 @@ def _tags(header: str, value: str | None, *, strong: bool) -> Tags | None:
 def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
     """The tags of a list of entity tags, or ``ANY_TAG`` for ``*``.
 
-    Where comparison is strong, a weak tag stays in its written form, which no token of ours has:
-    it never matches. The same goes for the tag ``"*"``, which is not ``*``.
+    If comparison is strong, a weak tag is kept in its written form, ``W/`` and quotes included.
+    No version token looks like that, so it never matches. The same goes for the tag ``"*"``, which
+    is not ``*``.
     """
     tags: set[Tag] = set()
     any_given = False
@@ -253,7 +255,7 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
         if element is None:
             shown = value[position : position + 100]
             advice = ""
-            if '"' not in value:  # copied from a body, say, where tokens stand without them
+            if '"' not in value:  # perhaps copied from a body, where tokens have no quotes
                 advice = f'; a version token has its quotes here: {header}: "{value.strip()[:100]}"'
             raise _refusal(
                 header, f"it isn't a list of entity tags (text in double quotes): {shown}{advice}"
@@ -275,7 +277,7 @@ def _parsed_tags(header: str, value: str, *, strong: bool) -> Tags:
 
 
 def _tag(text: str) -> Tag:
-    """The tag of the text between its quotes. Raises ValueError for a malformed composite."""
+    """The tag whose text, without quotes, is ``text``. ValueError: a malformed composite."""
     if "=" in text:
         tokens = tuple(map(_pair, text.split(";")))
         if len(dict(tokens)) < len(set(tokens)):
@@ -309,7 +311,7 @@ def _date(header: str, value: str | None) -> int | None:
 
 
 def _contradiction(conditions: Preconditions) -> str | None:
-    """Why If-None-Match can't hold where If-Match does."""
+    """Why If-None-Match can't be true if If-Match is; None if it can."""
     match, none_match = conditions.if_match, conditions.if_none_match
     if match is None or none_match is None:
         return None
@@ -322,14 +324,14 @@ def _refusal(header: str, reason: str) -> RequestRefused:
     return RequestRefused("invalid_condition", f"{header}: {reason}", header=header)
 
 
-# As many as a transaction has compares, by default: each is looked up.
+# Version tokens in a member: as many as a transaction has compares by default. Each is looked up.
 _TOKENS_MAX: Final = 4096
 _TAG_MEMBERS: Final = ("if_match", "if_none_match")
 CONDITION_MEMBERS: Final = (*_TAG_MEMBERS, UNCHANGED_UNDER_MEMBER)
 
 
 def body_conditions(members: Mapping[str, Any]) -> Preconditions:
-    """The conditions among decoded ``members``, as the headers of the same names would say them.
+    """The conditions in decoded ``members``, which mean the same as the headers of these names.
 
     Raises RequestRefused ``invalid_condition``, ``invalid_body`` or ``over_limit``, with the
     member's ``pointer``.
@@ -369,7 +371,7 @@ def _member_tags(name: str, value: Any) -> Tags:
 
 
 def _member_tag(token: Any) -> Tag:
-    """Raises ValueError, which says to people what is wrong."""
+    """The tag that ``token`` is. Raises ValueError, whose text goes into the refusal."""
     if not isinstance(token, str) or not token:
         raise ValueError("a version token is a non-empty text")
     if '"' in token:
@@ -386,9 +388,9 @@ def _member_refusal(name: str, reason: str, pointer: str) -> RequestRefused:
 
 
 def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
-    """Whether a read of what has ``tag`` is answered by 304.
+    """Whether a read whose answer has ``tag`` is answered by 304.
 
-    Raises ConditionFailed where If-Match is false; dates are refused: these answers have none.
+    Raises ConditionFailed if If-Match is false. Dates are refused: such an answer has none.
     """
     conditions = read_conditions(environ)
     if conditions is NO_CONDITIONS:
@@ -402,8 +404,8 @@ def is_not_modified(environ: Environ, tag: Tag, about: str) -> bool:
 
 
 def tag_conditions(environ: Environ) -> Preconditions:
-    """The conditions of a write of what has an entity tag of its own and no date, and is no
-    document."""
+    """The conditions of a write of something other than a document, which has an entity tag of its
+    own and no date."""
     conditions = write_conditions(environ)
     _refuse_dates(conditions)
     refuse_composites(conditions)
@@ -413,8 +415,8 @@ def tag_conditions(environ: Environ) -> Preconditions:
 
 
 def require_tag(conditions: Preconditions, tag: str | None, about: str) -> None:
-    """Raise ConditionFailed where the write of what has ``tag`` isn't wanted; None: there is no
-    such thing."""
+    """Raise ConditionFailed unless ``conditions`` are true of what has ``tag``; None: it doesn't
+    exist."""
     match, none_match = conditions.if_match, conditions.if_none_match
     if match is not None and (tag is None or not _names(match, tag)):
         required, asked = Required.IF_MATCH, match
@@ -441,7 +443,7 @@ def _names(tags: Tags, tag: Tag) -> bool:
 
 
 def _same(named: Tag, tag: Tag) -> bool:
-    """Composites are the same in whatever order their keys come."""
+    """Whether two tags are the same. The order of a composite's keys doesn't matter."""
     if isinstance(named, Composite) and isinstance(tag, Composite):
         return Counter(named.tokens) == Counter(tag.tokens)
     return named == tag

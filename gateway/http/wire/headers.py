@@ -1,5 +1,5 @@
-"""A request's path and headers, conditions aside: names, preferences, idempotency key, message,
-author, types. Names, messages and authors are percent-encoded UTF-8, decoded strictly.
+"""A request's path and headers, except conditions: names, preferences, idempotency key, message,
+author, media types. Names, messages and authors are percent-encoded UTF-8, decoded strictly.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 MESSAGE_CHARACTERS_MAX = 1000
 _WAIT_DIGITS_MAX = 9
 _has_bad_escape = re.compile("%(?![0-9A-Fa-f]{2})").search
-# A quoted string, in which commas and semicolons are nothing but text; also one without an end.
+# A quoted string, closed or not, in which commas and semicolons are mere text.
 _QUOTED = r'"(?:[^"\\]|\\.|\\$)*(?:"|$)'
-# A preference's name and value, and its parameters, which nothing here has a use for.
+# A preference's name and value, and its parameters, which are ignored.
 _PREFERENCES = re.compile(f'((?:[^",;]|{_QUOTED})*)(?:;(?:[^",]|{_QUOTED})*)?(?:,|$)')
 
 
 class Preferences(msgspec.Struct, frozen=True):
     """The preferences in ``Prefer`` (RFC 7240); unknown ones are ignored, as section 2 demands.
 
-    ``returns`` is "minimal", "representation" or None; ``wait_s`` bounds the retry loop;
-    ``rebase``: apply a patch if the changes since If-Match don't concern it. ``refusal_shows``: a
-    refusal is to show the document that it met, whatever ``returns`` says of other answers.
+    ``returns`` is "minimal", "representation" or None. ``wait_s`` bounds how long a write is tried.
+    ``rebase``: apply a patch even if the document changed since If-Match, unless the two overlap.
+    ``refusal_shows``: a refusal shows the document that it met, whatever ``returns`` is.
     """
 
     returns: str | None = None
@@ -45,7 +45,8 @@ NO_PREFERENCES = Preferences()
 
 
 def preferences(environ: Environ) -> Preferences:
-    """The preferences; of a repeated one, the first counts. 400 for a ``wait`` out of range."""
+    """The preferences; if one is repeated, the first counts. Raises RequestRefused for a bad
+    ``wait``."""
     text: str | None = environ.get("HTTP_PREFER")
     if text is None:
         return NO_PREFERENCES
@@ -80,7 +81,8 @@ def idempotency_key(environ: Environ) -> str | None:
 
 
 def refuse_idempotency_key(environ: Environ, why: str) -> None:
-    """For routes that decide nothing under one: who sends it relies on it."""
+    """Refuse an idempotency key: for routes that decide nothing under one. A client that sends one
+    relies on it."""
     if "HTTP_IDEMPOTENCY_KEY" in environ:
         raise _refusal("Idempotency-Key", why)
 
@@ -105,7 +107,7 @@ AUTHOR_RULE: Final = f"1 to {NAME_CHARACTERS_MAX} printable characters without a
 
 
 def commit_author(environ: Environ) -> str | None:
-    """The author that is to be named in the commit: percent-encoded UTF-8."""
+    """The author that the commit is to name: percent-encoded UTF-8."""
     encoded: str | None = environ.get("HTTP_COMMIT_AUTHOR")
     if encoded is None:
         return None
@@ -147,25 +149,25 @@ ACCEPT_JSON: Final = ("Accept", JSON)
 
 
 def require_json(environ: Environ) -> None:
-    """Refuse a body that isn't JSON by its header."""
+    """Refuse a body whose Content-Type isn't JSON."""
     if _media_type(environ) != JSON:
         raise _unsupported(environ, JSON, ACCEPT_JSON)
 
 
 def require_bytes(environ: Environ) -> None:
-    """Refuse a body that isn't sent as mere bytes."""
+    """Refuse a body whose Content-Type isn't mere bytes."""
     if _media_type(environ) != OCTETS:
         raise _unsupported(environ, OCTETS, ("Accept", OCTETS), is_text=False)
 
 
 def require_lines(environ: Environ) -> None:
-    """Refuse a body that isn't newline-delimited JSON by its header."""
+    """Refuse a body whose Content-Type isn't newline-delimited JSON."""
     if _media_type(environ) not in LINES:
         raise _unsupported(environ, " or ".join(LINES), ("Accept", ", ".join(LINES)))
 
 
 def patch_type(environ: Environ, *, applies: bool = True) -> str:
-    """Which of the patch types the body has. ``applies``: whether APPLY is one."""
+    """The patch type of the body; refuses all others. ``applies``: APPLY is one too."""
     media_type = _media_type(environ)
     if media_type not in _PATCH_TYPES and not (applies and media_type == APPLY):
         accepted = ACCEPT_PATCH if applies else ACCEPT_ATTRIBUTES_PATCH
@@ -196,7 +198,7 @@ def _unsupported(
 
 
 def percent_decoded(text: str) -> str:
-    """``text`` (latin-1, as WSGI has it) decoded. ValueError: a bad escape or bad UTF-8."""
+    """``text``, latin-1 as in WSGI, decoded. Raises ValueError for a bad escape or bad UTF-8."""
     if "%" not in text and text.isascii():
         return text
     if _has_bad_escape(text):
@@ -218,7 +220,7 @@ def document_key(encoded: str, limits: RequestLimits) -> str:
 
 
 def require_catalog(name: str, limits: RequestLimits) -> str:
-    """``name``, decoded; refuses what can't be a catalog's: the empty text, and what holds NUL."""
+    """``name``, which is decoded. Refuses a text that is empty, too long, or holds NUL."""
     if not name or "\0" in name:
         why = "can't contain NUL" if name else "is empty"
         raise RequestRefused("invalid_name", f"the catalog name {why}")
@@ -227,8 +229,7 @@ def require_catalog(name: str, limits: RequestLimits) -> str:
 
 
 def require_key(key: str, limits: RequestLimits) -> str:
-    """``key``, decoded; refuses what can't be a document's: the empty text, and one that is the
-    gateway's own."""
+    """``key``, which is decoded. Refuses one that is empty, too long, or the gateway's own."""
     if not key:
         raise RequestRefused("invalid_name", "the document key is empty")
     if key == APPLICATIONS_KEY:
@@ -251,7 +252,7 @@ def is_application_name(name: str) -> bool:
 
 
 def require_prefix(prefix: str, limits: RequestLimits) -> None:
-    """Refuse a decoded text that is too long to be the beginning of a document's key."""
+    """Refuse a decoded prefix that is longer than any document's key."""
     _refuse_long(prefix, "key_bytes_max", limits.key_bytes_max)
 
 
@@ -260,9 +261,9 @@ def catalog_path(catalog: str) -> str:
 
 
 def document_path(catalog: str, key: str) -> str:
-    """The document's path, percent-encoded so that no client rewrites it on the way."""
+    """The document's path, percent-encoded so that no client rewrites it."""
     segments = key.split("/")
-    # Clients resolve dot segments and may merge empty ones, unless their slashes are encoded.
+    # Clients resolve dot segments and may merge empty ones, unless the slashes are encoded.
     plain = not any(segment in ("", ".", "..") for segment in segments)
     return f"{catalog_path(catalog)}/documents/{quote(key, safe='/' * plain)}"
 

@@ -1,7 +1,7 @@
 """The one place that turns errors into responses (RFC 9457, ``application/problem+json``).
 
-Texts are shortened, values shown where they are small, and lists cut after so many entries, so that
-a refusal is never much longer than what was asked.
+Texts are shortened, only small values are shown, and long lists are cut, so that a refusal is never
+much longer than the request.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from patching.values import Absent
 _log = logging.getLogger(__name__)
 
 _DETAIL_CHARACTERS_MAX = 600
-# What is remembered of a refusal, beside its detail.
+# The most bytes, as JSON, of a member that a replayed refusal shows.
 _REMEMBERED_BYTES_MAX = 2000
 
-# Inner limits by their names in the table of settings; the names of others are equal.
+# The settings behind the library's limits, where the names differ.
 _LIMIT_SETTINGS: Final = {
     "operations_max": "patch_operations_max",
     "result_bytes_max": "document_bytes_max",
@@ -61,9 +61,9 @@ class Refusal:
 
 
 class _Unreachable:
-    """Why the database can't be reached, for the log alone, where strangers don't read it.
+    """Logs why the database can't be reached; no answer says it, as strangers might read it.
 
-    Once in a second: every request is refused for it.
+    At most once a second, because every request is refused then.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ _unreachable = _Unreachable()
 
 
 def problem_answer(error: Exception, observed: Observed) -> Answer:
-    """The response to ``error``, with what helps. An unforeseen one is logged as a defect."""
+    """The response to ``error``, with ``observed.helps``. Logs an unforeseen error as a defect."""
     if isinstance(error, MemoryError):
         return _answer(_without_memory(errors.untraced(error), observed), observed)
     problem = problem_of(error)
@@ -92,7 +92,7 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
         if isinstance(error, errors.Contradiction):
             detail = error.told
         log_failed(observed.request_id, error)
-        # Nobody knows how far a write got before the defect.
+        # It isn't known how far a write got before the defect.
         applied = "no" if observed.method in READING else "unknown"
         problem = Refusal("internal_error", detail, applied)
     problem.members |= observed.helps
@@ -105,7 +105,8 @@ def log_failed(request_id: str, error: Exception) -> None:
 
 
 def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
-    """Where it isn't known that nothing was applied: see ``cpu`` for the rest."""
+    """The refusal for a MemoryError in code where a write may have been applied; ``cpu`` handles
+    those where nothing can have been."""
     about = str(error) or "the process has no memory left"
     _log.error("request %s failed: %s", observed.request_id, about)
     told = "the process has no memory left for what the request takes"
@@ -126,7 +127,7 @@ def _answer(problem: Refusal, observed: Observed) -> Answer:
 
 
 def remembered(error: errors.CommitError) -> dict[str, Json]:
-    """The members of a refusal that its replay shows: all but large ones."""
+    """A refusal as its replay shows it: code, detail, and all but the large members."""
     problem = problem_of(error)
     assert problem is not None
     members = {
@@ -139,7 +140,7 @@ def remembered(error: errors.CommitError) -> dict[str, Json]:
 
 
 def problem_content(problem: Refusal, request_name: str) -> dict[str, Any]:
-    """The problem as a JSON object, ``status`` included; ``request_name`` is its request id."""
+    """The problem as a JSON object, ``status`` included; ``request_name`` is the request's id."""
     kind = KINDS[problem.code]
     content = {
         "type": type_uri(problem.code),
@@ -184,7 +185,7 @@ def _of_gateway_error(error: errors.GatewayError) -> Refusal:
     elif isinstance(error, errors.RefusedBefore):
         problem.headers.append(("Idempotency-Replayed", "true"))
     elif isinstance(error, errors.Unauthenticated):
-        # RFC 6750, section 3.1: no error code where there was no token.
+        # RFC 6750, section 3.1: no error code if there was no token.
         reason = ', error="invalid_token"' if error.presented else ""
         problem.headers.append(("WWW-Authenticate", f'Bearer realm="metadata-gateway"{reason}'))
     problem.members |= members_of(error)
@@ -210,7 +211,7 @@ _NO_ROUTE: Final = (
 
 
 def _of_http_exception(error: HTTPException) -> Refusal:
-    """The problem of an error by Flask or werkzeug: no route, no such method, a broken body."""
+    """The problem of an error of Flask or werkzeug: no route, no such method, a broken body."""
     if isinstance(error, NotFound):
         return Refusal("route_not_found", _NO_ROUTE)
     if isinstance(error, MethodNotAllowed):
@@ -251,7 +252,7 @@ def members_of(error: errors.GatewayError) -> Members:
 
 
 def members_of_patch_error(error: PatchError) -> Members:
-    """The place of what can't be done, and what was met there."""
+    """The members of its problem: where the patch failed, and what is there."""
     members = _place(error.operation, error.pointer)
     if isinstance(error, IndexNeedsTest):
         members["tests"] = [shortened(each, _POINTER_CHARACTERS_MAX) for each in error.tests]
@@ -291,7 +292,7 @@ def _conflict(failed: StateConflict) -> dict[str, Any]:
 
 
 def _disputed(disputed: Sequence[Disputed]) -> dict[str, Any]:
-    """With both values, where they are small."""
+    """The contested places, each with both values if they are small."""
     shown = []
     for each in disputed[:_CONTESTED_MAX]:
         entry: dict[str, Any] = {
@@ -310,7 +311,7 @@ def _stale(each: Stale) -> dict[str, Any]:
 
 
 def _failed_compares(failed: Sequence[FailedCompare]) -> list[dict[str, Any]]:
-    """With the current values, as long as they aren't too large to be repeated in an error."""
+    """The failed compares, with the documents' values up to ``_COMPARED_BYTES_MAX`` in all."""
     shown = []
     left_bytes = _COMPARED_BYTES_MAX
     for each in failed:
@@ -331,7 +332,7 @@ def _failed_compares(failed: Sequence[FailedCompare]) -> list[dict[str, Any]]:
 
 
 def _contested(contested: Sequence[Contested]) -> dict[str, Any]:
-    """With both values, where they are small."""
+    """The contested places, each with both values if they are small."""
     shown = []
     for each in contested[:_CONTESTED_MAX]:
         entry: dict[str, Any] = {
@@ -366,12 +367,12 @@ def _small(**values: Json | Absent) -> Members:
 
 
 def _is_small(value: Json) -> bool:
-    """Whether ``value`` is short as JSON. No more of it is looked at than that takes.
+    """Whether ``value`` is short as JSON. Looks at no more of it than is needed to know.
 
     Documents are nested no deeper than their limit, but a patch that moves values into each other
-    may meet its failing test while they are nested too deep to be encoded.
+    may fail at a test while they are nested too deep to be encoded.
     """
-    least_bytes = 0  # what was met so far takes this or more
+    least_bytes = 0  # the items seen so far take at least this
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -389,7 +390,7 @@ def _is_small(value: Json) -> bool:
 
 
 def shortened(text: str, characters_max: int) -> str:
-    """``text`` in what UTF-8 can hold, and not longer than that."""
+    """``text`` with at most ``characters_max`` characters; lone surrogates are escaped."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""Query parameters: a schema for each route, beside it, and nothing that the schema doesn't know.
+"""Query parameters, which each route defines in a schema.
 
 A parameter that is unknown, given twice or malformed is refused with 400: ``?dryrun=true`` must
 never become a write.
@@ -27,7 +27,7 @@ _timestamp = re.compile(
 
 
 def whole_number(text: str, minimum: int = 0, maximum: int = REVISION_MAX) -> int:
-    """ValueError unless ``text`` is decimal digits alone, in the range."""
+    """The number. Raises ValueError unless ``text`` is decimal digits alone, within the range."""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else -1
     if not minimum <= number <= maximum:
         raise ValueError(f"it must be a whole number from {minimum} to {maximum}")
@@ -65,7 +65,7 @@ def manager_name(text: str) -> str:
 
 
 def _ignored(text: str) -> Any:
-    """A read's ``resource_version``, which is for writes: clients needn't leave it out."""
+    """Check and drop ``resource_version`` of a read. It is for writes, but may be sent always."""
     whole_number(text)
     return missing
 
@@ -80,7 +80,7 @@ def one_of(known: Collection[str]) -> Callable[[str], str]:
 
 
 class Parameter(fields.Field[Any]):
-    """A parameter that ``parse`` reads; its ValueError is the message of the refusal."""
+    """A parameter that ``parse`` reads. The text of its ValueError goes into the refusal."""
 
     default_error_messages = {"required": "it is missing"}  # noqa: RUF012 - as marshmallow has it
 
@@ -112,14 +112,14 @@ READ: Any = {"resource_version": Parameter(_ignored)}
 READ_AS_OF = {**READ, "revision": number(), "at": Parameter(timestamp_us)}
 
 NO_PARAMETERS: Final = takes()
-# A write that can be tried out, and whose conditions aren't in the query.
+# For writes that can be a dry run, and have no condition in the query.
 DRY_RUN_PARAMETERS: Final = takes(dry_run=DRY_RUN)
 # ``resource_version``: the revision that the catalog must be at.
 WRITE_PARAMETERS: Final = takes(resource_version=number(), dry_run=DRY_RUN)
 
 
 def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
-    """The query's parameters as ``schema`` loads them; a list may be given as often as wanted."""
+    """The query's parameters as ``schema`` loads them; only list fields may be given repeatedly."""
     lists = {name for name, field in schema.fields.items() if isinstance(field, fields.List)}
     given = _split(environ.get("QUERY_STRING", ""), lists)
     try:
@@ -133,7 +133,7 @@ def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
                 name, f"this route doesn't take it with this method; it takes: {known}"
             )
         told = messages[name]
-        # Of a list, by the place of each that is wrong.
+        # The messages of a list come by index: show those of the first wrong one.
         told = next(iter(told.values())) if isinstance(told, dict) else told
         refuse_parameter(name, " ".join(map(str, told)))
     return loaded

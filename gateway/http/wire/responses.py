@@ -1,4 +1,4 @@
-"""Responses and their headers: those that are whole when they are made, and streams."""
+"""Responses, whole ones and streams, and their headers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _STATUS_LINES: Final = {status.value: f"{status.value} {status.phrase}" for stat
 class Answer(Response):
     """A response that is sent with the headers it was given, and no others.
 
-    It differs from werkzeug's in two ways. Last-Modified stays on a 304, as RFC 9110 section
-    15.4.5 wants it. And ``headers`` is only built for who asks for it: building it and taking it
-    apart again took a quarter of the time of a read.
+    It differs from werkzeug's in two ways. A 304 keeps Last-Modified, as RFC 9110 section 15.4.5
+    wants it. And ``headers`` is built only when used: building it and taking it apart again took a
+    quarter of the time of a read.
     """
 
     def __init__(self, body: bytes, status: int, headers: HeaderList) -> None:
@@ -56,8 +56,8 @@ class Answer(Response):
 def body_answer(
     body: bytes, headers: HeaderList, status: int = 200, media_type: str = JSON
 ) -> Answer:
-    """With ``headers``, which are added to, and those that describe the body. JSON ends with a line
-    end, for whoever reads it in a terminal."""
+    """An answer with a body. The headers that describe the body are appended to ``headers``. A line
+    end is appended to JSON, for people who read it in a terminal."""
     if media_type in _JSON_TYPES:
         body += b"\n"
     headers.append(("Content-Type", media_type))
@@ -66,7 +66,7 @@ def body_answer(
 
 
 def empty_answer(headers: HeaderList, status: int = 204) -> Answer:
-    """With ``headers`` alone, and nothing that describes a body: 204 and 304 may have none."""
+    """An answer with ``headers`` alone, none of which describes a body: 204 and 304 mustn't."""
     return Answer(b"", status, headers)
 
 
@@ -75,20 +75,20 @@ def etag(tag: Tag) -> tuple[str, str]:
 
 
 def state_headers(tag: Tag, revision: int) -> HeaderList:
-    """The headers of a catalog's state at ``revision``; a cache must revalidate it before use."""
+    """The headers of a catalog's state at ``revision``. Caches must revalidate it before use."""
     return [etag(tag), ("Catalog-Revision", str(revision)), ("Cache-Control", "no-cache")]
 
 
 @lru_cache(maxsize=1024)
 def last_modified(time_s: int) -> tuple[str, str]:
-    """``time_s`` in whole seconds since the epoch."""
+    """The header for ``time_s``, seconds since the epoch."""
     return ("Last-Modified", formatdate(time_s, usegmt=True))
 
 
 class Stream:
-    """A WSGI body that is closed in any case, also where nobody ever asked for its first piece.
+    """A WSGI body whose ``close`` always runs, even if nobody asked for the first piece.
 
-    A generator alone isn't: closed before it has begun, it runs nothing of itself.
+    A generator's ``finally`` wouldn't: one that is closed before it has begun runs no code at all.
     """
 
     def __init__(self, pieces: Iterator[bytes], close: Callable[[], None]) -> None:
@@ -98,15 +98,15 @@ class Stream:
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._pieces:
             yield piece
-            cpu.renew()  # a long answer takes long: each of its pieces may take a request's time
+            cpu.renew()  # each piece may take as much time as a request: a long answer needs it
 
     def close(self) -> None:
-        """Called by the server when the response is over, or its client is gone."""
+        """Called by the server when the response is over or the client is gone."""
         self._close()
 
 
 class StreamAnswer(Answer):
-    """A response with a ``body`` that is sent piece by piece, as it is made, without a length."""
+    """A response without a length, whose ``body`` is sent piece by piece as it is made."""
 
     def __init__(self, body: Stream, status: int, headers: HeaderList) -> None:
         super().__init__(b"", status, headers)
@@ -119,9 +119,9 @@ class StreamAnswer(Answer):
 
 
 def in_pieces(parts: Iterable[bytes], piece_bytes: int) -> Iterator[bytes]:
-    """The same bytes in as few pieces as possible, none larger than ``piece_bytes``.
+    """The bytes of ``parts`` in few pieces, none larger than ``piece_bytes``.
 
-    What a slow client hasn't taken yet is held as one piece, however large a part is.
+    So what waits for a slow client is one piece, however large a part is.
     """
     gathered: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""A commit as JSON, and as a feed's event: the same bytes for all who see all that it changed."""
+"""Commits, documents and owners as JSON, and as events of a feed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def owner_shapes(owners: Iterable[Ownership]) -> list[dict[str, Any]]:
 
 @interruptible
 def owners_shape(owners: OwnerTree | None) -> list[dict[str, Any]]:
-    """By pointer, ascending, the owners of each leaf that has any."""
+    """The leaves that have owners, ordered by pointer, with their owners."""
     leaves = owners.leaves() if owners else ()
     shown = [{"pointer": join_pointer(tokens), "owners": owner_shapes(by)} for tokens, by in leaves]
     return sorted(shown, key=lambda each: str(each["pointer"]))
@@ -44,7 +44,7 @@ def owners_shape(owners: OwnerTree | None) -> list[dict[str, Any]]:
 
 @interruptible
 def loss_shape(loss: Loss) -> dict[str, Any]:
-    """A commit that took fields of a document over, and who owns each of them now."""
+    """A loss: the commit, and the fields that it took over with their owners now."""
     return {
         "key": loss.key,
         "revision": loss.revision,
@@ -59,7 +59,7 @@ def loss_shape(loss: Loss) -> dict[str, Any]:
 
 
 def owners_change_shape(change: OwnersChange) -> list[dict[str, Any]]:
-    """By manager what it gained and lost."""
+    """The pointers that each manager gained and lost."""
     return [
         {"manager": manager, "plain": plain, "gained": gained, "lost": lost}
         for manager, plain, gained, lost in change.pointers()
@@ -73,10 +73,10 @@ def skipped_shape(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
 
 @interruptible
 def commit_shape(commit: CommitRecord) -> dict[str, Any]:
-    """With each document's effective patch, whatever kind of write it was.
+    """A commit, with the effective patch of each document, whatever kind of write it was.
 
-    The catalog's settings are the document whose key is null, and a change of them is called so.
-    A step of an application is shown as a commit that changes nothing.
+    The catalog's settings have the key null and the action ``settings``. A step of an application
+    is shown as a commit that changes nothing.
     """
     return {
         "revision": commit.revision,
@@ -95,7 +95,7 @@ def commit_shape(commit: CommitRecord) -> dict[str, Any]:
 
 
 def commit_summary(commit: CommitRecord, key: str | None) -> dict[str, Any]:
-    """A commit's action on ``key`` or (None) on each of its keys, without the values."""
+    """A commit without values: its action on ``key`` or, if None, on each of its keys."""
     if key is None:
         done: dict[str, Any] = {
             "changes": [
@@ -117,12 +117,11 @@ def commit_summary(commit: CommitRecord, key: str | None) -> dict[str, Any]:
 
 @interruptible
 def change_shape(change: ChangeRecord, revision: int) -> dict[str, Any]:
-    """A commit's change of one document at ``revision``.
+    """The change of one document by the commit at ``revision``.
 
-    ``patch`` is null where compaction kept only the name of the change; ``attributes`` are those
-    afterwards, null where they are unchanged or there is no document; ``owners``, where anything
-    became of the owners of its leaves, is what; ``managers``, where any applied or let go, are
-    these.
+    ``patch`` is null if compaction kept only the action. ``attributes`` are those afterwards, null
+    if they are unchanged or the document is gone. ``owners`` says how the owners of leaves changed,
+    if any did. ``managers`` are those that applied or let go, if any.
     """
     patch: list[dict[str, Any]] | None = change.patch
     if change.action == "delete":
@@ -167,7 +166,7 @@ class _Life(msgspec.Struct):
         return Life(self.key, self.create_revision)  # type: ignore[arg-type] # as it is told
 
 
-# Values are passed on as they are: to decode some numbers takes long.
+# Values are passed on undecoded, because some numbers take long to decode.
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _life = msgspec.json.Decoder(_Life).decode
@@ -179,7 +178,7 @@ def commit_event(commit: CommitRecord) -> bytes:
 
 
 def bookmark_event(revision: int) -> bytes:
-    """Everything that was asked for up to here has been told."""
+    """The event that says that all wanted commits up to ``revision`` have been sent."""
     return _event("bookmark", {"revision": revision}, revision)
 
 
@@ -191,8 +190,8 @@ def end_event(code: str, detail: str, place: FeedPosition) -> bytes:
 
 
 class FeedPosition(NamedTuple):
-    """How far a client has come: behind the commit at ``revision`` or, with a ``key``, in the list
-    of the documents of that revision, behind that one; behind the settings, where it is ""."""
+    """How far a client has come: after the commit at ``revision``. With a ``key``: in the list of
+    the documents of that revision, after that document, or after the settings if it is ""."""
 
     revision: int
     key: str | None = None
@@ -202,7 +201,7 @@ class FeedPosition(NamedTuple):
 
 
 def feed_position(text: str) -> FeedPosition:
-    """ValueError where it is no place, as text."""
+    """The position written as ``text``. Raises ValueError if it isn't one."""
     number, slash, key = text.partition("/")
     return FeedPosition(whole_number(number), percent_decoded(key) if slash else None)
 
@@ -214,14 +213,14 @@ class ToldDocument(NamedTuple):
 
 @interruptible
 def document_event(document: DocumentRecord, revision: int) -> ToldDocument:
-    """One of those that there are at ``revision``; the key of the settings is null."""
+    """The event of one document of the state at ``revision``. The settings have the key null."""
     place = FeedPosition(revision, document.key)
     return ToldDocument(document.key, _event("document", document_shape(document), place))
 
 
 def synced_event(revision: int, made: MadeBy | None) -> bytes:
-    """The documents of ``revision`` have all been told, which was ``made`` by that commit: None
-    where history doesn't have it any more."""
+    """The event after the last document of the state at ``revision``. ``made`` is the commit that
+    made the revision, None if history no longer has it."""
     return _event("synced", synced_shape(revision, made), FeedPosition(revision))
 
 
@@ -247,7 +246,7 @@ def document_shape(document: DocumentRecord) -> dict[str, Any]:
 
 
 def _event(name: str, data: dict[str, Any], place: int | FeedPosition | None) -> bytes:
-    """Three lines: encoded JSON holds no line end."""
+    """An event of a stream. ``data`` is one line, because encoded JSON holds no line end."""
     id_line = b"" if place is None else f"id: {place}\n".encode()
     return b"%bevent: %b\ndata: %b\n\n" % (id_line, name.encode(), encode(data))
 
@@ -260,8 +259,8 @@ def event_data(event: bytes) -> bytes:
 class WatcherView:
     """One watcher's view of the commits that all watchers share.
 
-    Changes beyond ``sight`` (None: it sees everything) are left out, as in ``Sight.commits``. If no
-    change is left that ``selection`` wants, a watcher of everything gets the commit without
+    Changes that ``sight`` hides are left out, as in ``Sight.commits`` (None hides nothing). If
+    nothing is left that ``selection`` wants, a watcher of everything gets the commit without
     changes, so that it sees every revision; a watcher of some documents doesn't get it.
     """
 
@@ -269,7 +268,7 @@ class WatcherView:
     selection: Selection
 
     def seen(self, told: Sequence[Told]) -> Sequence[Told]:
-        """Raises StoreUnavailable."""
+        """The commits of ``told`` as the watcher may see them. Raises StoreUnavailable."""
         if self.sight is None or not told:
             return told
         hidden = self.sight.hidden(frozenset().union(*(each.lives for each in told)))
@@ -288,12 +287,13 @@ class WatcherView:
         return seen
 
     def may_see(self, document: DocumentRecord) -> bool:
-        """Whether it is visible as a past state. Raises StoreUnavailable."""
+        """Whether ``document``, as a past state, is visible. Raises StoreUnavailable."""
         return self.sight is None or not self.sight.hidden((life_of(document),))
 
 
 def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
-    """The event for ``name`` that leaves the changes of ``hidden`` out."""
+    """The event for principal ``name`` without the changes of ``hidden``; without message and
+    idempotency key too, unless ``name`` is the author."""
     shape: dict[str, Any] = _members(event_data(told.encoded))
     shape["changes"] = [
         change for change in _list(shape["changes"]) if _life(change).named not in hidden
@@ -303,7 +303,7 @@ def _without(told: Told, hidden: frozenset[Life], name: str) -> bytes:
     return _event("commit", shape, told.revision)
 
 
-# A commit comes with at most this many whole documents.
+# Only this many changes of a commit come with whole documents.
 _IMAGES_MAX: Final = 500
 Image = Callable[[str, int], DocumentRecord | None]
 
@@ -311,11 +311,11 @@ Image = Callable[[str, int], DocumentRecord | None]
 def with_images(
     told: Told, wanted: Collection[str], image: Image, view: WatcherView, bytes_max: int
 ) -> bytes:
-    """The event with whole documents beside its changes: ``value`` as the commit left it, and
-    ``before``; a member is absent where there is no document.
+    """The event whose changes have whole documents: ``value`` as the commit left it, and
+    ``before``; a member is absent if there is no document.
 
-    ``image`` gives the live document under a key at a revision. Documents beyond ``bytes_max``
-    together, or beyond some hundred, are left out and named in ``withheld``.
+    ``image`` gives the live document under a key at a revision. Documents beyond ``bytes_max`` in
+    all, or of changes beyond the first ``_IMAGES_MAX``, are left out; ``withheld`` names them.
     """
     shape: dict[str, Any] = _members(event_data(told.encoded))
     changes: list[dict[str, Any]] = []
@@ -347,7 +347,7 @@ def with_images(
 def _image(document: DocumentRecord | None, life: _Life, view: WatcherView) -> bytes | None:
     if document is None:
         return None
-    # The document before may be an earlier one under the key, with an acl of its own.
+    # The document before may be of an earlier life, with an acl of its own.
     if document.create_revision != life.create_revision and not view.may_see(document):
         return None
     return encode(document.content)
