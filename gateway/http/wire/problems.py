@@ -105,8 +105,8 @@ def log_failed(request_id: str, error: Exception) -> None:
 
 
 def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
-    """The refusal for a MemoryError in code where a write may have been applied; ``cpu`` handles
-    those where nothing can have been."""
+    """The refusal if memory ran out when a write may have been applied; before that, ``cpu`` makes
+    a refusal of its own."""
     about = str(error) or "the process has no memory left"
     _log.error("request %s failed: %s", observed.request_id, about)
     told = "the process has no memory left for what the request takes"

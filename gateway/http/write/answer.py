@@ -1,7 +1,7 @@
 """The result of a write, and the answer to it, with the same headers on all routes.
 
-The result of a commit is made from the commit alone, so that a replay gets the answer of the first
-time.
+The result of a commit is made from the commit alone, so that a repeated request gets the first
+answer again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from patching import Json
 
 
 class DocumentAfter(msgspec.Struct, frozen=True):
-    """The document of a write, as it stands afterwards; ``time_s`` since the epoch."""
+    """A write's document as it is afterwards; ``time_s`` since the epoch."""
 
     token: str
     revision: int
@@ -46,10 +46,10 @@ class DocumentAfter(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """The result of a write that was neither refused nor unknown.
 
-    ``commit`` is the write's own, made now or (``replayed``) the first time it was sent; None after
-    a dry run or a no-op, which may be a replay as well. ``standing`` is None where the write left
-    no document, or where a dry run would change it. ``created``: the commit created the document;
-    false in a dry run. ``skipped`` is what its applies left to others.
+    ``commit`` is the write's own, made now or (``replayed``) when it was first sent; None after a
+    dry run or a no-op, which may be replayed too. ``standing`` is None if the write left no
+    document, or if a dry run would change it. ``created``: the commit created the document; false
+    in a dry run. ``skipped`` are the places that its applies left to others.
     """
 
     outcome: Applied | Unchanged
@@ -122,7 +122,7 @@ def _standing(document: DocumentRecord) -> DocumentAfter:
 
 
 def commit(gateway: GatewayService, context: Context, ask: Ask, request: Request) -> Result:
-    """Commit the request that was made of ``ask``. Raises as ``carried_out``."""
+    """Commit the request that was made from ``ask``. Raises as ``carried_out`` does."""
     return carried_out(gateway, context, ask, lambda: gateway.commit(request))
 
 
@@ -131,8 +131,8 @@ def carried_out(
 ) -> Result:
     """The result of ``run``, which does the write that ``ask`` describes.
 
-    Observers find the outcome in its request, and its problem the remedies. Raises the CommitError
-    of a refused or unknown write.
+    Leaves the outcome in ``context.observed`` for observers, and what helps against a refusal for
+    its problem. Raises the CommitError of a refused or unknown write.
     """
     try:
         done = run()
@@ -165,7 +165,7 @@ def headers_of(result: Result) -> HeaderList:
 
 
 def is_minimal(ask: Ask) -> bool:
-    """Whether a minimal answer is preferred, and says what there is to say."""
+    """Whether a minimal answer is preferred, and will do: a dry run has changes to show."""
     return ask.prefer.returns == "minimal" and not ask.dry_run
 
 
@@ -184,8 +184,8 @@ def preferences_applied(ask: Ask, result: Result, *, represented: bool) -> Heade
 class WriteAnswer(msgspec.Struct, frozen=True):
     """The body of a write's answer; ``etag`` is the version token, without the header's quotes.
 
-    ``etag``, ``revision`` and ``create_revision`` are those of ``Result.standing``. ``skipped`` is
-    what an apply left to others; ``changes`` is what a dry run would do.
+    ``etag``, ``revision`` and ``create_revision`` are those of ``Result.standing``. ``skipped``:
+    the places that an apply left to others. ``changes``: those that a dry run would make.
     """
 
     catalog: str
@@ -232,14 +232,14 @@ def document_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer
 
 
 def shown_part(document: DocumentRecord, part: Part) -> Json:
-    """The part of a live document, as it is read."""
+    """The part of a live document, as a read shows it."""
     if part == "owners":
         return {"owners": owners_shape(document.owners)}
     return cast(Json, document.content if part == "content" else document.attributes or {})
 
 
 def written_shape(ask: Ask, result: Result) -> dict[str, Any]:
-    """The answer to a write that isn't of one document."""
+    """The body of the answer to a write that isn't of one document."""
     return {
         "catalog": ask.catalog,
         "revision": result.catalog_revision,
@@ -275,8 +275,8 @@ def _answer(
     represented: bool = False,
     needed: bool = False,
 ) -> Answer:
-    """The answer in the preferred form; with a body in any case where that is ``needed``, or of a
-    dry run."""
+    """The answer in the preferred form. A dry run's has a body in any case, and so has one whose
+    body is ``needed``."""
     headers += preferences_applied(ask, result, represented=represented)
     status = 201 if result.created else 200
     if represented or needed:
@@ -294,7 +294,7 @@ def _answer(
 def _would_change(
     gateway: GatewayService, ask: Ask, result: Result
 ) -> list[dict[str, Any]] | msgspec.UnsetType:
-    """The changes of a dry run, as far as its principal may read what it would leave."""
+    """The changes of a dry run, if its principal may read the document that it would leave."""
     outcome = result.outcome
     if not isinstance(outcome, Unchanged) or not outcome.changes:
         return msgspec.UNSET
@@ -306,7 +306,7 @@ def _would_change(
 def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> DocumentRecord | None:
     """The document as the write left it, or would leave it.
 
-    None if there is none, if history no longer has it, or if its writer may not read it.
+    None if there is none, if history no longer has it, or if the principal may not read it.
     """
     if result.replayed:
         return _document_then(gateway, ask, result)
@@ -322,10 +322,10 @@ def _document_left(gateway: GatewayService, ask: Ask, result: Result) -> Documen
 
 
 def hidden_now(gateway: GatewayService, ask: Ask, outcome: Applied | Unchanged) -> frozenset[str]:
-    """The keys that a dry run would change of documents that who asks may not read as they are.
+    """The keys that a dry run would change, of documents that the principal may not read now.
 
-    What it would leave may be open to them, or be gone; that is for the day when it is done, and
-    everybody sees by whom.
+    The dry run might open them to the principal, or delete them. To see them, it has to do so
+    really, and everybody then sees who did it.
     """
     sight = gateway.acls.sight(ask.by, ask.catalog)
     if sight is None or not isinstance(outcome, Unchanged) or not outcome.changes:

@@ -1,13 +1,13 @@
-"""The ask of a write, on any route, and the request that is made of it.
+"""The ask of a write, on any route, and the request that is made from it.
 
-``read_ask`` makes it of headers and parameters, a bulk line of its members. It is one value, whose
+``read_ask`` makes it from headers and parameters; a bulk line makes it from its members. Its
 conditions, preferences and idempotency key mean the same everywhere.
 
-Replays and dry runs: a replay gets the answer of the first time, whatever was written since. A dry
-run under a used idempotency key gets the answer that the request itself would get: a replay, which
-changes nothing, or the refusal of another request under the same key. A dry run uses up no key.
-A key decides once, whatever the outcome: a request that changed nothing, or was refused on the
-state, is answered so when it is sent again. What was never decided isn't remembered.
+A repeated request gets the first answer, whatever was written since. A dry run under a used
+idempotency key gets the answer that the request itself would get: the replayed one, which changes
+nothing, or the refusal of another request under the same key. A dry run uses up no key. A key
+decides once, whatever the outcome: a request that changed nothing, or that the state refused, gets
+that answer when it is sent again. A request that was never decided isn't remembered.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ Part = Literal["content", "attributes", "owners"]
 class Verb(NamedTuple):
     """A word for a write in the ``op`` of a bulk line and the ``action`` of a transaction.
 
-    ``edits`` are what it may come to, ``members`` its own, ``place`` those that say where an action
-    is done. ``method`` is that of a line's own route, None where no line does this.
+    ``edits``: the kinds of edits that it may mean. ``members``: those of its own. ``place``: the
+    members that say where an action is done. ``method``: that of the route that does the same as a
+    line; None if a line can't do it.
     """
 
     edits: tuple[type, ...]
@@ -90,10 +91,10 @@ VERBS: Final[Mapping[str, Verb]] = {
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A write's target, who asks for it, and everything it says beside its body.
+    """A write's target, its principal, and everything it says besides its body.
 
-    ``part``: whether it edits the document's content or its attributes. The ``key`` of a write on
-    the catalog, or on several documents, is that of the settings.
+    ``part``: the part of the document that it edits. The ``key`` of a write on the catalog, or on
+    several documents, is that of the settings.
     """
 
     by: Principal
@@ -116,9 +117,9 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A write's body: decoded, its media type, and its length as it was sent. ``attributes``: those
-    that were sent with it, for the document that it is; None where they are kept. ``terms``: a
-    manager's, which belong to what is asked for."""
+    """A write's body, decoded, with its media type and its length as sent. ``attributes``: those
+    sent along with a document; None keeps the old ones. ``terms``: those of an apply, of letting go
+    or giving back."""
 
     body: Json | Absent
     media_type: str
@@ -138,10 +139,10 @@ def read_ask(
     known: Schema = WRITE_PARAMETERS,
     asked: Mapping[str, Any] | None = None,
 ) -> Ask:
-    """``asked`` are the parameters, where they are loaded already.
+    """The ask of a request. ``asked``: its parameters, if they are loaded already.
 
-    Raises RequestRefused for a header or parameter that isn't well formed, and Forbidden for an
-    author that the principal can't name."""
+    Raises RequestRefused for a malformed header or parameter, and Forbidden for an author that the
+    principal may not name."""
     by, environ = context.by, context.environ
     if asked is None:
         asked = parameters(environ, known) if environ.get("QUERY_STRING") else {}
@@ -164,8 +165,8 @@ def read_ask(
 def with_members(
     ask: Ask, environ: Environ, message: str | None, author: str | None, dry_run: bool
 ) -> Ask:
-    """``ask`` with what the body says of it too. Raises RequestRefused where a header says
-    otherwise."""
+    """``ask`` with a message, an author and a dry run from the body. Raises RequestRefused if a
+    header contradicts them, and Forbidden."""
     named = _agreed("Commit-Author", commit_author(environ), "author", author)
     return replace(
         ask,
@@ -192,7 +193,8 @@ def request_of(
     otherwise: tuple[KeyEdit, ...] | None = None,
     checks_lists: bool = True,
 ) -> Request:
-    """Raises RequestRefused where it is to be rebased from more tokens than may be tried."""
+    """The request that ``ask`` makes. Raises RequestRefused if a patch is to be rebased from more
+    tokens than may be tried."""
     rebase = ask.prefer.rebase and ask.key != SETTINGS_KEY
     if rebase:
         _refuse_many_tokens(ask.conditions)
@@ -234,11 +236,11 @@ def _refuse_many_tokens(conditions: Preconditions) -> None:
 
 @computed
 def fingerprint(ask: Ask, sent: Sent) -> str:
-    """A digest of what the request asks for. Equal requests have equal digests, however they are
+    """A digest of what a request asks for. Equal requests have equal digests, however they are
     written, and on every route.
 
-    It leaves out preferences about time and answer (wait, return, dry_run), and the message and
-    author of the commit, for which the first request counts.
+    It leaves out what concerns time and answer alone (wait, return, dry_run), and the message and
+    author of the commit, which are those of the first request.
     """
     conditions = ask.conditions
     tokens = [

@@ -1,14 +1,14 @@
 """Steps of applications on the wire: a body of their own, or the ``begin`` of a bulk line.
 
-A task that writes rows under a version of an application begins it with its first lines, so that
-needs no request before them::
+A task that writes rows under a version of an application begins the version with its first lines,
+so it needs no request before them::
 
     {"catalog": "c", "key": "k", "op": "put", …, "idempotency_key": "row-1",
      "begin": {"application": "nightly", "version": 7, "run": "a1"}}
 
-The first line with a begin takes the step; the others of its request with the same one need none.
-Each is then a line with the fence of that version, which its answer tells. Where the step is
-refused, so are they: their problems point to ``/begin``.
+The first line with a begin takes the step, for all lines of its request with the same begin. Each
+of these then counts as a line with the fence of that version; its answer says the fence. If the
+step is refused, so are the lines: their problems point to ``/begin``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from gateway.limits import RequestLimits
 from gateway.model import APPLICATIONS_KEY
 from gateway.service import GatewayService
 
-# The place of a begin in its line.
+# The pointer to the begin in a line.
 BEGIN: Final = "/begin"
 _PRINCIPALS_MAX: Final = 20
-# A version is in a fence, which is read in at most so many digits.
+# A fence contains the version, and is parsed with at most this many digits.
 _VERSION_MAX: Final = 10**18 - 1
-_RECORD_BYTES: Final = 1_000  # beside what was sent
+_RECORD_BYTES: Final = 1_000  # what a step counts for, besides the names of its principals
 
 
 def _are_names(names: list[Any]) -> bool:
@@ -64,7 +64,7 @@ _BEGIN: Final = strict(
 
 
 class BeginRefused(Exception):
-    """The version that a line belongs to isn't begun; ``error`` says why."""
+    """The version of a line can't be begun; ``error`` says why."""
 
     def __init__(self, error: CommitError) -> None:
         super().__init__(error.detail)
@@ -72,15 +72,16 @@ class BeginRefused(Exception):
 
 
 class BeginNeeded(NamedTuple):
-    """A line can't be read before ``step`` is taken: ``place`` is its catalog, and the digest of
-    its begin."""
+    """A line can't be read before ``step`` is taken. ``place``: its catalog, and its begin's
+    digest."""
 
     step: ApplicationStep
     place: tuple[str, bytes]
 
 
 def read_begin(raw: bytes, catalog: str, limits: RequestLimits) -> ApplicationStep:
-    """Raises RequestRefused, which names the pointer in the line."""
+    """The step that a line's ``begin`` asks for. Raises RequestRefused with a pointer into the
+    line."""
     value = decode_value(raw, limits, BEGIN)
     asked = load(_BEGIN, value, _invalid)
     return step_of(catalog, asked.pop("application"), asked)
@@ -122,10 +123,10 @@ def record_after(result: Result, name: str) -> Application:
 
 
 def begun_fence(step: ApplicationStep, written: WriteOutcome) -> Fence | BeginRefused:
-    """What the lines of the version that ``step`` begins get.
+    """The fence for the lines of the version that ``step`` begins, or why they are refused.
 
-    It is refused where the version is finished, and where those who began it make other keys: a
-    row that they applied would be applied again.
+    They are refused if the version is finished, or was begun with idempotency keys of another kind:
+    rows that were applied under those would be applied again.
     """
     try:
         record = record_after(result_of(written, APPLICATIONS_KEY, dry_run=False), step.name)

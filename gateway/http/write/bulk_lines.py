@@ -1,4 +1,4 @@
-"""A line of a bulk request: cut from the body, read as a write, answered by a line.
+"""A line of a bulk request: cut from the body, read as a write, answered with a line.
 
 ::
 
@@ -11,13 +11,13 @@
      "if_match"?, "if_none_match"?, "if_unchanged_under"?, "resource_version"?,
      "idempotency_key"?, "fence"? or "begin"?, "message"?, "author"?, "dry_run"?}
 
-A ``patch`` is of RFC 6902 or an extended one. A touch needs no key, and takes conditions only with
-one. A ``fence`` is that of an application's version, whose idempotency key it is then (see
-``decide.applications``); a ``begin`` begins that first (see ``begins``). Under an idempotency key,
-put, patch, merge and delete are the same request as one that is sent to the document's own route,
-which knows no attributes beside the document.
+A ``patch`` is of RFC 6902 or an extended one. A touch needs no key; without one, its conditions can
+only be about ranges. A ``fence`` is that of an application's version, and makes the idempotency key
+the application's (see ``decide.applications``); a ``begin`` begins the version first (see
+``begins``). Under one idempotency key, a put (without ``attributes``), patch, merge or delete is
+the same request as one that is sent to the document's own route.
 
-The answer says as members what the write's own route says in its status, headers and body.
+The answer's members say what the write's own route says in its status, headers and body.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from gateway.model import SETTINGS_KEY
 from gateway.service import GatewayService
 from patching import Limits
 
-# By verb: the members of a line beside those that every line may have.
+# By verb: the members that a line may have in addition to the common ones.
 _OPERATIONS: Final = {
     name: verb.members + (("rebase",) if EDIT_KINDS[verb.edits[0]].is_rebased else ())
     for name, verb in VERBS.items()
@@ -100,9 +100,9 @@ _COMMON: Final = (
 )
 _KNOWN: Final = {name: frozenset((*_COMMON, *own)) for name, own in _OPERATIONS.items()}
 _CATALOGS_MAX: Final = 1_000
-# A member that may take long to decode.
+# A member of more bytes may take long to decode.
 _LONG_BYTES: Final = 16 * 1024
-# Decoded with the document, the patch or the step that they are.
+# Members that are decoded later, as a document, patch or step.
 _LARGE: Final = frozenset(("value", "attributes", "patch", "array_primary_keys", "begin"))
 
 _IDEMPOTENCY_KEY: Final = Exact(
@@ -117,8 +117,9 @@ _Large = dict[str, bytes]
 
 
 class BodyLine(msgspec.Struct, frozen=True):
-    """``text`` without its end; None where it is too long to be held. ``offset``: its first byte's
-    place in the body. ``blank_before``: how many blank lines came since the one before it."""
+    """``text`` is without the line end, and None if the line is too long to be held. ``offset``:
+    where it begins in the body. ``blank_before``: the number of blank lines since the line before,
+    itself included."""
 
     offset: int
     size_bytes: int
@@ -127,9 +128,9 @@ class BodyLine(msgspec.Struct, frozen=True):
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines, leaving out blank ones; but of ``blank_max``
-    in a row the last is one, for that they come is to be known. Holds at most one line, of which
-    ``begun_bytes`` have come, the first one at ``offset``."""
+    """Cuts a stream of bytes into lines. Blank ones are left out, except each ``blank_max``th in a
+    row, so that its caller learns of them. Holds at most one line, of which ``begun_bytes`` have
+    come, and which begins at ``offset``."""
 
     def __init__(self, line_bytes_max: int, blank_max: int) -> None:
         self._line_bytes_max = line_bytes_max
@@ -141,7 +142,7 @@ class LineSplitter:
 
     @interruptible
     def feed(self, piece: bytes) -> list[BodyLine]:
-        """The lines that end in ``piece``, which may be no more than line ends."""
+        """The lines that end in ``piece``, which may consist of line ends alone."""
         *ends, rest = piece.split(b"\n")
         lines = []
         for end in ends:
@@ -151,7 +152,7 @@ class LineSplitter:
         return [line for line in lines if line is not None]
 
     def finish(self) -> list[BodyLine]:
-        """The last line, where it has no end of its own."""
+        """The last line, if it has no line end."""
         line = self._end(0) if self.begun_bytes else None
         return [] if line is None else [line]
 
@@ -186,12 +187,12 @@ class LineTerms:
     dry_run: bool
     prefer: Preferences
     writable: set[str] = field(default_factory=set)
-    """Catalogs that ``by`` may write, of those that lines named last."""
+    """Catalogs that ``by`` may write, as far as they are known from earlier lines."""
     begun: dict[tuple[str, bytes], Fence | BeginRefused] = field(default_factory=dict)
-    """By catalog and digest of the ``begin``, the outcomes of the steps that lines asked for."""
+    """The outcomes of the steps that lines asked for, by catalog and digest of the ``begin``."""
 
     def writable_catalog(self, name: str) -> str:
-        """``name``, of a catalog that the sender may write. Raises RequestRefused and Forbidden."""
+        """``name``, if ``by`` may write that catalog. Raises RequestRefused and Forbidden."""
         if name not in self.writable:
             media_types.require_catalog(name, self.limits)
             require(self.by, Role.WRITE, name, "the line")
@@ -266,7 +267,7 @@ def _begun(
         refuse_member(BEGIN, "a line has either a fence or a begin")
     if member(members, "dry_run", SWITCH) or terms.dry_run:
         refuse_member(BEGIN, "nothing is begun in a dry run")
-    # Of what was sent, which may be as long as a line, only the digest is kept.
+    # Only the digest is kept: a begin may be as long as a line.
     place = (catalog, blake2b(raw, digest_size=16).digest())
     found = terms.begun.get(place)
     if isinstance(found, BeginRefused):
@@ -279,7 +280,7 @@ def _begun(
 
 
 def _members(raw: bytes, limits: RequestLimits) -> tuple[dict[str, Any], _Large]:
-    """The line's members: decoded, and those that are decoded later."""
+    """The line's members that are decoded now, and those that are decoded later."""
     members = {}
     large = {}
     for name, undecoded in _undecoded_members(raw, limits).items():
@@ -306,7 +307,7 @@ def _undecoded_members(raw: bytes, limits: RequestLimits) -> dict[str, msgspec.R
     except msgspec.ValidationError:
         refuse_member("", "a line is an object")
     except (ValueError, RecursionError):
-        # This says what is wrong with it, and where.
+        # Decode it in the way that says what is wrong, and where.
         value = decode_value(raw, limits)
         if not isinstance(value, dict):
             refuse_member("", "a line is an object")
@@ -368,9 +369,9 @@ _log = logging.getLogger(__name__)
 
 
 class LineAnswer(msgspec.Struct, frozen=True):
-    """The answer to a line that was applied or changes nothing; see ``write.answer.WriteAnswer``.
+    """The answer to a line that was applied or unchanged; see ``write.answer.WriteAnswer``.
 
-    ``status`` is 201 where the document was created, else 200.
+    ``status`` is 201 if the document was created, else 200.
     """
 
     index: int
@@ -403,7 +404,7 @@ def written_line(
     try:
         result = result_of(written, request.key, dry_run=request.dry_run)
     except CommitError as error:
-        # To learn the outcome of an application's key, the client sends the line again.
+        # An application's key has no path to ask for the outcome: the client sends the line again.
         of_application = request.fence is not None and not request.fence.open
         own = None if of_application else request.idempotency
         key = own.key if own else None

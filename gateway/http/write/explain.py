@@ -1,13 +1,13 @@
-"""The facts that a problem adds to its error.
+"""Members that a problem has in addition to its error's own.
 
-They are the commits since, the path of its outcome, and the documents that the write met, beside
-the tokens that its problem tells.
+They are the commits since the client's token, the path of the outcome, and the documents that the
+write met, next to their tokens.
 
-The documents are for who prefers ``return=representation``, or ``refusal=representation`` where the
-answer to a write that is applied needn't repeat the document. Each is the one that was decided on,
-in that state: the present one at a moment between request and answer or, told again under an
-idempotency key, the one of the first time. One that the principal may not read isn't shown, nor is
-one that history has no more.
+The documents are for clients that prefer ``return=representation``, or ``refusal=representation``
+if the answer to an applied write needn't repeat the document. Each is shown in the state on which
+the write was decided: that of a moment between request and answer or, if the answer is replayed,
+that of the first time. A document isn't shown if the principal may not read it, or if history no
+longer has it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from gateway.read.visibility import Sight, life_of
 from gateway.service import GatewayService
 
 _COMMITS_MAX = 20
-# Of these, the answer shows those on the documents of a range.
+# For a range: how many commits are searched for those on its documents.
 _RANGE_COMMITS_MAX = 100
-# The changes since a composite of more documents aren't looked up: each takes a query.
+# For a composite: for how many stale documents the commits are read. Each takes a query.
 _DOCUMENTS_MAX = 10
-# What the values of one answer, or of a window of bulk lines, may take in all.
+# The most bytes of the documents shown in one answer, or in a window of bulk lines, in all.
 VALUES_BYTES_MAX: Final = 16 * MIB
 _STATUSES: Final = (409, 412)
 _Met = dict[tuple[str, str], DocumentRecord]
@@ -65,9 +65,9 @@ def further_members(
     idempotency_key: str | None = None,
     shows: bool = False,
 ) -> dict[str, Any]:
-    """Members of the problem beside the error's own, as far as ``by`` may see them.
+    """Further members of the problem of ``error``, as far as ``by`` may see them.
 
-    ``key`` is the document that was to be written, if it was one; ``shows``: with the documents."""
+    ``key``: that of the document to write, if it was one. ``shows``: with the documents."""
     members: dict[str, Any] = {}
     if not isinstance(error, ConditionFailed):
         members = outcome_members(catalog, error, idempotency_key)
@@ -81,7 +81,7 @@ def further_members(
 def outcome_members(
     catalog: str, error: CommitError, idempotency_key: str | None
 ) -> dict[str, Any]:
-    """The member with the path at which to ask, later, for an unknown outcome."""
+    """The member with the path of the outcome, if ``error`` says that it is unknown."""
     if isinstance(error, UnknownOutcome) and idempotency_key is not None:
         return {"outcome": outcome_path(catalog, idempotency_key)}
     return {}
@@ -89,14 +89,14 @@ def outcome_members(
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A catalog's commits, as far as they are within ``sight``."""
+    """A catalog's commits, as far as ``sight`` shows them (None: all)."""
 
     gateway: GatewayService
     catalog: str
     sight: Sight | None
 
     def under(self, prefix: str, since: int | None) -> list[CommitRecord] | None:
-        """The commits on a range, with these changes alone."""
+        """The commits on documents under ``prefix``, with the changes of these alone."""
         commits = self.after(None, since, _RANGE_COMMITS_MAX)
         if commits is None:
             return None
@@ -122,7 +122,7 @@ class _Log:
         return [c for c in commits if key is None or any(key == each.key for each in c.changes)]
 
     def _bare(self, commits: Sequence[CommitRecord]) -> list[CommitRecord]:
-        """What can be seen, without values: these aren't told."""
+        """The visible parts of ``commits`` without values, which aren't shown."""
         seen = commits if self.sight is None else self.sight.commits(commits)
         return [
             replace(each, changes=tuple(map(_without_value, each.changes)), skipped=())
@@ -143,13 +143,13 @@ def changes_since(
     for a range, those on its documents that are among the first 100; for a composite, those on its
     stale documents, each after its own token.
 
-    If the token is from another catalog, or isn't ours at all, they are useless but harmless.
+    If the token is of another catalog, or no gateway made it, they are useless but harmless.
     Whatever ``by`` may not see of them is left out.
     """
     log = _Log(gateway, catalog, gateway.acls.sight(by, catalog))
     if len(failed.conflict.stale) > 1:
         return _of_several(log, failed)
-    # The settings' key is none that a client could be told: they count as the catalog here.
+    # No client knows the key of the settings: a condition on them counts as one on the catalog.
     key = failed.conflict.key or None
     if failed.conflict.prefix is not None:
         commits = log.under(failed.conflict.prefix, failed.conflict.since_revision)
@@ -174,7 +174,7 @@ def _of_several(log: _Log, failed: ConditionFailed) -> list[dict[str, Any]] | No
 
 
 class Represented:
-    """The documents that refusals show to ``by``; at most VALUES_BYTES_MAX of them in all."""
+    """The documents that refusals show to ``by``: at most VALUES_BYTES_MAX bytes in all."""
 
     def __init__(self, gateway: GatewayService, by: Principal) -> None:
         self._gateway = gateway
@@ -182,10 +182,8 @@ class Represented:
         self._left_bytes = VALUES_BYTES_MAX
 
     def members(self, catalog: str, key: str, error: CommitError) -> dict[str, Any]:
-        """The members of the problem of ``error`` that have a token, each with its ``value``, or
-        with ``too_large`` if there is no more room. ``key`` is the document to write, if it was
-        one.
-        """
+        """The members of the problem of ``error`` that have a token, with the ``value`` of each, or
+        ``too_large`` beyond the bound. ``key``: that of the document to write, if it was one."""
         problem = problem_of(error)
         if problem is None or KINDS[problem.code].status not in _STATUSES:
             return {}
@@ -211,7 +209,7 @@ class Represented:
         try:
             document = self._visible(catalog, key, shown["etag"], met)
         except CommitError:
-            document = None  # a refusal stays one, whatever can be read
+            document = None  # the refusal is answered even if nothing can be read
         if document is None:
             return shown
         if document.size_bytes > self._left_bytes:

@@ -1,4 +1,4 @@
-"""A transaction as it is sent, checked by hand: each refusal names the place in the body.
+"""A transaction's body, checked by hand, so that each refusal names the place in the body.
 
 ::
 
@@ -15,7 +15,8 @@ An action is ``{"action": "put", "key", "value", "attributes"?: {"mode": "keep" 
 ``force``?), ``let_go`` (``key``, ``manager``?, ``prune``?), ``give_back`` (``key``,
 ``pointers``), ``delete`` (``key``, or ``prefix``), ``move`` (``from``, ``to``), ``attributes``
 (``key``, ``value`` or ``patch``), ``touch``, ``get`` (``key``), ``replace`` (``prefix``,
-``documents``: by key). Patches are extended ones. Any may have ``if``, compares of its own.
+``documents``: by key). Patches may be extended ones. Any action may have ``if``: compares of its
+own.
 
 A compare is about a document (``key``), about all whose keys begin with a ``prefix``, or about the
 catalog (``resource_version``).
@@ -74,7 +75,7 @@ TRANSACTION: Final = strict(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """The rules for the items of a body, which ``principal`` has sent."""
+    """The rules for the items of a body that ``principal`` sent."""
 
     limits: RequestLimits
     patch_limits: Limits
@@ -83,8 +84,8 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class TransactionBody:
-    """``body`` is what was sent, without members that don't change its effect (message,
-    dry_run)."""
+    """``body`` is what was sent, without the members that don't change its effect: message, author
+    and dry_run."""
 
     compare: tuple[compares.Compare, ...]
     then: tuple[edits.KeyEdit, ...]
@@ -99,7 +100,7 @@ class TransactionBody:
 def read_transaction(
     raw: bytes, limits: RequestLimits, patch_limits: Limits, principal: str
 ) -> TransactionBody:
-    """Raises RequestRefused, Unstorable, and AboveLimit."""
+    """The transaction that ``raw`` asks for. Raises RequestRefused, Unstorable, and AboveLimit."""
     body: Any = decode_value(raw, None)
     asked = load(TRANSACTION, body, invalid_body)
     lists = {name: asked[name] for name in ("compare", "then", "else") if name in body}
@@ -124,7 +125,7 @@ def read_transaction(
 
 
 def _conditions_in(lists: dict[str, Any]) -> int:
-    """The compares in the ``if`` of actions."""
+    """The number of compares in the ``if`` of actions."""
     actions = (*lists.get("then", ()), *lists.get("else", ()))
     conditions = (each.get("if") for each in actions if isinstance(each, dict))
     return sum(len(each) for each in conditions if isinstance(each, list))
@@ -252,7 +253,7 @@ def _value(item: dict[str, Any], at: str, reader: _Reader) -> tuple[Json, int]:
     return value, document_bytes(value, reader.limits, f"{at}/value")
 
 
-# What makes the edit of an action on one document; the others are made of their places.
+# By action on one document: what reads its edit. The others need no more than their place.
 _READ: Final[Mapping[str, Callable[[dict[str, Any], str, _Reader], edits.Edit]]] = {
     "put": _put,
     "patch": _patched,
@@ -339,7 +340,7 @@ def _require_true(value: Any, place: str) -> None:
 def _patch_of(
     operations: Any, place: str, reader: _Reader, parse: Callable[[], _Parsed]
 ) -> _Parsed:
-    """The result of ``parse`` for ``operations`` at ``place``; its errors name the place."""
+    """The result of ``parse``, which reads ``operations`` at ``place``; errors name the place."""
     try:
         require_storable_operations(operations, reader.limits.depth_max)
         return parse()
@@ -371,7 +372,7 @@ def _key_of(members: dict[str, Any], name: str, at: str, reader: _Reader) -> str
 
 
 def _prefix_of(members: dict[str, Any], at: str, reader: _Reader) -> str:
-    """The member ``prefix``, which is required; "" is the beginning of all keys."""
+    """The member ``prefix``, which is required; all keys begin with ""."""
     prefix = _text_of(members, "prefix", at, "a prefix of documents' keys")
     _require_at(f"{at}/prefix", require_prefix, prefix, reader)
     return prefix
@@ -392,7 +393,7 @@ def _place(members: dict[str, Any], name: str, at: str) -> str:
 def _require_at(
     place: str, require: Callable[[str, RequestLimits], object], text: str, reader: _Reader
 ) -> None:
-    """``require`` of the text at ``place`` of the body; a refusal tells the place."""
+    """Call ``require`` for the text at ``place`` of the body; its refusal names the place."""
     try:
         require(text, reader.limits)
     except RequestRefused as error:
