@@ -1,9 +1,9 @@
 """Admission: a bound on the requests that a worker has under way; more are refused at once.
 
-Writes, bulk requests and reads are counted apart, each until the last byte of its answer was sent.
-A write counts from the arrival of its whole body, so that a slow sender takes no one's place. Feeds
-have a bound of their own, and probes such as ``/livez`` always get through. Of each kind a
-principal may have only a share, which is checked once the principal is known.
+Writes, bulk requests and reads are counted separately, each until the last byte of its answer was
+sent. A write counts from the moment when its whole body has arrived, so that a slow sender takes
+nobody's place. Feeds have a bound of their own, and probes such as ``/livez`` always get through. A
+principal may have only a share of each kind, which is checked once the principal is known.
 
 Each request has an account of the memory that it takes; see ``gateway.memory``.
 
@@ -59,7 +59,7 @@ class InFlight:
 
     def enter(self, holder: str | None, size: int) -> None:
         """Count one more request, of ``size`` bytes. Raises TryLater if there is no room for it, or
-        beyond its holder's share."""
+        if it exceeds its holder's share."""
         with self._lock:
             self.refuse_if_full(size)
             if holder is not None:
@@ -69,7 +69,7 @@ class InFlight:
     def claim(self, holder: str, size: int) -> None:
         """Give a request of ``size`` bytes, held by None so far, to ``holder``.
 
-        Raises TryLater where that exceeds the holder's share; then None still holds it.
+        Raises TryLater if that exceeds the holder's share; then None still holds it.
         """
         with self._lock:
             self._give_back(None, size)
@@ -91,7 +91,7 @@ class InFlight:
         return self._count.held >= self._count.maximum
 
     def refuse_if_full(self, size: int) -> None:
-        """Raise TryLater unless there is room for one more of ``size`` bytes; reserves none."""
+        """Raise TryLater unless there is room for one more of ``size`` bytes. Reserves nothing."""
         count, held = self._count, self._bytes
         if count.held >= count.maximum:
             detail = f"{count.held} {self._what} are under way, the most that are allowed"
@@ -131,7 +131,7 @@ def _full(detail: str, setting: str) -> TryLater:
 
 
 class _Seat:
-    """A request's place among those in flight: taken once, left once."""
+    """A request's place among those in flight; taken once, left once."""
 
     def __init__(self, among: InFlight) -> None:
         self._among = among
@@ -189,8 +189,8 @@ class Admission:
         among: InFlight | None,
         seat: _Seat,
     ) -> Held:
-        """The answer. A feed's, which is ``among`` none, takes no seat, and has an account like any
-        other."""
+        """The answer of the application. ``among`` None: a feed, which has no seat, but an account
+        like any other request."""
         held = Held(seat)
         if among is not self._bulk:  # lines in large numbers, with bounds of their own
             held.account = self._memory.account()
@@ -209,13 +209,13 @@ class Admission:
     def _admit(self, observed: Observed, among: InFlight, seat: _Seat) -> None:
         if among is self._writes and observed.method != "DELETE":
             size = observed.body_bytes
-            if size != 0:  # it has a body, and takes its seat when that is there
+            if size != 0:  # it has a body, and takes its seat once that has arrived
                 among.refuse_if_full(size or 0)
                 return
         seat.take(0)
 
     def _kind(self, environ: Environ) -> InFlight | None:
-        """The requests among which this one counts; None if it isn't counted here."""
+        """The kind of requests as which this one counts; None if it isn't counted here."""
         path = environ["PATH_INFO"]
         if not path.startswith("/v1/"):
             return None
@@ -224,7 +224,7 @@ class Admission:
         return self._bulk if path == "/v1/bulk" else self._writes
 
     def has_room_for(self, start: bytes) -> bool:
-        """Whether a request whose first bytes are ``start`` would probably be taken on now."""
+        """Whether a request whose first bytes are ``start`` would probably be admitted now."""
         if _forgotten:
             _close_forgotten()
         among = self._reads if start.startswith(_READING_STARTS) else self._writes
@@ -232,7 +232,8 @@ class Admission:
 
 
 def claim_share(counted: Counted, holder: str | None) -> None:
-    """Count the request among those of its holder, now known. Raises TryLater beyond a share."""
+    """Count the request as one of its ``holder``, who is known now. Raises TryLater beyond the
+    holder's share."""
     if holder is None:
         return
     if counted.account is not None:
@@ -242,16 +243,16 @@ def claim_share(counted: Counted, holder: str | None) -> None:
 
 
 def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = True) -> bytes:
-    """The request's body, never empty. It is counted as under way and against the rate limits.
+    """The request's body, never empty; counted as under way and against the rate limits.
 
-    ``parsed``: the body will be decoded, and the request's account holds what this takes. Raises
-    RequestRefused, also for too many values; TryLater if too much is under way; AboveLimit and
-    MemoryFull if there is no room for it; AccessError if the principal would no longer be let in;
-    StoreUnavailable; and the connection's errors (werkzeug's BadRequest).
+    ``parsed``: it will be decoded, and the request's account takes the memory for that. Raises
+    RequestRefused, also for an empty body and for too many values; TryLater if too much is under
+    way; AboveLimit and MemoryFull if there is no room for it; AccessError if the principal would no
+    longer be let in; StoreUnavailable; and the connection's errors (werkzeug's BadRequest).
     """
     raw = read_body(context, limits)
     seat, account = context.observed.counted
-    # What is smaller doesn't take much, whatever is in it.
+    # A smaller body takes little memory, whatever is in it.
     weighs = parsed and len(raw) > UNWEIGHED_BYTES
     if weighs:
         require_few_values(raw, limits)
@@ -268,7 +269,7 @@ def take_body(context: OpenContext, limits: RequestLimits, *, parsed: bool = Tru
 
 
 def take_members(context: OpenContext, limits: RequestLimits, schema: Schema) -> dict[str, Any]:
-    """The request's body, an object in JSON, as ``schema`` loads it."""
+    """The request's body, a JSON object, as ``schema`` loads it."""
     require_json(context.environ)
     return load(schema, decode_value(take_body(context, limits), limits), invalid_body)
 
@@ -289,7 +290,7 @@ class Held:
         self.close()
 
     def close(self) -> None:
-        """Called by the server in any case; see ``_close_forgotten`` for where it isn't."""
+        """The server calls it; if it fails to, ``_close_forgotten`` does."""
         if self._is_over:
             return
         self._is_over = True
@@ -315,8 +316,8 @@ _forgotten: Final[deque[Held]] = deque()
 def _close_forgotten() -> None:
     """Close the answers that nobody closed: others need their seats.
 
-    The garbage collector may run in the middle of any code, in any thread. So ``__del__`` can't end
-    an answer: that takes locks, which the interrupted code may hold, and sets context variables,
+    ``__del__`` can't do it, because the garbage collector may run in the middle of any code, in any
+    thread. Closing takes locks, which the interrupted code may hold, and sets context variables,
     which belong to another request there (and CPython 3.11 crashes if it collects garbage while it
     sets one: python/cpython#148891).
     """
@@ -327,10 +328,10 @@ def _close_forgotten() -> None:
             return
         try:
             held.close()
-        except Exception:  # noqa: BLE001 - it is no trouble of the request that comes next
+        except Exception:  # noqa: BLE001 - it mustn't fail the present request, which is another
             _log.exception("an answer that nobody closed can't be closed")
 
 
 def _is_feed(path: str) -> bool:
-    # /v1/catalogs/{catalog}/changes: the path is still encoded, so that names hold no slash.
+    # /v1/catalogs/{catalog}/changes: the path is still encoded, so names hold no slash.
     return path.endswith("/changes") and path.count("/") == 4

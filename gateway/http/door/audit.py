@@ -1,14 +1,15 @@
 """The audit log: who did what where, and with which outcome.
 
-A line for each request that can change something and for each one that access control refused, on
-the logger ``gateway.audit``, with its facts as fields. Writes in bulk have a line for every hundred
-of them in one catalog and by one author, and a bulk request one at its end. ``outcome`` is
-``applied``, ``replayed``, ``unchanged``, ``unknown``, or ``refused`` with the problem's code;
-``done`` of what makes no commit. Neither what was written nor how its sender proved who he is
-stands in it.
+The logger ``gateway.audit`` gets a line for each request that can change something, and for each
+one that access control refused, with its facts as fields. The writes of a bulk request share lines,
+each with up to a hundred in one catalog and by one author; a last line ends the request.
+``outcome`` is ``applied``, ``replayed``, ``unchanged``, ``unknown``, or ``refused`` with the
+problem's code; ``done`` if the request makes no commit. No line contains what was written, or the
+token that was sent.
 
-Refusals by access control don't fill the log: a principal, and all without a valid token together,
-have so many such lines in a second, and the next one says how many were left out.
+Refusals by access control can't fill the log: each principal, and all requests without a valid
+token together, get a bounded number of such lines per second; the next line says how many were left
+out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gateway.http.context import READING, Decided, Observed
 log = logging.getLogger("gateway.audit")
 
 _REFUSED_BY_ACCESS: Final = (401, 403)
-# Refusals that cost nobody anything, so that there may be as many as somebody likes.
+# Codes of refusals that cost their sender nothing, so that there may be any number of them.
 _CHEAP: Final = ("unauthenticated", "forbidden", "rate_limited")
 _PRINCIPALS_MAX: Final = 10_000
 _WRITES_MAX: Final = 100
@@ -37,8 +38,8 @@ _PATH_CHARACTERS_MAX: Final = 300
 
 
 class LineOutcome(NamedTuple):
-    """The outcome of a line of a bulk request. ``code`` is that of its problem, if any; ``author``
-    is its commit's, None where that isn't known."""
+    """The outcome of a line of a bulk request. ``code``: its problem's, if any. ``author``: its
+    commit's, None if unknown."""
 
     catalog: str
     key: str
@@ -49,7 +50,7 @@ class LineOutcome(NamedTuple):
 
 
 class _Refusals:
-    """Which refusals are logged, and how many are left out. Thread-safe."""
+    """Decides which refusals are logged, and counts the others. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._limits = PrincipalLimits((REFUSALS,), monotonic, _PRINCIPALS_MAX)
@@ -76,9 +77,9 @@ _refusals = _Refusals(time.monotonic)
 
 
 def tell(observed: Observed, status: int) -> None:
-    """Log a request and the ``status`` of its answer. Never keeps it from being sent."""
+    """Log a request and the ``status`` of its answer, if it is of a kind that is audited."""
     refused = status in _REFUSED_BY_ACCESS
-    # Lines of a bulk request are told by themselves, and much later.
+    # A bulk request is logged by its ``BulkAudit``, much later.
     if refused or (observed.method not in READING and observed.route.endpoint != "bulk"):
         fields = _fields(observed, status)
         _tell(fields, is_cheap=fields.get("code") in _CHEAP)
@@ -92,9 +93,9 @@ def _tell(fields: dict[str, Any], *, is_cheap: bool) -> None:
 
 
 class BulkAudit:
-    """The audit of one bulk request, logged outside the request's own thread, so with its facts.
+    """The audit of one bulk request, which keeps its facts, as other threads log the lines.
 
-    ``refused`` counts the lines that never became a write; their reader adds to it.
+    ``refused`` counts the lines that never became a write; whoever reads the lines adds to it.
     """
 
     def __init__(self, observed: Observed) -> None:
@@ -124,7 +125,7 @@ class BulkAudit:
                 _tell(fields, is_cheap=is_cheap)
 
     def tell_end(self, lines: int, is_refused: bool) -> None:
-        """``is_refused``: the request was ended before its body was."""
+        """Log the end of the request. ``is_refused``: it was ended before its body."""
         if not log.isEnabledFor(logging.INFO):
             return
         fields = self._fields | {"outcome": "done", "lines": lines, "refused": self.refused}
@@ -148,7 +149,7 @@ def _line_fields(line: LineOutcome) -> dict[str, str]:
 
 def _fields(observed: Observed, status: int) -> dict[str, Any]:
     route = observed.route
-    # How far a defect got is unknown, too.
+    # After a defect, too, it isn't known what was done.
     is_unknown = observed.problem in (UnknownOutcome.code, "internal_error")
     fields: dict[str, Any] = {
         "action": route.endpoint,
@@ -161,7 +162,7 @@ def _fields(observed: Observed, status: int) -> dict[str, Any]:
     }
     if route.endpoint is None:
         fields["path"] = observed.environ["PATH_INFO"][:_PATH_CHARACTERS_MAX]
-    # As they were understood, or as they were sent where they can't be.
+    # Decoded; bytes that aren't UTF-8 are escaped.
     for name in ("catalog", "key"):
         if name in route.names:
             fields[name] = _decoded(route.names[name])
@@ -186,7 +187,7 @@ def _of_write(told: Decided) -> dict[str, Any]:
 
 
 def _outcome(written: WriteOutcome) -> tuple[str, str | None, str | None]:
-    """What it came to, the id of its commit, and the code of its problem."""
+    """The outcome of a write as a word, the id of its commit, and the code of its problem."""
     match written.outcome:
         case Applied(commit) as applied:
             return "replayed" if applied.replayed else "applied", commit.id, None

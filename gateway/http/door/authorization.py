@@ -1,16 +1,16 @@
-"""Authorization lets every request in or refuses it, before its route sees it.
+"""Authorization: lets each request in or refuses it, before its route sees it.
 
-The header ``Authorization`` alone names the principal, and its roles decide. The catalog is the one
+The header ``Authorization`` alone names the principal, whose roles decide. The catalog is the one
 that the route itself takes from the path: the same segment, decoded by the same function, and never
 normalised in any other way.
 
 Without access control, every client that reaches the gateway may do everything, and a browser on
-this machine reaches it for any page that its user visits. So a request is let in only if no page of
-another site can send it: its ``Host`` is one that no name server resolves, and it has no ``Origin``
-or ``Sec-Fetch-Site`` of another site. Browsers set all three by themselves; other clients send only
-the first.
+this machine can reach it on behalf of any page that its user visits. So a request is let in only if
+no page of another site can have sent it: its ``Host`` is one that no name server resolves, and it
+has no ``Origin`` or ``Sec-Fetch-Site`` of another site. Browsers set all three by themselves; other
+clients send only the first.
 
-``ROLES`` has a row for what every endpoint and method needs; what has none is refused.
+``ROLES`` says what every endpoint and method needs; one without a row is refused.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from gateway.limits import RequestLimits
 
 _log = logging.getLogger(__name__)
 
-# With the time for which a token is remembered, less than the five seconds after which a
-# revocation holds.
+# How often a request under way checks its principal again. Together with the time for which a token
+# is remembered, it is less than the five seconds within which a revocation takes effect.
 RECHECK_S: Final = 1.5
 
-# From the value of the header Authorization (None: no header) to the principal. Raises AccessError
-# and StoreUnavailable.
+# Makes the principal from the value of the header Authorization (None: no header). Raises
+# AccessError and StoreUnavailable.
 Authenticate = Callable[[str | None], Principal]
 
 # RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
 _bearer = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII).fullmatch
-# A name or an address, in brackets where it is one of IPv6, and a port.
+# A name or an address, in brackets if it is of IPv6, and perhaps a port.
 _host = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9.-]{1,255})(?::[0-9]{0,5})?").fullmatch
 # ``none``: the user typed the address, or opened a bookmark.
 _OWN_SITES: Final = (None, "same-origin", "none")
@@ -57,7 +57,7 @@ _READING: Final = ("GET", "HEAD")
 
 
 class Verifier(Protocol):
-    """Verifies one kind of tokens."""
+    """Verifies one kind of token."""
 
     def is_one(self, token: str) -> bool:
         """Whether the token has the form of this kind."""
@@ -67,7 +67,7 @@ class Verifier(Protocol):
 
 
 class BearerTokens:
-    """An ``Authenticate``: the first verifier that knows the form of a token decides about it."""
+    """An ``Authenticate``: the first verifier that recognises a token's form decides about it."""
 
     def __init__(self, *verifiers: Verifier) -> None:
         self._verifiers = verifiers
@@ -99,7 +99,7 @@ class Authorization:
         self._refusals = PrincipalLimits((REFUSALS,), time.monotonic)
 
     def identify(self, observed: Observed) -> Principal | None:
-        """The principal that a request is from; None: everybody may do what it asks for."""
+        """The principal that sent the request; None if the route is open to everybody."""
         if self._authenticate is None:
             _refuse_foreign_pages(observed.environ)
         # Only a caller with a valid token learns that there is no such route, or not this method.
@@ -109,7 +109,7 @@ class Authorization:
         return self._principal(observed.environ.get("HTTP_AUTHORIZATION"))
 
     def admit(self, observed: Observed, asker: Asker) -> Context | None:
-        """Its context, where its principal may do what it asks for; None where that is no route."""
+        """The request's context, if its principal may do what it asks for; None: no such route."""
         route, principal = observed.route, asker.principal
         if route.endpoint is None:
             return None
@@ -130,7 +130,7 @@ class Authorization:
         return Context(observed, asker, catalog, recheck)
 
     def _slow_down(self, principal: Principal) -> None:
-        """Raise TryLater where the principal was refused too often of late."""
+        """Raise TryLater if the principal was refused too often of late."""
         excess = self._refusals.take(principal.name, {REFUSALS.name: 1})
         if excess is not None:
             detail = f"principal {principal.name!r} was refused too often for what it may not do"
@@ -160,7 +160,7 @@ class Authorization:
         self, environ: Environ, principal: Principal, role: Role | None, catalog: str
     ) -> Recheck:
         checked_at = time.monotonic()
-        # Nothing that has this itself: they would be a cycle.
+        # The closure keeps only these values: with the environment it would be a cycle.
         given, name = environ.get("HTTP_AUTHORIZATION"), principal.name
 
         def recheck() -> None:
@@ -173,19 +173,19 @@ class Authorization:
                 raise Unauthenticated("the token is another principal's now", presented=True)
             if role is not None:
                 require(principal, role, catalog)
-            checked_at = now  # only now: a refused check is repeated
+            checked_at = now  # set last, so that a check that was refused is repeated
 
         return recheck
 
 
 def require(principal: Principal, role: Role, catalog: str, to: str = "the request") -> None:
-    """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``, which ``to`` needs."""
+    """Raise Forbidden unless ``principal`` has ``role`` in ``catalog``. ``to``: what needs it."""
     if not principal.may(role, catalog):
         raise forbidden(principal, role, catalog, to)
 
 
 def _refuse_foreign_pages(environ: Environ) -> None:
-    """Raise RequestRefused for what a page of another site may have sent."""
+    """Raise RequestRefused for a request that a page of another site may have sent."""
     host: str | None = environ.get("HTTP_HOST")
     # Browsers always name a host.
     if host is not None and not _is_loopback(host):
@@ -203,7 +203,7 @@ def _foreign(detail: str) -> RequestRefused:
 
 @lru_cache(maxsize=64)
 def _is_loopback(host: str) -> bool:
-    """Whether a header ``Host`` names this machine, by what nobody else can redefine."""
+    """Whether a header ``Host`` names this machine, in a way that no name server can change."""
     named = _host(host.lower())
     if named is None:
         return False
@@ -213,7 +213,7 @@ def _is_loopback(host: str) -> bool:
         return named[1] == "localhost"
 
 
-# Only a pattern of all names matches it.
+# Stands for all catalogs: only a pattern that matches every name matches it.
 EVERY_CATALOG: Final = "*"
 
 
@@ -227,7 +227,7 @@ class Need(Enum):
 
 READ, WRITE, ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 
-# By endpoint: what its methods need. HEAD needs what GET does.
+# What the methods of each endpoint need. HEAD needs what GET does.
 ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     # The service
     "livez": {"GET": Need.NOTHING},
@@ -260,7 +260,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "list_tokens": {"GET": Need.EVERYTHING},
     "revoke_token": {"DELETE": Need.EVERYTHING},
     # Catalogs
-    "list_catalogs": {"GET": Need.TOKEN},  # of those that the principal may read
+    "list_catalogs": {"GET": Need.TOKEN},  # it lists those that the principal may read
     "read_catalog": {"GET": READ},
     "put_catalog": {"PUT": ADMIN},
     "delete_catalog": {"DELETE": ADMIN},
@@ -273,8 +273,8 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "plan_partitions": {"GET": READ},
     # Many changes
     "transaction": {"POST": WRITE},
-    "revert": {"POST": WRITE},  # ADMIN where it takes back settings
-    "bulk": {"POST": Need.TOKEN},  # each line is checked by itself
+    "revert": {"POST": WRITE},  # ADMIN if it undoes changes of the settings
+    "bulk": {"POST": Need.TOKEN},  # each line is checked separately
     "open_upload": {"POST": WRITE},
     "read_upload": {"GET": WRITE},
     "drop_upload": {"DELETE": WRITE},
@@ -292,7 +292,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "renew_pin": {"PUT": READ},
     "delete_pin": {"DELETE": READ},
     "compact": {"POST": ADMIN},
-    # No acl narrows what a receiver gets.
+    # Admin, because no acl narrows what a receiver gets.
     "list_subscriptions": {"GET": ADMIN},
     "read_subscription": {"GET": ADMIN},
     "put_subscription": {"PUT": ADMIN},
@@ -304,12 +304,12 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
 
 
 def need_of(endpoint: str, method: str) -> Role | Need | None:
-    """None where nobody has said: such a route is open to no one."""
+    """What the endpoint's method needs; None without a row: then nobody may use it."""
     return ROLES.get(endpoint, {}).get("GET" if method == "HEAD" else method)
 
 
 def author_of(named: str | None, by: Principal, catalog: str) -> str:
-    """``named``, or ``by`` where nobody is. Raises Forbidden where ``by`` can't name another."""
+    """``named``, or ``by`` if nobody is named. Raises Forbidden if ``by`` may not name another."""
     if named is None or named == by.name:
         return by.name
     require(by, Role.ADMIN, catalog, "naming another author")

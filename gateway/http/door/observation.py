@@ -1,13 +1,13 @@
-"""The outermost middleware: it makes a request's ``Observed``, and tells those who watch of it.
+"""The outermost middleware: it makes a request's ``Observed``, and reports it to the observers.
 
-What any other one answers is seen too. It knows when a streamed answer is over, and which request a
-thread works on (for what it logs). Every answer goes out here, with what all answers have: the
-request's id, what its principal may still spend, and that its media type is believed.
+So observers see the answers of all other middlewares, and learn when a streamed answer is over. The
+middleware also sets the request that a thread works on, for its log lines, and gives every answer
+the headers that all have: the request's id, the principal's rate limits, and ``nosniff``.
 
 WSGI decodes paths too early: ``%2F`` would become a slash. So the app routes by the path as it was
-sent (``raw_path``), and the names in it are decoded once it is known where each begins and ends.
+sent (``raw_path``), and decodes the names in it once it knows where each begins and ends.
 
-Who watches is made by ``gateway.observability``.
+``gateway.observability`` makes the observers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import quote
 from gateway.http.context import KEY, Environ, HeaderList, Observed, WsgiApplication
 from gateway.logs import current_request
 
-# Documents hold what clients wrote: no browser may take one for a page or a script.
+# Documents hold what clients wrote; a browser mustn't take one for a page or a script.
 _NOSNIFF: Final = ("X-Content-Type-Options", "nosniff")
 _is_sane = re.compile("[A-Za-z0-9._~:+/=@-]{1,128}").fullmatch
 _traceparent = re.compile(
@@ -34,16 +34,16 @@ _NO_PARENT: Final = "0" * 16
 
 
 class Observer(Protocol):
-    """Called in the thread of the request; must not raise."""
+    """Called in the thread of the request. Mustn't raise."""
 
     def began(self, observed: Observed) -> None: ...
 
     def ended(self, observed: Observed) -> None:
-        """The answer was made, or was a stream and is over."""
+        """The answer was made or, if it is a stream, is over."""
 
 
 class Observation:
-    """A WSGI middleware: tells ``observers`` of every request."""
+    """A WSGI middleware that reports every request to ``observers``."""
 
     def __init__(self, application: WsgiApplication, observers: Iterable[Observer]) -> None:
         self._application = application
@@ -74,7 +74,7 @@ class Observation:
         except BaseException:
             self._end(observed)
             raise
-        whole = getattr(body, "answer", body)  # as it is in its seat
+        whole = getattr(body, "answer", body)  # ``admission.Held`` wraps the answer
         if isinstance(whole, tuple):
             observed.sent_bytes = sum(map(len, whole))
             self._end(observed)
@@ -88,7 +88,7 @@ class Observation:
 
 
 class _Watched:
-    """A body that is made while it is sent."""
+    """A body that is made while it is sent; at its end it calls ``end``."""
 
     def __init__(
         self, body: Iterable[bytes], observed: Observed, end: Callable[[Observed], None]
@@ -103,7 +103,7 @@ class _Watched:
             yield piece
 
     def close(self) -> None:
-        """Called by the server in any case."""
+        """The server always calls it."""
         try:
             close = getattr(self._body, "close", None)
             if close is not None:
@@ -115,9 +115,9 @@ class _Watched:
 def raw_path(environ: Environ) -> str:
     """The path of the request target, still percent-encoded, below SCRIPT_NAME.
 
-    The target is taken from RAW_URI (gunicorn) or REQUEST_URI (werkzeug). A server that gives
-    neither has lost what was sent: there the decoded path is encoded again, so that all names work
-    but those with an encoded slash in a catalog's name.
+    The target is taken from RAW_URI (gunicorn) or REQUEST_URI (werkzeug). A server that sets
+    neither has lost it: then the decoded path is encoded again, so all names work except those of
+    catalogs with an encoded slash.
     """
     target: str | None = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if target is None:
@@ -128,7 +128,7 @@ def raw_path(environ: Environ) -> str:
     mounted_at = environ.get("SCRIPT_NAME")
     if mounted_at and path.startswith(mounted_at):
         path = path[len(mounted_at) :]
-    # Clients that send UTF-8 unencoded are understood; routing would decode it before its time.
+    # Some clients send UTF-8 unencoded: encode it, since routing would decode it too early.
     return path if path.isascii() else quote(path.encode("latin-1"), safe=string.printable)
 
 
@@ -142,16 +142,16 @@ def _without_authority(target: str) -> str:
 
 
 def _request_id(environ: Environ) -> str:
-    """The sane X-Request-Id that came in, or one that is made."""
+    """The X-Request-Id that was sent, if it is sane, or a new one."""
     given: str | None = environ.get("HTTP_X_REQUEST_ID")
     return given if given is not None and _is_sane(given) else os.urandom(8).hex()
 
 
 def trace_id(header: str | None) -> str | None:
-    """The trace that a ``traceparent`` names, as 32 hex digits; None where it isn't valid.
+    """The trace that a ``traceparent`` names, as 32 hex digits; None if it isn't valid.
 
-    W3C Trace Context, level 1, section 3.2: what isn't as specified is as if it weren't there. A
-    version above 00 may have more fields than are known; version 00 has none (section 3.2.2.1).
+    W3C Trace Context, level 1, section 3.2: a malformed header counts as missing. A version above
+    00 may have further, unknown fields; version 00 has none (section 3.2.2.1).
     """
     found = _traceparent(header) if header else None
     if found is None or found["version"] == "ff":

@@ -1,14 +1,14 @@
 """Limits per principal over HTTP: what a request costs, and the draft's RateLimit fields.
 
 draft-ietf-httpapi-ratelimit-headers-11. Each answer to a limited principal has ``RateLimit-Policy``
-(the quota of a window, by policy) and ``RateLimit`` (the rest: ``r`` units, and as many again in
-``t`` seconds). In a refusal, ``RateLimit`` has the exceeded policies, and ``t`` is the time until
-none is; Retry-After is never earlier.
+(for each policy, the quota of a window) and ``RateLimit`` (``r`` units are left, and as many come
+back in ``t`` seconds). In a refusal, ``RateLimit`` has only the exceeded policies, and ``t`` is the
+time until none is exceeded; Retry-After is never earlier.
 
 A client that spends ``r`` units in ``t`` seconds keeps to the policy's rate in the long run. The
 draft has no name for the unit ``operations``: a client must not take it for requests.
 
-The rates never refuse a bulk request's lines, nor cut it off: lines are read as fast as they allow.
+The rates never refuse a bulk request's lines, nor cut it off: they set how fast lines are read.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SETTINGS: Final = {
     BODY_BYTES: "principal_body_bytes_per_s",
     OPERATIONS: "principal_operations_per_s",
 }
-# A bulk request that waits looks this often whether its client is still there.
+# How often a bulk request that waits checks whether it was closed meanwhile.
 _LOOK_S: Final = 0.5
 
 
 class RateLimits:
-    """The rates of all principals, and the field that tells of them."""
+    """The rates of all principals, and the header that describes them."""
 
     def __init__(self, limits: PrincipalLimits) -> None:
         self._limits = limits
@@ -52,7 +52,7 @@ class RateLimits:
 
 
 def admit(observed: Observed, spending: RateSpending) -> None:
-    """Spend what any request of its kind costs. Raises TryLater."""
+    """Spend what each request of its kind costs. Raises TryLater."""
     amounts = {REQUESTS: 1}
     if observed.method not in READING and observed.route.endpoint != "bulk":
         amounts |= {OPERATIONS: 1, BODY_BYTES: observed.body_bytes or 0}
@@ -69,7 +69,7 @@ class Spending:
         self._excess: Excess | None = None
 
     def take(self, amounts: dict[str, int]) -> None:
-        """Spend all of it, or raise TryLater."""
+        """Spend all of ``amounts``, or nothing and raise TryLater."""
         excess = self._limits.take(self._principal, amounts)
         if excess is None:
             return
@@ -83,12 +83,12 @@ class Spending:
         )
 
     def spend(self, name: str, amount: int) -> None:
-        """Spend what it took already, even if there isn't as much."""
+        """Spend what the request has used already, even if less is left."""
         self._limits.spend(self._principal, name, amount)
 
     def pace(self, name: str, amount: int, is_over: Callable[[], bool]) -> None:
-        """Spend it a second's worth at a time, each when the one before has come back; unless it
-        ``is_over`` before that."""
+        """Spend ``amount`` a second's worth at a time, each once the one before has come back. Stop
+        if the request ``is_over`` meanwhile."""
         rate = self._limits.rates.get(name)
         if rate is None:
             return
@@ -102,7 +102,7 @@ class Spending:
             amount -= step
 
     def fields(self) -> HeaderList:
-        """The headers of the answer."""
+        """The RateLimit headers of the answer."""
         levels = self._limits.levels(self._principal)
         excess = self._excess
         if excess is not None:
@@ -119,17 +119,17 @@ class Spending:
 
 
 def spend_operations(context: OpenContext, count: int) -> None:
-    """The request asks for ``count`` operations; one of them was spent when it was let in.
+    """Spend ``count`` operations for the request; one was spent already when it was let in.
 
-    Raises TryLater; then nothing of it may be done.
+    Raises TryLater; then nothing of the request may be done.
     """
     if context.spending is not None and count > 1:
-        # All of it together: what exceeds the quota needs a bucket that is still full.
+        # All are taken at once: more than the quota is allowed only if the bucket is full.
         context.spending.spend(OPERATIONS, -1)
         context.spending.take({OPERATIONS: count})
 
 
 def spend_body_bytes(context: OpenContext, size: int) -> None:
-    """The body had ``size`` bytes. Where it had said so before, they are spent already."""
+    """Spend the ``size`` bytes of the body, unless its length was declared: then they are spent."""
     if context.spending is not None and context.observed.body_bytes is None:
         context.spending.spend(BODY_BYTES, size)
