@@ -1,4 +1,4 @@
-"""The views: one class for each kind of resource. ``route`` names the rule beside its view."""
+"""The views: one class for each kind of resource. ``route`` gives a view its rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RULES: Final = "rules"
 
 
 def route(method: str, rule: str, endpoint: str) -> Callable[[_View], _View]:
-    """The decorated view answers ``method`` at ``rule``; ``ROLES`` has it as ``endpoint``."""
+    """A decorator: the view answers ``method`` at ``rule``, and is ``endpoint`` in ``ROLES``."""
 
     def mark(view: _View) -> _View:
         setattr(view, _RULES, [*getattr(view, _RULES, ()), (method, rule, endpoint)])

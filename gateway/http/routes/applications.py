@@ -32,7 +32,7 @@ class ApplicationRoutes(Routes):
 
     @route("PUT", f"{CATALOG}/applications/<segment:application>", "put_application")
     def put(self, context: Context, catalog: str, application: str) -> Answer:
-        """Begin a version, finish it, or say who shares the application."""
+        """Begin a version, finish it, or set the principals that share the application."""
         refuse_terms(context.environ)
         name = application_name(application)
         asked = take_members(context, self._limits, APPLICATION_REQUEST)
@@ -47,14 +47,14 @@ class ApplicationRoutes(Routes):
 
     @route("DELETE", f"{CATALOG}/applications/<segment:application>", "delete_application")
     def delete(self, context: Context, catalog: str, application: str) -> Answer:
-        """Forget it: nothing is applied under its fences any more."""
+        """Forget the application: nothing is applied under its fences any more."""
         refuse_terms(context.environ)
         step = ApplicationStep(catalog, application_name(application))
         result = self._take(context, step)
         return empty_answer([("Catalog-Revision", str(result.catalog_revision))])
 
     def _take(self, context: Context, step: ApplicationStep) -> Result:
-        """Raises the CommitError of a step that was refused, or isn't known to be taken."""
+        """Take the step. Raises the CommitError of one that was refused or is unknown."""
         request = step_request(self._gateway, context.by, step)
         written = self._gateway.commit(request)
         context.observed.decided = Decided(context.by.name, False, written)

@@ -1,19 +1,19 @@
-"""`/v1/bulk`: independent writes, one a line, each answered by one line, in order.
+"""`/v1/bulk`: independent writes, one per line, each answered by one line, in order.
 
-Three work at once on a request, so that none of them waits for what another should do first::
+Three threads work on a request, so that none of them has to wait for another's step::
 
     reader                 committer                    sender (the server's own thread)
     lines of the body -->  windows of lines, committed  --> answers, as the client takes them
-           (a queue of one window)       (a spool, on disk where it is large)
+           (a queue of one window)       (a spool, on disk if it is large)
 
-A client that sends everything before it reads anything finds its lines read all the same. One that
-sends a line and waits for its answer gets it: a window is what there is when the committer is free,
-not what fills it. While one is under way, the next is read and queued, where it is there as a whole
-and whoever else wants the same room has some: so it is decided at once when the first one is done.
-Memory is taken by three windows, a line and a piece of the spool.
+A client may send everything before it reads anything: its lines are read all the same. One that
+sends a line and waits for the answer gets it: a window holds the lines that are there when the
+committer is free, and needn't be full. While one is under way, the next one is read and queued, if
+it is there as a whole and there is room for two; then it is decided as soon as the first is done. A
+request takes the memory of three windows, a line and a piece of the spool.
 
-A client that neither takes answers nor sends lines is cut off, and one whose lines are refused one
-after the other, none of them for what it meets, is told that no more is read.
+A client that neither takes answers nor sends lines is cut off. After many lines in a row that never
+became a write, no more are read, and the last answer says so.
 """
 
 from __future__ import annotations
@@ -70,35 +70,36 @@ from gateway.service import GatewayService
 
 _log = logging.getLogger(__name__)
 
-# A line of more bytes needs room among those that all requests hold; many requests have small ones.
+# A line of more bytes takes room from the budget below, which all requests share.
 _SMALL_LINE_BYTES: Final = MIB // 4
 _LARGE_LINES_BYTES: Final = 128 * MIB
 _READ_BYTES: Final = 64 * 1024
-# Whenever a socket is writable, it takes this much at once.
+# A writable socket takes this much without waiting.
 _SEND_BYTES: Final = 4 * 1024
-# Bytes behind the line that ended the request are taken, slowly, for so long: to close the
-# connection at once would lose answers that are on their way.
+# How long, and with which pause after each piece, bytes after the line that ended the request are
+# dropped. To close the connection at once would lose answers that are on their way.
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
+# Outcomes of begins that a request remembers.
 _BEGINS_MAX: Final = 1_000
-# Memory of parsed lines: what a window may take; what isn't counted; and what one line alone may
-# take (one with too many values is refused).
+# Memory of parsed lines: the most for a window of several; how much isn't counted; and the most for
+# a window of one line (a line with too many values is refused).
 _PARSED_BYTES_MAX: Final = 24 * MIB
 _UNCOUNTED_BYTES: Final = MIB
 _PARSED_LINE_BYTES_MAX: Final = 128 * MIB
-# As many requests as a batch of one catalog holds by default: more at a time gain nothing.
+# A batch of one catalog holds this many requests by default, so more at a time gain nothing.
 _WINDOW_LINES_MAX: Final = 512
 _WINDOW_LINES_MIN: Final = 64
 _WINDOW_BYTES_MAX: Final = 4 * MIB
 _WINDOW_BYTES_MIN: Final = MIB // 16
-# What the windows of all requests may have together, unless each has the least already.
+# Bounds for the windows of all requests together; but each may have the minimum above.
 _WINDOWS_LINES: Final = 4096
 _WINDOWS_BYTES: Final = 64 * MIB
-# Of answers that wait; what is more is on disk.
+# A file of answers is on disk once it has more bytes.
 _MEMORY_BYTES_MAX: Final = MIB
-# Room is given back file by file.
+# A spool begins a new file after this many bytes: room is given back file by file.
 _FILE_BYTES: Final = 4 * MIB
-# Headers about a single write, which belong in its line.
+# Headers about a single write, which belong in its line, and the members there.
 _HEADERS_OF_LINES: Final = {
     "HTTP_IDEMPOTENCY_KEY": ("Idempotency-Key", "idempotency_key"),
     "HTTP_COMMIT_MESSAGE": ("Commit-Message", "message"),
@@ -114,7 +115,7 @@ class BulkRoutes(Routes):
 
     @route("POST", "/v1/bulk", "bulk")
     def bulk(self, context: Context) -> Answer:
-        """Commit the lines as they come. Everything that can be refused as a whole is, before."""
+        """Commit the lines as they come. All that can refuse the request as a whole comes first."""
         environ = context.environ
         refuse_conditions(environ)
         for name, (header, member) in _HEADERS_OF_LINES.items():
@@ -134,7 +135,8 @@ class BulkRoutes(Routes):
 
 
 class _Shared(NamedTuple):
-    """What the bulk requests of a process share: the room for answers, and that for long lines."""
+    """What the bulk requests of a process share: the size of windows, and the room for answers and
+    for long lines."""
 
     windows: Windows
     answers: Budget
@@ -142,8 +144,9 @@ class _Shared(NamedTuple):
 
 
 class _Window:
-    """Lines that are committed together, from the one with the index ``first`` on: the answers to
-    them, or their requests by their places among these; and what they hold as long as they are."""
+    """Lines that are committed together, beginning with index ``first``. ``answers`` has one for
+    each line, b"" until the request in ``requests`` (by position) is decided. ``told`` is for the
+    audit log; ``offsets`` and ``memory_bytes`` say what room the lines hold."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -152,7 +155,7 @@ class _Window:
         self.told: list[LineOutcome] = []
         self.offsets: list[int] = []
         self.memory_bytes = 0
-        self.is_put = False  # or about to be
+        self.is_put = False  # whether its requests were queued, or are just being
 
     def has(self, catalog: str) -> bool:
         return any(each.catalog == catalog for each in self.requests.values())
@@ -170,7 +173,7 @@ class _Run:
         self._body = get_input_stream(context.environ)
         self._connection = context.environ.get("gunicorn.socket")
         if self._connection is not None:
-            self._connection.let_kernel_drop_after(0)  # it may send for long before it reads
+            self._connection.let_kernel_drop_after(0)  # a client may send for long before it reads
         self._recheck = context.require_still_let_in
         self._spending = context.spending
         self._audit = BulkAudit(context.observed)
@@ -182,14 +185,14 @@ class _Run:
         self._reader.daemon = True
         self._broken: Exception | None = None
         self._failed = False
-        self._moved_at = time.monotonic()  # when lines came, or answers went
-        self._refused = 0  # how many lines in a row, up to the last one
+        self._moved_at = time.monotonic()  # when lines last came, or answers last went
+        self._refused = 0  # how many of the last lines, in a row
         self._series = gateway.series(context.by.name)
         self._under_way: deque[_Window] = deque()
         self._account = gateway.memory.account()
         self._account.claim(holder)
-        self._parsed_bytes = 0  # what windows hold of it
-        # Fences of versions that the request began.
+        self._parsed_bytes = 0  # the part of the account that windows hold
+        # Fences of the versions that the request began: only their lines' answers say the fence.
         self._begun: set[Fence | None] = set()
         self._ended_early = False
         self._body_over = False
@@ -197,8 +200,8 @@ class _Run:
         self._windows.count(1)  # last: `close` counts it back
 
     def answers(self) -> Iterator[bytes]:
-        """Raises TimeoutError where the client stalls, and RuntimeError where a defect keeps the
-        rest of the lines from being answered."""
+        """The answers, in pieces. Raises TimeoutError if the client stalls, and RuntimeError if a
+        defect keeps the rest of the lines from being answered."""
         self._reader.start()
         commit = for_this_request(self._commit)
         threading.Thread(target=commit, name="bulk", daemon=True).start()
@@ -207,13 +210,13 @@ class _Run:
                 self._await_writable(self._connection)
             yield answers
         if self._failed:
-            # The connection is cut, so that nobody takes this for the end.
+            # This cuts the connection, so that nobody takes the last answer for the end.
             raise RuntimeError(f"bulk request {self._name} was broken off")
         if self._ended_early:
             self._leave_the_rest()
 
     def close(self) -> None:
-        """The client is gone, or has all: nothing more is committed."""
+        """The client is gone, or has all answers: no further lines are committed."""
         if self._windows is not None:
             self._windows.count(-1)
             self._windows = None
@@ -224,9 +227,10 @@ class _Run:
             self._connection.let_kernel_drop_after(self._terms.limits.send_stall_s)
 
     def _await_writable(self, connection: Any) -> None:
-        """Until the client has taken enough of what was sent for more to be sent without waiting.
+        """Wait until the client has taken enough answers for more to be sent without waiting.
 
-        Sending itself may not wait: as long as the body is read, a timeout is set on the socket.
+        Sending itself mustn't wait, because the socket has a timeout while the body is read. Raises
+        TimeoutError if for ``send_stall_s`` no answer was taken and no line came.
         """
         stall_s = self._terms.limits.send_stall_s
         left_s = float(stall_s)
@@ -237,7 +241,7 @@ class _Run:
                 raise TimeoutError(f"bulk request {self._name}: no answer taken for {stall_s} s")
 
     def _leave_the_rest(self) -> None:
-        """The reader has stopped; where the body isn't over, the connection can't be used again."""
+        """Wait for the reader; if the body isn't over then, stop receiving on the connection."""
         if self._connection is None:
             return
         self._reader.join(_LINGER_S)
@@ -246,7 +250,7 @@ class _Run:
             self._reader.join()
 
     def _read(self) -> None:
-        """The reader: until the body is over, or nobody takes its lines."""
+        """The reader: runs until the body is over, or nobody takes its lines."""
         limits = self._terms.limits
         splitter = LineSplitter(limits.bulk_line_bytes_max, limits.bulk_refused_lines_max)
         pieces = _pieces(self._body)
@@ -256,7 +260,7 @@ class _Run:
                 if lines:
                     self._moved_at = time.monotonic()
                 else:
-                    time.sleep(0)  # who sends fast never lets the reader wait, nor others begin
+                    time.sleep(0)  # a fast client never makes the reader wait: let others go on
                 if not self._lines.put(lines):
                     self._discard(pieces)
                     return
@@ -280,7 +284,7 @@ class _Run:
             self._series.stirred.set()
 
     def _discard(self, pieces: Iterator[bytes]) -> None:
-        """Read the bytes under way of a request that was ended, so that its answers get through."""
+        """Read and drop what a request that was ended still sends, so that its answers arrive."""
         until = time.monotonic() + _LINGER_S
         while self._ended_early and time.monotonic() < until:
             if not next(pieces, b""):
@@ -289,7 +293,7 @@ class _Run:
             time.sleep(_BETWEEN_PIECES_S)
 
     def _commit(self) -> None:
-        """The committer: until there are no more lines, or nobody takes the answers."""
+        """The committer: runs until there are no more lines, or nobody takes the answers."""
         index = 0
         memory.work_for(self._account)
         try:
@@ -301,7 +305,7 @@ class _Run:
             if self._ended_early:
                 self._spool.write(self._end_line(index))
             elif self._broken is not None:
-                # Whether there was another line, and what it asked for, nobody can tell.
+                # It isn't known whether another line was on its way, nor what it asked for.
                 self._spool.write(problem_line(index, self._broken, self._name))
         except Exception:  # noqa: BLE001 - the sender tells the client
             _log.exception("bulk request %s failed", self._name)
@@ -314,8 +318,8 @@ class _Run:
             self._spool.end()
 
     def _windows_taken(self) -> Iterator[tuple[list[BodyLine], int]]:
-        """The windows that are taken, each cut to some that take little memory once parsed, or to a
-        line alone; and that memory, which is there."""
+        """The windows, each with the memory that it takes once parsed, which is reserved. A window
+        that would take much is cut into smaller ones, or into single lines."""
         while lines := self._next_lines():
             for some, memory_bytes in _light(lines):
                 if not self._has_memory(memory_bytes):
@@ -324,7 +328,7 @@ class _Run:
                 yield some, memory_bytes
 
     def _next_lines(self) -> list[BodyLine]:
-        """The lines that have arrived, or the next ones; windows are finished meanwhile."""
+        """The lines that have arrived, or else the next ones. Finishes windows meanwhile."""
         while self._under_way:
             ahead = self._lines.has_next if self._may_be_ahead(0) else None
             if not self._series.is_answered(ahead):
@@ -333,8 +337,8 @@ class _Run:
         return self._lines.take()
 
     def _may_be_ahead(self, memory_bytes: int) -> bool:
-        """Whether a window may be read while another one is under way: it may not wait for anything
-        that this one holds, nor keep its answers waiting."""
+        """Whether a window may be read while another one is under way: it mustn't wait for anything
+        that the other holds, nor delay its answers."""
         account = self._account
         return (
             len(self._under_way) == 1
@@ -345,8 +349,8 @@ class _Run:
         )
 
     def _has_memory(self, size: int) -> bool:
-        """Wait until there is so much, or nobody takes the answers any more. No line is refused for
-        waiting."""
+        """Reserve ``size`` bytes for parsed lines, waiting as long as necessary: no line is refused
+        for lack of memory. False if nobody takes the answers any more."""
         while self._under_way and not self._may_be_ahead(size):
             self._finish()
         while size > _UNCOUNTED_BYTES and not self._lines.is_closed():
@@ -357,8 +361,8 @@ class _Run:
         return not self._lines.is_closed()
 
     def _read_window(self, index: int, lines: list[BodyLine], memory_bytes: int) -> int:
-        """Put the requests of ``lines``, the first of which has this index, into the queue; returns
-        the index behind them, or of the line that isn't looked at any more."""
+        """Read ``lines``, the first of which has ``index``, and queue their requests. Returns the
+        index after them, or that of the first line that isn't read any more."""
         window = _Window(index)
         refusal = self._refusal()
         request_cpu_s = self._gateway.limits.request_cpu_ms / 1000
@@ -384,7 +388,7 @@ class _Run:
                 error = refused_begin.error
                 answer = problem_line(index, error, self._name, pointer=BEGIN)
             except Exception as error:  # a defect is logged, as its line's problem
-                if window.is_put:  # what was put may be committed: it isn't put once more
+                if window.is_put:  # its requests may be committed, so they mustn't be put again
                     raise
                 self._refused += 1
                 self._audit.refused += 1
@@ -401,10 +405,10 @@ class _Run:
     def _put(self, window: _Window) -> None:
         requests = list(window.requests.values())
         if self._spending is not None:
-            # A line was paid for as one operation; a patch of many makes the next lines wait.
+            # Each line has paid for one operation. A patch of many makes the next lines wait.
             edits = (edit.edit for request in requests for edit in request.edits)
             self._spending.spend(OPERATIONS, sum(operations_in(edit) - 1 for edit in edits))
-        cpu.conclude()  # the answers tell of what is done
+        cpu.conclude()  # the answers say what was done, so they mustn't be broken off
         window.is_put = True
         if not self._series.put(requests):
             self._finish_all()
@@ -416,7 +420,7 @@ class _Run:
             self._finish()
 
     def _finish(self) -> None:
-        """Answer the first window under way, and let go of what it holds."""
+        """Answer the first window under way, and release the room that it holds."""
         done = self._series.take()
         window = self._under_way.popleft()
         terms = self._terms
@@ -435,7 +439,7 @@ class _Run:
         self._large.let_go(window.offsets)
         self._parsed_bytes -= window.memory_bytes
         self._account.give_back(self._account.held - self._parsed_bytes)
-        # If another window is under way, a client that takes no answers doesn't keep it waiting.
+        # If another window is under way, a client that takes no answers mustn't delay it.
         self._spool.write(b"".join(window.answers), waits=not self._under_way)
 
     def _settled(self, needed: BeginNeeded, window: _Window) -> _Window:
@@ -452,7 +456,7 @@ class _Run:
         return window
 
     def _begin(self, needed: BeginNeeded) -> None:
-        """Take the step that a line needs, for all that need the same."""
+        """Take the step that a line needs, for all lines with the same begin."""
         request = step_request(self._gateway, self._terms.by, needed.step)
         cpu.conclude()
         written = self._gateway.commit(request)
@@ -460,7 +464,7 @@ class _Run:
         if self._spending is not None:
             self._spending.spend(OPERATIONS, 1)
         if is_for_now(written.outcome):
-            # Lines of any of its documents may have been meant to come after those under it.
+            # Later lines of any document there may be meant to come after this version's lines.
             self._series.hold_back(request.catalog)
         found = begun_fence(needed.step, written)
         self._terms.begun[needed.place] = found
@@ -469,7 +473,7 @@ class _Run:
         cpu.begin(self._gateway.limits.request_cpu_ms / 1000)
 
     def _end_line(self, index: int) -> bytes:
-        """The last answer, in place of that to the line at ``index``, which isn't read."""
+        """The last answer, instead of one to the line at ``index``, which isn't read."""
         maximum = self._terms.limits.bulk_refused_lines_max
         detail = (
             f"{maximum} lines in a row were refused or blank (bulk_refused_lines_max);"
@@ -478,12 +482,12 @@ class _Run:
         return problem_line(index, RequestRefused("too_many_refused", detail), self._name)
 
     def _pace(self, name: str, amount: int) -> None:
-        """If the principal has a rate, wait until it allows this much; no line is refused."""
+        """If the principal has a rate, wait until it allows ``amount``; no line is refused."""
         if self._spending is not None:
             self._spending.pace(name, amount, self._lines.is_closed)
 
     def _refusal(self) -> Exception | None:
-        """Why the sender would not be let in any more: its token may end before the lines do."""
+        """Why the principal would no longer be let in, as when its token has expired; else None."""
         try:
             self._recheck()
         except GatewayError as error:
@@ -492,7 +496,7 @@ class _Run:
 
 
 def _light(lines: list[BodyLine]) -> Iterator[tuple[list[BodyLine], int]]:
-    """``lines`` in their order, as many at a time as take little memory, and how much that is."""
+    """``lines`` in order, as many at a time as take little memory once parsed; and that memory."""
     size = memory.text_weight(b"".join([line.text or b"" for line in lines]))
     if size <= _PARSED_BYTES_MAX:
         yield lines, size
@@ -517,8 +521,8 @@ def _pieces(body: Any) -> Iterator[bytes]:
 
 
 class Windows:
-    """The size of a window, the lines that a request commits at a time: the smaller, the more
-    requests there are. So each of many gets its first answers early, and memory is bounded."""
+    """The size of a window, which is smaller if there are more requests. So each of many requests
+    gets its first answers early, and memory is bounded."""
 
     def __init__(self) -> None:
         self._requests = 0
@@ -528,7 +532,7 @@ class Windows:
         self.are_few = True  # each request may have two
 
     def count(self, more: int) -> None:
-        """There are so many requests ``more``."""
+        """Count ``more`` requests (negative: fewer), and set the sizes."""
         with self._lock:
             self._requests += more
             among = max(1, self._requests)
@@ -539,10 +543,10 @@ class Windows:
 
 
 class LineQueue:
-    """Lines on their way from one thread to another; the putting thread waits while it is full."""
+    """A queue of lines between two threads. ``put`` waits while it is full."""
 
     def __init__(self, windows: Windows) -> None:
-        """Full: as many lines, or as many bytes, as a window has."""
+        """It is full with as many lines, or bytes, as a window of ``windows`` holds."""
         self._windows = windows
         self._lines: deque[BodyLine] = deque()
         self._bytes = 0
@@ -551,7 +555,7 @@ class LineQueue:
         self._changed = threading.Condition()
 
     def put(self, lines: Sequence[BodyLine]) -> bool:
-        """False where nobody will take them any more."""
+        """Queue ``lines``. False if nobody will take them any more."""
         with self._changed:
             while self._is_full() and not self._closed:
                 self._changed.wait()
@@ -569,7 +573,7 @@ class LineQueue:
             self._changed.notify_all()
 
     def take(self) -> list[BodyLine]:
-        """All that wait, as many as a window has; waits for the first. [] at the end."""
+        """The lines that wait, at most a window; waits for the first one. [] at the end."""
         with self._changed:
             while not self._lines and not self._ended and not self._closed:
                 self._changed.wait()
@@ -584,7 +588,7 @@ class LineQueue:
             return taken
 
     def has_next(self) -> bool:
-        """Whether a window is there as a whole, and may be had beside another one."""
+        """Whether a whole window is there, and may be taken while another one is under way."""
         is_whole = self._is_full() or (self._ended and bool(self._lines))
         return is_whole and self._windows.are_few
 
@@ -619,7 +623,7 @@ class Budget:
             return self._shares.has_room_for(principal)
 
     def take(self, principal: str | None, size: int, may_wait: Callable[[], bool]) -> None:
-        """Wait until there is room, unless one may not wait, or not any longer."""
+        """Take room for ``size`` bytes; wait for it only as long as ``may_wait`` says."""
         with self._freed:
             while may_wait() and not self._shares.has_room_for(principal, size):
                 self._freed.wait()
@@ -637,8 +641,8 @@ class Budget:
 
 
 class LargeLines:
-    """The long lines of one request that are held, each by its offset: ``budget`` has room for
-    those of a few requests."""
+    """The long lines that one request holds, by their offsets. ``budget`` has room for those of a
+    few requests."""
 
     def __init__(self, budget: Budget, principal: str | None, line_bytes_max: int) -> None:
         self._budget = budget
@@ -649,7 +653,7 @@ class LargeLines:
         self._lock = threading.Lock()
 
     def hold(self, offset: int) -> None:
-        """Wait until there is room for this one."""
+        """Wait until there is room for the line at ``offset``."""
         if offset in self._held:
             return
         self._budget.take(self._principal, self._line_bytes, lambda: not self._closed)
@@ -659,7 +663,7 @@ class LargeLines:
             self.let_go([offset])
 
     def let_go(self, offsets: Iterable[int]) -> None:
-        """Give back the room of the lines at ``offsets`` that hold any."""
+        """Give back the room of those lines at ``offsets`` that are long."""
         with self._lock:
             held = self._held.intersection(offsets)
             self._held -= held
@@ -674,10 +678,10 @@ class LargeLines:
 
 
 class Spool:
-    """Bytes from one thread to another, in order.
+    """A stream of bytes from one thread to another.
 
-    The writer waits while ``budget`` or the disk has no room, unless nothing of this spool is left
-    to be read: so each reader gets on, whatever others leave unread.
+    The writer waits while ``budget`` or the disk has no room, unless this spool is empty: so every
+    reader gets on, whatever others leave unread.
     """
 
     def __init__(self, budget: Budget, principal: str | None = None) -> None:
@@ -687,17 +691,17 @@ class Spool:
         self._files: deque[_File] = deque()
         self._ended = False
         self._closed = False
-        self._lacks_disk = False  # until all that waits is read
+        self._lacks_disk = False  # once true, it stays so until the spool is empty
         self._changed = threading.Condition()
 
     def has_room(self) -> bool:
-        """Whether nothing that is written has to wait now."""
+        """Whether ``write`` wouldn't have to wait now."""
         if not self._waiting:
             return True
         return not self._lacks_disk and self._budget.has_room(self._principal)
 
     def write(self, data: bytes, *, waits: bool = True) -> bool:
-        """False where nobody will read it any more. It ``waits`` for room, if there is none."""
+        """Write ``data``; False if nobody will read it any more. ``waits``: for room if needed."""
         with self._changed:
             while waits and self._lacks_disk and not self._closed:
                 self._changed.wait()
@@ -713,7 +717,7 @@ class Spool:
             except OSError as error:
                 _log.warning("answers wait in memory, for lack of room on disk: %s", error)
                 self._lacks_disk = True
-                if not self._files[-1].written:  # else it would be read as the end
+                if not self._files[-1].written:  # an empty file would be read as the end
                     self._drop(self._files.pop())
                 self._files.append(_File())
                 self._files[-1].append(data, in_memory=True)
@@ -728,7 +732,7 @@ class Spool:
             self._changed.notify_all()
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; waits for the first of them. b"" at the end."""
+        """Up to ``size`` bytes; waits for the first one. b"" at the end."""
         with self._changed:
             while not self._waiting and not self._ended and not self._closed:
                 self._changed.wait()
@@ -769,8 +773,8 @@ class _File:
         self.taken = 0
 
     def append(self, data: bytes, *, in_memory: bool = False) -> None:
-        """``in_memory``: however many there are. Raises OSError where the disk has no room; then
-        nothing is appended."""
+        """Append ``data``; ``in_memory``: whatever its size. Raises OSError if the disk has no
+        room; then nothing is appended."""
         size = self.written + len(data)
         if size > _MEMORY_BYTES_MAX and not self._is_on_disk and not in_memory:
             self._move_to_disk()
@@ -785,7 +789,7 @@ class _File:
         return data
 
     def _move_to_disk(self) -> None:
-        # What is written is there, or refused: a buffer would refuse it with whatever comes next.
+        # Without a buffer: it would report a full disk only at a later write.
         file = TemporaryFile(buffering=0)  # noqa: SIM115 - closed with this
         try:
             self._file.seek(0)

@@ -1,9 +1,9 @@
 """Catalogs as a whole: listed, read, set up, deleted, touched; and how much history they keep.
 
-* `/v1/catalogs`: the catalogs that the principal may read; no other one is told of.
-* `/v1/catalogs/{catalog}`, `…/touch`: where it is, and its settings.
-* `…/pins`: revisions that are held for a time, so that compaction stays below.
-* `…/compactions`: making a revision the oldest one that can be read.
+* `/v1/catalogs`: the catalogs that the principal may read; others aren't shown.
+* `/v1/catalogs/{catalog}`, `…/touch`: a catalog's revision and settings; a commit without changes.
+* `…/pins`: revisions that are held for a time, so that compaction stays below them.
+* `…/compactions`: make a revision the oldest one that can be read.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from patching.values import rfc3339
 
 # A page of catalogs with names above ``after``.
 _CATALOGS_PARAMETERS: Final = query.takes(prefix=query.TEXT, after=query.TEXT, limit=query.LIMIT)
-# New settings; ``check_documents``: whether documents may break lists that they declare;
-# ``examine``: how many documents a dry run checks against their schemas.
+# For new settings. ``check_documents``: refuse lists that documents break. ``examine``: how many
+# documents a dry run checks against their schemas.
 _SETTINGS_PARAMETERS: Final = query.takes(
     resource_version=query.number(),
     dry_run=query.DRY_RUN,
@@ -68,7 +68,7 @@ class WholeCatalogRoutes(Routes):
 
     @route("GET", CATALOG, "read_catalog")
     def read(self, context: Context, catalog: str) -> Answer:
-        """Where the catalog is, and its settings."""
+        """The catalog's revision, floor and settings."""
         environ = context.environ
         query.parameters(environ, _READ_PARAMETERS)
         state = self._gateway.catalogs.read(catalog)
@@ -89,7 +89,7 @@ class WholeCatalogRoutes(Routes):
 
     @route("PUT", CATALOG, "put_catalog")
     def put(self, context: Context, catalog: str) -> Answer:
-        """Set the catalog's settings, all of them; the catalog is made where there is none."""
+        """Replace the catalog's settings; create the catalog if there is none."""
         asked = query.parameters(context.environ, _SETTINGS_PARAMETERS)
         checks_lists, examined = asked["check_documents"], asked["examine"]
         if examined is not None and not asked["dry_run"]:
@@ -113,7 +113,7 @@ class WholeCatalogRoutes(Routes):
 
     @route("DELETE", CATALOG, "delete_catalog")
     def delete(self, context: Context, catalog: str) -> Answer:
-        """Delete every document and the settings in one commit; of no catalog: nothing to do."""
+        """Delete every document and the settings in one commit; no catalog: nothing to do."""
         ask = read_ask(context, catalog)
         request = request_of(self._gateway, ask, (), NOTHING_SENT)
         try:
@@ -126,7 +126,7 @@ class WholeCatalogRoutes(Routes):
 
     @route("POST", f"{CATALOG}/touch", "touch_catalog")
     def touch(self, context: Context, catalog: str) -> Answer:
-        """Make a commit that changes nothing: the catalog's followers see a new revision."""
+        """Make a commit that changes nothing, so that followers see a new revision."""
         ask = read_ask(context, catalog)
         request = request_of(self._gateway, ask, (KeyEdit(SETTINGS_KEY, Touch()),), NOTHING_SENT)
         return catalog_answer(ask, commit(self._gateway, context, ask, request))
@@ -163,7 +163,7 @@ class RetentionRoutes(Routes):
 
     @route("PUT", f"{CATALOG}/pins/<segment:pin>", "renew_pin")
     def renew(self, context: Context, catalog: str, pin: str) -> Answer:
-        """Hold the same revision for so many seconds from now: for its owner alone."""
+        """Hold the same revision for ``seconds`` from now. Only the pin's principal may."""
         refuse_terms(context.environ)
         asked = take_members(context, self._limits, PIN_RENEWAL)
         renewed = self._gateway.retention.renew(catalog, pin, asked["seconds"], context.by.name)
@@ -171,7 +171,7 @@ class RetentionRoutes(Routes):
 
     @route("DELETE", f"{CATALOG}/pins/<segment:pin>", "delete_pin")
     def delete(self, context: Context, catalog: str, pin: str) -> Answer:
-        """For its owner, and for those who are admin in the catalog."""
+        """End the pin. Its principal may, and whoever is admin in the catalog."""
         refuse_terms(context.environ)
         by = context.by
         self._gateway.retention.unpin(catalog, pin, by.name, anyones=by.may(Role.ADMIN, catalog))
@@ -179,7 +179,7 @@ class RetentionRoutes(Routes):
 
     @route("POST", f"{CATALOG}/compactions", "compact")
     def compact(self, context: Context, catalog: str) -> Answer:
-        """Drop the history below a revision; answered when it is gone."""
+        """Drop the history below a revision; answer when it is gone."""
         refuse_terms(context.environ)
         asked = take_members(context, self._limits, COMPACTION_REQUEST)
         done = self._gateway.retention.compact(catalog, asked["revision"])

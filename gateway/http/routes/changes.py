@@ -1,8 +1,8 @@
 """`/v1/catalogs/{catalog}/changes`: commits as they are made, by long poll or as an event stream.
 
-Both send every commit above a revision that changes a selected document, whole, once and in order,
-and the position of the client, from which it can resume at any gateway. A commit is encoded once,
-as an event; all streams send the same bytes, and a long poll takes its ``data`` out of them.
+Both send every commit above a revision that changes a selected document, whole, once and in order.
+They also send the client's position, from which it can resume at any gateway. A commit is encoded
+once, as an event; all streams send the same bytes, and a long poll takes ``data`` out of them.
 
 With ``initial=true``, the documents come first, as of one revision R, by key; then ``synced``, and
 then the commits above R. A client that was cut off in the middle of the list resumes after the last
@@ -50,17 +50,17 @@ EVENT_STREAM: Final = "text/event-stream"
 # How long a browser waits before it connects again.
 _PREAMBLE = b"retry: 1000\n\n"
 _PIECE_BYTES = 64 * 1024
-# What ends a stream with a word.
+# Errors that end a stream with an event ``end``.
 _ENDINGS: Final = (WatchEnded, GatewayError, Contradiction)
-# How often a long poll looks whether its client is still there.
+# How often a long poll checks whether its client is still there.
 _PRESENT_S: Final = 3.0
-# A page of commits with whole documents beside them ends with the one that fills it.
+# A page of commits with whole documents ends with the commit that reaches this size.
 _PAGE_BYTES = 4 * MIB
 
 
-# What a feed tells beside a change: the document before it, and after it.
+# Values of ``include``: with each change, the document before it and after it.
 _IMAGES: Final = ("before", "value")
-# And beside the commits that are asked for: those that change the settings.
+# A value of ``include``: also the commits that change the settings.
 _SETTINGS: Final = "settings"
 
 _FEED: Any = {
@@ -73,10 +73,9 @@ _FEED: Any = {
     "include": fields.List(query.Parameter(query.one_of((*_IMAGES, _SETTINGS))), load_default=()),
     "initial": query.Parameter(query.switch, load_default=False),
 }
-# Commits above revision ``after``, which ``commit_id`` made, that touch a ``key``, or one that
-# begins with ``prefix``; of these the ones by an ``author``, with a change by a ``manager``.
-# ``include``: whole documents beside their changes; or, beside all these, commits that change the
-# settings. ``initial``: before all that, the documents that there are.
+# Commits above revision ``after``, which commit ``commit_id`` made, that change a ``key``, or a key
+# that begins with ``prefix``; only those by an ``author``, or with a change by a ``manager``, if
+# these are given. ``initial``: first the documents of the present state.
 _STREAM_PARAMETERS: Final = query.takes(**_FEED)
 # At most ``limit`` commits; if there are none, the answer waits for ``timeout`` seconds.
 _POLL_PARAMETERS: Final = query.takes(
@@ -90,13 +89,13 @@ class ChangesRoutes(Routes):
         self._feed = gateway.feed(shapes.commit_event)
 
     def stop(self) -> None:
-        """The server stops: streams end, long polls answer."""
+        """End all streams, and answer all long polls: the server stops."""
         self._feed.stop()
 
     @route("GET", f"{CATALOG}/changes", "changes")
     def changes(self, context: Context, catalog: str) -> Answer:
         environ = context.environ
-        if context.observed.method != "GET":  # Flask gives HEAD away with it
+        if context.observed.method != "GET":  # Flask adds HEAD to it
             raise MethodNotAllowed(["GET"])
         refuse_conditions(environ)
         as_stream = _wants_stream(environ)
@@ -186,24 +185,25 @@ _FromState = FromState[shapes.ToldDocument]
 
 
 class _Tell(NamedTuple):
-    """Makes the events of the commits that the watcher may see, one after the other.
+    """Makes the events of the commits that a watcher may see.
 
-    ``imaged`` makes the event of a commit with whole documents; None: they are all made already.
+    ``imaged`` makes the event of a commit with whole documents; None: no event has any, so all are
+    encoded already.
     """
 
     view: shapes.WatcherView
     imaged: Callable[[Told], bytes] | None = None
 
     def seen(self, taken: Taken) -> Sequence[Told]:
-        """Raises StoreUnavailable."""
+        """The commits of ``taken`` as the watcher may see them. Raises StoreUnavailable."""
         return self.view.seen(taken.told)
 
     def batches(
         self, taken: Taken, seen: Sequence[Told], parts: list[bytes]
     ) -> Iterator[tuple[int, list[bytes]]]:
-        """``parts`` and the events of ``seen``, or a bookmark, as lists of whole events, each with
-        the revision that they reach. With whole documents, it makes one commit at a time, and
-        raises GatewayError after the lists that it has yielded."""
+        """Lists of whole events, each list with the revision that it reaches: ``parts``, then the
+        events of ``seen``, or a bookmark if there are none. With whole documents, each commit makes
+        a list, and GatewayError may be raised after some of them."""
         if self.imaged is None or not seen:
             told = [each.encoded for each in seen] or [shapes.bookmark_event(taken.revision)]
             yield taken.revision, [*parts, *told]
@@ -216,7 +216,8 @@ class _Tell(NamedTuple):
 
 
 def _refuse_contradictions(asked: dict[str, Any]) -> None:
-    """A list of some documents, and commits of some others, would make no state."""
+    """Refuse parameters that don't go together. With ``initial``, a list of some documents followed
+    by the commits of others would make no state."""
     if "" in asked["key"]:
         query.refuse_parameter("key", "no document has an empty key")
     for name in ("after", "commit_id", "key", "author", "manager"):
@@ -236,7 +237,7 @@ def _behind_commit(position: shapes.FeedPosition | None, after: int) -> int:
 
 
 def _wants_stream(environ: Environ) -> bool:
-    """Whether Accept prefers an event stream; JSON where it has no preference."""
+    """Whether Accept prefers an event stream. Without a preference it is JSON."""
     accept = environ.get("HTTP_ACCEPT", "")
     if EVENT_STREAM not in accept.lower():
         return False
@@ -245,7 +246,7 @@ def _wants_stream(environ: Environ) -> bool:
 
 
 def _last_event_id(environ: Environ) -> shapes.FeedPosition | None:
-    """The place of a client that reconnects: it has come further than its URL says."""
+    """The position of a client that reconnects, which is further on than the one in its URL."""
     given = environ.get("HTTP_LAST_EVENT_ID")
     if given is None:
         return None
@@ -258,8 +259,8 @@ def _last_event_id(environ: Environ) -> shapes.FeedPosition | None:
 
 
 def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> Taken:
-    """The next commits, or none after ``timeout_s``, or soon after the client has left, or where
-    there is little in much of the log."""
+    """The next commits. None after ``timeout_s``, soon after the client has left, or when the
+    search of a log with few wanted commits has used half of the request's processor time."""
     connection = environ.get("gunicorn.socket")
     until = time.monotonic() + timeout_s
     try:
@@ -270,7 +271,7 @@ def _take(watcher: Watcher, timeout_s: float, limit: int, environ: Environ) -> T
             if taken.told or is_over or cpu.is_half_used():
                 return taken
     except WatchEnded:
-        # There is no commit so far, and the next request goes to another process.
+        # No commit came so far; the client's next request goes to another process.
         return Taken((), watcher.position, watcher.last)
 
 
@@ -292,7 +293,7 @@ def _polled(taken: Taken, tell: _Tell) -> Answer:
 
 
 def _listed(begun: _FromState) -> Answer:
-    """A page of the documents, as a long poll tells them."""
+    """A page of the documents, as the answer to a long poll."""
     revision, export = begun.revision, begun.export
     page = [] if export is None else [*next(export.pages, ())]
     events = [*([begun.settings.event] if begun.settings else []), *(each.event for each in page)]
@@ -314,7 +315,7 @@ def _listed(begun: _FromState) -> Answer:
 def _events_from_state(
     begun: _FromState, tell: _Tell, bookmark_s: float, context: Context
 ) -> Iterator[bytes]:
-    """First the documents, then that they were all, then as any stream."""
+    """The pieces of a stream: the documents, then ``synced``, then the commits as in any stream."""
     watcher, export, revision = begun.watcher, begun.export, begun.revision
     place = shapes.FeedPosition(revision, begun.after)
     parts = [_PREAMBLE, *([begun.settings.event] if begun.settings else [])]
@@ -337,7 +338,7 @@ def _events_from_state(
             if not _may_go_on(context, export):
                 return
             yield piece
-        parts, page, events = [], (), []  # given back before the next one is read
+        parts, page, events = [], (), []  # freed before the next page is read
     memory.account().keep(0)
     watcher.begin()
     parts.append(shapes.synced_event(revision, begun.made))
@@ -345,8 +346,8 @@ def _events_from_state(
 
 
 def _may_go_on(context: Context, export: CatalogExport[shapes.ToldDocument] | None) -> bool:
-    """The piece before may have been taken slowly. False within an event, maybe: nothing can be
-    said any more."""
+    """Whether the next piece may be sent; the one before may have been taken slowly. If not, the
+    stream just ends: an event may be half sent, so no ``end`` can follow."""
     try:
         context.require_still_let_in()
         if export is not None:
@@ -362,7 +363,7 @@ def _may_go_on(context: Context, export: CatalogExport[shapes.ToldDocument] | No
 def _end(
     error: WatchEnded | GatewayError | Contradiction, place: shapes.FeedPosition, context: Context
 ) -> bytes:
-    """The last event. For errors too: the client goes on from ``place``."""
+    """The last event, which says why the stream ends, and from which ``place`` to go on."""
     if isinstance(error, Contradiction):
         log_failed(context.observed.request_id, error)
         return shapes.end_event("internal_error", error.told, place)
@@ -377,8 +378,8 @@ def _events(
     parts: list[bytes],
     export: CatalogExport[shapes.ToldDocument] | None = None,
 ) -> Iterator[bytes]:
-    """The pieces of an event stream, with ``parts`` first; these come at once, so that a client
-    knows it is on. What ``export`` pins is let go once the client has caught up.
+    """The pieces of an event stream, with ``parts`` first. The first piece comes at once, so that a
+    client knows that it is connected. The pin of ``export`` ends once the client has caught up.
 
     A principal that would no longer be let in gets no further events.
     """
@@ -399,12 +400,12 @@ def _events(
         batches = tell.batches(taken, seen, parts)
         parts, taken, seen = [], Taken((), taken.revision, ""), ()
         try:
-            for told_up_to, batch in batches:  # noqa: B007 - told where the next can't be made
+            for told_up_to, batch in batches:  # noqa: B007 - used below if the next can't be made
                 for piece in in_pieces(batch, _PIECE_BYTES):
                     if not _may_go_on(context, export):
                         return
                     yield piece
-                batch.clear()  # given back before the next one is made
+                batch.clear()  # freed before the next one is made
         except (GatewayError, Contradiction) as error:
             yield _end(error, shapes.FeedPosition(told_up_to), context)
             return

@@ -1,6 +1,6 @@
-"""`/console/sign-in`: how a person who opens the console gets a token of the issuer.
+"""`/console/sign-in`: how a person who opens the console gets a token from the issuer.
 
-For the console alone, and so no part of the contract. Nobody is known yet who asks here.
+It is for the console alone, so it is no part of the contract. Its requests have no principal yet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SignInRoutes(Routes):
     def __init__(
         self, gateway: GatewayService, limits: RequestLimits, sign_in: PeopleSignIn | None
     ) -> None:
-        """``sign_in`` None: people enter a token."""
+        """``sign_in`` None: people enter a token themselves."""
         super().__init__(gateway, replace(limits, body_bytes_max=_BODY_BYTES_MAX))
         self._sign_in = sign_in
 
@@ -61,7 +61,7 @@ class SignInRoutes(Routes):
 
     @route("POST", "/console/sign-in", "sign_in")
     def exchange(self, context: OpenContext) -> Answer:
-        """The issuer's code, for a token that the browser sends from now on."""
+        """Exchange the issuer's code for a token, which the browser sends from now on."""
         parameters(context.environ, NO_PARAMETERS)
         given = take_members(context, self._limits, _ANSWER)
         if self._sign_in is None:

@@ -1,8 +1,7 @@
 """`…/documents/{key}` and `…/attributes/{key}`: read, put, patch, delete.
 
-A document has two parts under one version token: its content, and the attributes beside it, an
-object that is {} where nobody gave any. Both are written and read
-the same way: as they are, or as they were.
+A document has two parts under one version token: its content, and its attributes, an object that is
+{} if nobody set any. Both are read and written in the same way, and can be read as they were.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ from patching.ownership import CONFLICTS
 METHODS = "DELETE, GET, HEAD, OPTIONS, PATCH, PUT"
 
 
-# A document, as it is or (one of the two) as it was.
+# A document, as it is or as it was (``revision`` or ``at``).
 _DOCUMENT_PARAMETERS: Final = query.takes(**query.READ_AS_OF)
-# An apply of what a manager wants, and what makes it let go: see ``wire.apply_terms``.
+# For an apply; and to let go or give back. See ``wire.apply_terms``.
 _APPLY_PARAMETERS: Final = query.takes(
     **query.WRITE_PARAMETERS.fields,
     manager=query.Parameter(query.manager_name),
@@ -72,8 +71,8 @@ _LET_GO_PARAMETERS: Final = query.takes(
     prune=query.Parameter(query.switch, load_default=False),
     pointer=fields.List(fields.String()),
 )
-# What was taken over from manager ``lost_by``; of the commit below ``before`` the keys behind
-# ``after_key``.
+# Losses of manager ``lost_by`` above revision ``after`` and below ``before``; of commit ``before``
+# - 1, only keys above ``after_key``.
 _LOSSES_PARAMETERS: Final = query.takes(
     lost_by=query.Parameter(query.manager_name, required=True),
     after=query.AFTER,
@@ -118,8 +117,8 @@ class DocumentRoutes(Routes):
         )
 
     def patch(self, context: Context, catalog: str, key: str) -> Answer:
-        """Apply a JSON Patch, an extended one, or a merge patch to what exists; or what a manager
-        wants, which is made where it doesn't."""
+        """Apply a JSON Patch, an extended patch or a merge patch to what exists; or make an apply,
+        which creates the document if there is none."""
         applies = self._part == "content"
         media_type = media_types.patch_type(context.environ, applies=applies)
         key = document_key(key, self._limits)
@@ -143,7 +142,8 @@ class DocumentRoutes(Routes):
         return self._write(context, ask, terms.edit(wanted, size_bytes), sent)
 
     def delete(self, context: Context, catalog: str, key: str) -> Answer:
-        """Leave a tombstone, or no attributes; of no document: nothing to do. A body isn't read."""
+        """Delete the document, or clear its attributes; no document: nothing to do. A body isn't
+        read."""
         ask = self._ask(context, catalog, key)
         return self._write(context, ask, Delete(), NOTHING_SENT)
 
@@ -165,9 +165,9 @@ class DocumentRoutes(Routes):
 def read_document(
     gateway: GatewayService, context: Context, catalog: str, key: str, part: Part
 ) -> Answer:
-    """One ``part`` of the document; the tag and the date are the document's, whichever part it is.
+    """One ``part`` of the document. The tag and the date are the whole document's.
 
-    Raises DocumentNotFound, DocumentForbidden, ConditionFailed, and what reading an earlier
+    Raises DocumentNotFound, DocumentForbidden, ConditionFailed, and whatever reading an earlier
     revision raises.
     """
     environ = context.environ
@@ -201,9 +201,8 @@ def _reading(gateway: GatewayService, context: Context, catalog: str, key: str) 
 def asked_revision(
     gateway: GatewayService, context: Context, catalog: str, asked: dict[str, Any]
 ) -> int | None:
-    """The revision asked for by number or time, which are taken out of ``asked``; None: the newest.
-
-    Where a commit may yet be made at or before that time, the answer says so, whatever it is.
+    """The revision asked for by ``revision`` or ``at``, which are removed from ``asked``; None: the
+    newest. If a commit may yet get a time at or before ``at``, the answer will say so.
     """
     revision: int | None = asked.pop("revision", None)
     time_us: int | None = asked.pop("at", None)
@@ -221,8 +220,8 @@ def asked_revision(
 def _require_seen(
     gateway: GatewayService, context: Context, catalog: str, document: DocumentRecord
 ) -> None:
-    """Raise DocumentForbidden by the acl that the document has now, also where it was read as of
-    another time."""
+    """Raise DocumentForbidden if the document may not be read; one read as of another time is
+    checked as a past state (``Sight.require_past``)."""
     as_of_then = context.environ.get("QUERY_STRING")
     if document.attributes is None and not as_of_then:
         return
@@ -236,7 +235,7 @@ def _require_seen(
 
 
 def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> None:
-    """Raise ConditionFailed where a read under these conditions has nothing to answer."""
+    """Raise ConditionFailed if If-Match or If-Unmodified-Since is false."""
     if conditions.if_match is None and conditions.if_unmodified_since is None:
         return
     Preconditions(
@@ -247,8 +246,7 @@ def _require(conditions: Preconditions, key: str, document: DocumentRecord) -> N
 class OwnersRoutes(Routes):
     @route("GET", f"{CATALOG}/owners", "list_losses")
     def losses(self, context: Context, catalog: str) -> Answer:
-        """What was taken over from a manager, the newest first; ``next`` has the next page's
-        parameters."""
+        """A manager's losses, the newest first; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _LOSSES_PARAMETERS)
         manager = asked.pop("lost_by")
@@ -268,15 +266,14 @@ class OwnersRoutes(Routes):
 
     @route("GET", f"{CATALOG}/owners/<rest:key>", "read_owners")
     def read(self, context: Context, catalog: str, key: str) -> Answer:
-        """By pointer, the owners of each leaf that has any, now or as of another time."""
+        """The leaves that have owners, by pointer, with their owners; now or as of another time."""
         key = document_key(key, self._limits)
         return read_document(self._gateway, context, catalog, key, "owners")
 
     @route("DELETE", f"{CATALOG}/owners/<rest:key>", "let_go")
     def let_go(self, context: Context, catalog: str, key: str) -> Answer:
-        """A manager owns nothing of the document any more, and what nobody else owns is removed.
-
-        With ``pointer``, what plain writes own there is given back."""
+        """Let go: the manager owns nothing of the document any more, and what nobody else owns is
+        removed. With ``pointer``: give back what plain writes own there."""
         asked = query.parameters(context.environ, _LET_GO_PARAMETERS)
         key = document_key(key, self._limits)
         ask = read_ask(context, catalog, key, part="owners", asked=asked)

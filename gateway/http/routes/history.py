@@ -1,4 +1,4 @@
-"""`/v1/catalogs/{catalog}/commits`, `…/outcomes`, `…/differences`: what was done, and whether."""
+"""`/v1/catalogs/{catalog}/commits`, `…/outcomes`, `…/differences`: what was done in a catalog."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SPAN: Any = {
     "from": query.number(required=True),
     "to": query.number(load_default=None),
 }
-# A page of commits above revision ``after``, of one document if ``key`` is given.
-# Of those, the commits below ``before``, by an ``author``, ``since`` or ``until`` a time.
+# A page of the commits above revision ``after`` and below ``before``, on one document if ``key`` is
+# given, by an ``author``, made ``since`` or ``until`` a time.
 _COMMITS_PARAMETERS: Final = query.takes(
     after=query.AFTER,
     limit=query.LIMIT,
@@ -39,7 +39,7 @@ _COMMITS_PARAMETERS: Final = query.takes(
     until=query.Parameter(query.timestamp_us, load_default=None),
     newest_first=query.Parameter(query.switch, load_default=False),
 )
-# A page of what two revisions have otherwise, of keys above ``after``.
+# A page of the differences between two revisions, of keys above ``after``.
 _DIFFERENCES_PARAMETERS: Final = query.takes(
     **_SPAN, prefix=query.TEXT, after=query.TEXT, limit=query.LIMIT
 )
@@ -48,7 +48,8 @@ _DIFFERENCES_PARAMETERS: Final = query.takes(
 class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/commits", "list_commits")
     def page(self, context: Context, catalog: str) -> Answer:
-        """Commits; ``next`` is the ``after`` of the next page; its ``before`` newest first."""
+        """A page of commits. ``next`` is the next page's ``after``; with ``newest_first``, its
+        ``before``."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _COMMITS_PARAMETERS)
         sight = self._gateway.acls.sight(context.by, catalog)
@@ -80,7 +81,7 @@ class HistoryRoutes(Routes):
 
     @route("GET", f"{CATALOG}/outcomes/<rest:idempotency_key>", "outcome")
     def outcome(self, context: Context, catalog: str, idempotency_key: str) -> Answer:
-        """What the key decided. That it decided nothing is true up to now, not for ever."""
+        """What was decided under the key. A 404 says that nothing has been decided so far."""
         refuse_terms(context.environ)
         name = _idempotency_key(idempotency_key)
         reply = self._gateway.reply(catalog, context.by.name, name)
@@ -117,7 +118,7 @@ class HistoryRoutes(Routes):
         return body_answer(encode(content), [("Catalog-Revision", str(page.after))])
 
     def _seen(self, context: Context, catalog: str, commit: CommitRecord) -> CommitRecord:
-        """Without the changes of documents that can't be read."""
+        """``commit`` without the changes of documents that the principal may not read."""
         sight = self._gateway.acls.sight(context.by, catalog)
         return commit if sight is None else sight.commits([commit])[0]
 
@@ -134,7 +135,7 @@ def _encoded_difference(difference: DocumentDifference) -> msgspec.Raw:
 
 
 def verdict_shape(verdict: Verdict) -> dict[str, Any]:
-    """``problem`` is that of a refused request; null if there was nothing to change."""
+    """A verdict as JSON. ``problem``: that of a refused request; null if it was unchanged."""
     refused = verdict.outcome.get("refused")
     problem = None
     if isinstance(refused, dict):
@@ -151,10 +152,11 @@ def verdict_shape(verdict: Verdict) -> dict[str, Any]:
 
 @interruptible
 def difference_shape(each: DocumentDifference) -> dict[str, Any]:
-    """A created or deleted document is shown as a whole, others as patches (RFC 6902).
+    """A difference as JSON: a created or deleted document as a whole, a changed one as patches (RFC
+    6902).
 
-    The token and the revision are those of the document at ``to``, or null. The key of the
-    catalog's settings is null.
+    ``etag`` and ``revision`` are those of the document at ``to``, or null. The catalog's settings
+    have the key null.
     """
     before, after = each.before, each.after
     shape: dict[str, Any] = {"key": each.key or None}

@@ -1,6 +1,6 @@
-"""`/v1/tokens`: tokens made, listed and revoked by who is admin of every catalog.
+"""`/v1/tokens`: tokens are made, listed and revoked by whoever is admin of every catalog.
 
-A token is told once, when it is made. Neither it nor its secret is in any log.
+A token is shown once, when it is made. Neither it nor its secret is in any log.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TokenState(Protocol):
 
 
 class NewToken(Protocol):
-    """``text`` is what its holder sends."""
+    """A token that was just made; ``text`` is what its holder sends."""
 
     @property
     def stored(self) -> TokenState: ...
@@ -99,11 +99,12 @@ class TokenRoutes(Routes):
 
     @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
     def revoke(self, context: Context, token_id: str) -> Answer:
-        """Within five seconds it lets nobody in any more; a revoked one stays so."""
+        """Revoke a token: within five seconds it lets nobody in any more. It may be revoked
+        already."""
         refuse_terms(context.environ)
         revoked = self._tokens().revoke(token_id)
         if revoked is None:
-            # What was sent may be a token by mistake, and isn't repeated.
+            # The id that was sent may be a token, by mistake: so the answer doesn't repeat it.
             raise RequestRefused("token_not_found", "there is no token with this id")
         _audit(context, revoked)
         return empty_answer([])
@@ -132,7 +133,7 @@ def _granted(texts: Sequence[str]) -> list[Grant]:
 
 
 def _audit(context: Context, token: TokenState) -> None:
-    """Have the audit line say which one, and whose: neither is secret."""
+    """Have the audit line name the token and its principal; neither is secret."""
     context.observed.audited = {"token": token.id, "issued_to": token.name}
 
 

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 _KEYS_MAX = 1_000
 _LIMIT_MAX = 1_000
 _PIECE_BYTES = 64 * 1024
-# Documents whose keys contain a text: so many are read at once, and a page has so many bytes.
+# Of documents whose keys contain a text: how many are read at once, and the bytes of a page.
 _AT_ONCE = 50
 _PAGE_BYTES = 4 * MIB
 
@@ -56,9 +56,10 @@ def _selected(text: str) -> str:
 
 # A whole catalog, or the part of it whose keys begin with ``prefix``.
 _EXPORT_PARAMETERS: Final = query.takes(**query.READ_AS_OF, prefix=query.TEXT)
-# A page of documents with keys above ``after``, of those whose keys contain a text, or those under
-# the ``key`` parameters; or their digests, or their keys alone, of which a page has more, also as
-# folders. With a ``manager``, the digests of its parts.
+# A page of documents with keys above ``after``, perhaps only those whose keys contain a text; or
+# the documents under the ``key`` parameters. ``select``: only their digests or keys, of which a
+# page may have more; then ``delimiter`` groups keys into folders. ``manager``: digests of the parts
+# that it owns.
 _DOCUMENTS_PARAMETERS: Final = query.takes(
     **query.READ_AS_OF,
     prefix=query.TEXT,
@@ -130,7 +131,7 @@ class ListingRoutes(Routes):
     def _with_contents(
         self, catalog: str, page: KeyDigestPage, sight: Sight | None
     ) -> tuple[list[msgspec.Raw], str | None]:
-        """The documents of a page of digests, as many as an answer may hold, and the key behind
+        """The documents of a page of digests, as many as an answer may hold, and the key after
         which the next page begins."""
         keys = [each.key for each in page.documents]
         told: list[msgspec.Raw] = []
@@ -221,7 +222,7 @@ class ListingRoutes(Routes):
 
     @route("GET", f"{CATALOG}/partitions", "plan_partitions")
     def plan(self, context: Context, catalog: str) -> Answer:
-        """The revision that was asked for, and the keys that end its ranges."""
+        """The revision, and the keys that end its key ranges."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _PARTITIONS_PARAMETERS)
         revision = asked_revision(self._gateway, context, catalog, asked)
@@ -264,7 +265,8 @@ def _key_shape(each: KeyDigest) -> dict[str, Any]:
 
 
 def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
-    """Which keys are asked for, taken out of ``asked``."""
+    """Which keys are asked for: ``contains`` and ``delimiter``, which are removed from ``asked``.
+    Refuses parameters that don't go together."""
     names = Names(asked.pop("contains"), asked.pop("delimiter"))
     if names.contain and by_key:
         query.refuse_parameter("contains", "it can't be given together with 'key'")
@@ -279,12 +281,13 @@ def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
 
 @interruptible
 def _export_line(document: DocumentRecord) -> bytes:
-    """With what is between it and the one before."""
+    """A document as a member of the export, after a comma and a line end."""
     return b",\n" + encode(document.key) + b":" + encode(document.content)
 
 
 def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[bytes]:
-    """What waits of a page is counted as an answer that isn't sent; it is bytes, no objects."""
+    """The parts of the export. A page counts as an unsent answer while it waits: it is bytes, no
+    objects."""
     yield b'{"resource_version":%d,"metadata":{' % revision
     is_first = True
     for page in pages:
@@ -292,14 +295,14 @@ def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[b
         for line in page:
             yield line[1:] if is_first else line
             is_first = False
-        page, line = (), b""  # given back before the next one is read
+        page, line = (), b""  # freed before the next page is read
     yield b"\n}}\n"
 
 
 def _pieces(lines: Iterable[bytes], recheck: Recheck, renew: Callable[[], None]) -> Iterator[bytes]:
-    """Joined to pieces worth a system call each, as long as their reader would be let in.
+    """The ``lines`` joined into pieces worth a system call each, until the reader isn't let in.
 
-    What can't be read to its end breaks the connection off: the client sees that it isn't whole.
+    An error breaks the connection off, so that the client sees that the export isn't whole.
     """
     try:
         for piece in in_pieces(lines, _PIECE_BYTES):

@@ -1,4 +1,4 @@
-"""`POST /v1/catalogs/{catalog}/reverts`: commits undone, or documents brought back, as one commit.
+"""`POST /v1/catalogs/{catalog}/reverts`: undo commits, or bring documents back, in one commit.
 
 ::
 
@@ -52,7 +52,7 @@ from patching.ownership import CONFLICTS
 
 
 def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
-    """``changes`` are those of the commit, or those that a dry run would make."""
+    """The answer to a revert. ``changes``: those of the commit, or that a dry run would make."""
     outcome = result.outcome
     content = written_shape(ask, result)
     content["skipped"] = [_skipped_shape(each) for each in result.skipped]
@@ -76,7 +76,7 @@ def revert_answer(gateway: GatewayService, ask: Ask, result: Result) -> Answer:
 def _hidden(
     gateway: GatewayService, ask: Ask, changes: tuple[ChangeRecord, ...]
 ) -> frozenset[Life]:
-    """The lives that the principal may no longer see when its revert is replayed."""
+    """The lives in ``changes`` that the principal may not see when its revert is replayed."""
     sight = gateway.acls.sight(ask.by, ask.catalog)
     lives = {Life(e.key, e.create_revision) for e in changes if e.key not in OWN_KEYS}
     return frozenset() if sight is None else sight.hidden(lives)
@@ -90,7 +90,7 @@ def _skipped_shape(each: Skipped) -> dict[str, Any]:
 _REVISIONS_MAX: Final = 100
 _FORCE_MAX: Final = 1000
 _PARTS: Final = ("content", "attributes")
-# Beside the documents, which are weighed: what a request is counted for.
+# What a request counts for in addition to its documents.
 _REQUEST_BYTES: Final = 200
 
 
@@ -100,7 +100,7 @@ def _are_revisions(values: list[Any]) -> bool:
     )
 
 
-# ``key`` null: the catalog's settings, as in what a refusal and an answer name.
+# ``key`` null: the catalog's settings, as in refusals and answers.
 _PLACE: Final = strict(
     key=text(4096, required=True, allow_none=True),
     part=Exact(
@@ -130,7 +130,8 @@ REVERT: Final = strict(**_BODY)
 class RevertRoutes(Routes):
     @route("POST", f"{CATALOG}/reverts", "revert")
     def revert(self, context: Context, catalog: str) -> Answer:
-        """All that is to be undone as one commit, on the documents as they are then; or nothing."""
+        """Undo everything that was asked for, on the documents as they are then, in one commit; or
+        nothing."""
         ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
         asked = take_members(context, self._limits, REVERT)
@@ -147,7 +148,8 @@ class RevertRoutes(Routes):
         except CommitError as error:
             if ask.idempotency_key is None:
                 raise
-            # Its key decides that, unless it has decided already: the history may be gone since.
+            # The refusal is decided under the idempotency key. But if that has decided already, its
+            # outcome is the answer: the history may have been compacted since.
             edits, refusal = [], error
         spend_operations(context, len(edits))
         request = replace(self._request(ask, asked, edits), refusal=refusal)
@@ -180,7 +182,7 @@ class RevertRoutes(Routes):
 
 
 def _forced(places: Sequence[Mapping[str, str | None]]) -> dict[str, Forced]:
-    """By key. Raises RequestRefused for a pointer that is none."""
+    """The forced places by key. Raises RequestRefused for an invalid pointer."""
     found: dict[str, Forced] = {}
     for index, place in enumerate(places):
         pointer = str(place["pointer"])
@@ -212,7 +214,7 @@ def _require_either(asked: dict[str, Any]) -> None:
 
 
 def _message(asked: dict[str, Any]) -> str:
-    """What the history tells of a revert whose author says nothing."""
+    """The commit's message if the request has none."""
     if asked["revisions"] is None:
         done = f"reverts to revision {asked['to']}"
     else:

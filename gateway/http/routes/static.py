@@ -1,7 +1,7 @@
 """The routes of the service itself: its files (console, `/docs`, contract), health, metrics.
 
-Files are read once, when the application is made, and looked up by name: a path never reaches the
-file system.
+Files are read once, when the app is made, and looked up by name: a path never reaches the file
+system.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _NOTHING_ELSE: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-# What a browser has is never older than the gateway that it speaks to.
+# A browser asks each time, so what it has is never older than the gateway that it speaks to.
 _ASK_AGAIN: Final = ("Cache-Control", "no-cache")
 _KEEP: Final = ("Cache-Control", "public, max-age=31536000, immutable")
-_VERSION: Final = "v-"  # how the first part of a path begins where it is a version
+_VERSION: Final = "v-"  # the beginning of a path's first segment if that is a version
 _LINK_TO_FILE: Final = re.compile(rb'( (?:href|src)=")(?=[\w/]+\.\w+")')
 _DOCS_HEADERS: Final = (
     (
@@ -57,7 +57,7 @@ _CONSOLE_HEADERS: Final = (
 
 
 class StaticFile(NamedTuple):
-    """A file as it is sent; ``tag`` is the ETag without quotes, by its content."""
+    """A file as it is sent; ``tag``, a hash of the content, is the ETag without quotes."""
 
     body: bytes
     media_type: str
@@ -65,8 +65,8 @@ class StaticFile(NamedTuple):
 
 
 class StaticFolder:
-    """The files of ``folder`` by their name in it, each sent with ``headers``; a browser asks each
-    time whether they are still the same."""
+    """The files of ``folder`` by their names in it, each sent with ``headers``. A browser asks each
+    time whether a file is still the same."""
 
     def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
         self._headers = headers
@@ -77,7 +77,7 @@ class StaticFolder:
         }
 
     def answer(self, environ: Environ, name: str, *, takes_any: bool = False) -> Answer:
-        """``takes_any``: with parameters of any names, which the page may read.
+        """The file ``name``. ``takes_any``: any parameters are allowed; the page may read them.
 
         Raises RequestRefused ``route_not_found`` for a name that no file has."""
         if not takes_any:
@@ -95,11 +95,11 @@ class StaticFolder:
 
 
 class PageFolder(StaticFolder):
-    """A folder with a page, whose links to the others begin with a version made of all of them.
+    """A folder with a page, whose links to the other files begin with a version, a hash of all.
 
-    A browser asks for the page each time, and keeps the files of a version without asking: sixty
-    questions were most of what a second look took. Modules import each other by names relative to
-    their own, so they stay within the version.
+    A browser asks for the page each time, but keeps the files of a version without asking: sixty
+    requests were most of the time that it took to open the page again. Modules import each other by
+    relative names, so they stay within the version.
     """
 
     def __init__(self, folder: Path, headers: tuple[tuple[str, str], ...]) -> None:
@@ -114,7 +114,7 @@ class PageFolder(StaticFolder):
         version, _, rest = name.partition("/")
         if not version.startswith(_VERSION):
             return super()._answer(environ, name, caching)
-        # While gateways are upgraded one by one, the page may be another one's.
+        # While gateways are upgraded one by one, the page may be of another gateway.
         keep = _KEEP if version == self._version else _ASK_AGAIN
         return super()._answer(environ, rest, keep)
 
@@ -128,12 +128,12 @@ def _tag(content: bytes) -> str:
 
 
 def _holds(if_none_match: str, tag: str) -> bool:
-    """Whether the client has it already; a malformed header means that it hasn't."""
+    """Whether the client has the file already; a malformed header means that it hasn't."""
     given = (each.strip() for each in if_none_match.split(","))
     return any(each == "*" or unquote_etag(each)[0] == tag for each in given if each)
 
 
-# When files may be opened again, nobody knows.
+# Retry-After if no more files can be opened; nobody knows how long that lasts.
 _AGAIN_S: Final = 5.0
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -143,27 +143,27 @@ def nothing_measured() -> bytes:
     return b""
 
 
-# Installed, it lies in the package; in a checkout, beside it.
+# In an installation the file is in the package, in a checkout next to it.
 _OPENAPI_PLACES: Final = (_PACKAGE / "openapi.yaml", _PACKAGE.parent / "openapi.yaml")
 
 
 class ServiceRoutes(Routes):
-    """``exposition`` is what ``/metrics`` answers."""
+    """The routes of the service; ``exposition`` makes the answer of ``/metrics``."""
 
     def __init__(
         self, gateway: GatewayService, limits: RequestLimits, exposition: Callable[[], bytes]
     ) -> None:
         super().__init__(gateway, limits)
         self._exposition = exposition
-        # None: it was left out of the installation.
+        # None if the installation has no such file.
         self._openapi = next((e.read_bytes() for e in _OPENAPI_PLACES if e.is_file()), None)
         self._console = PageFolder(_PACKAGE / "console" / "static", _CONSOLE_HEADERS)
-        # Made of `openapi.yaml` when the package was built.
+        # The page is made from `openapi.yaml` when the package is built.
         self._docs = StaticFolder(_PACKAGE / "docs_page", _DOCS_HEADERS)
 
     @route("GET", "/livez", "livez")
     def livez(self, _: OpenContext) -> Answer:
-        """The process answers; it touches nothing else."""
+        """The process answers; nothing else is checked."""
         return body_answer(encode({"status": "alive"}), [NO_STORE])
 
     @route("GET", "/readyz", "readyz")
@@ -211,10 +211,10 @@ class ServiceRoutes(Routes):
     @route("GET", "/", "console_entry")
     @route("GET", "/console", "console_entry")
     def console_entry(self, context: OpenContext) -> Answer:
-        """A redirect to ``/console/``: names in the page are relative, so its URL has the slash."""
+        """A redirect to ``/console/``; the slash is needed, as names in the page are relative."""
         environ = context.environ
         parameters(environ, NO_PARAMETERS)
-        # The root's is temporary: browsers keep a 308 for any later service at this address.
+        # The root's is temporary: a browser would keep a 308 for any later service at this address.
         status = 307 if environ["PATH_INFO"] == "/" else 308
         return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
 

@@ -1,6 +1,6 @@
-"""`/v1/catalogs/{catalog}/subscriptions`: where a catalog's commits are delivered to.
+"""`/v1/catalogs/{catalog}/subscriptions`: addresses that a catalog's commits are delivered to.
 
-For those who are admin in the catalog: a receiver is told everything, whatever documents' acls say.
+They are for admins of the catalog, because a receiver gets everything, whatever the acls say.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ REPLAY: Final = strict(**_FROM)
 class SubscriptionRoutes(Routes):
     @route("GET", _ALL, "list_subscriptions")
     def page(self, context: Context, catalog: str) -> Answer:
-        """All of the catalog, by name."""
+        """All subscriptions of the catalog, by name."""
         refuse_terms(context.environ)
         found = self._gateway.subscriptions.page(catalog)
         return body_answer(encode({"subscriptions": [_shape(each) for each in found]}), [])
@@ -68,7 +68,8 @@ class SubscriptionRoutes(Routes):
 
     @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
-        """Make it or change it; a change keeps its position unless it says where to begin."""
+        """Make or change a subscription. A change keeps the position unless it says where to
+        begin."""
         name, check = self._change(context, subscription)
         asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])
@@ -103,7 +104,7 @@ class SubscriptionRoutes(Routes):
 
     @route("POST", f"{_ALL}/<segment:subscription>/replay", "replay_subscription")
     def replay(self, context: Context, catalog: str, subscription: str) -> Answer:
-        """Deliver again from a revision on, or the state anew."""
+        """Deliver again from a revision on, or begin anew with the state."""
         name, check = self._change(context, subscription)
         asked = take_members(context, self._limits, REPLAY)
         _refuse_two_beginnings(asked)
@@ -113,7 +114,7 @@ class SubscriptionRoutes(Routes):
         return _answer(self._gateway.subscriptions.replay(catalog, name, after, by, check))
 
     def _change(self, context: Context, subscription: str) -> tuple[str, Check]:
-        """The name of what is to be changed, and whether that is wanted."""
+        """The subscription's name, and a check of the request's conditions by its tag."""
         environ, name = context.environ, _name(subscription)
         refuse_all_but_conditions(environ)
         conditions, about = tag_conditions(environ), f"subscription {name!r}"
@@ -124,7 +125,8 @@ class SubscriptionRoutes(Routes):
         return name, check
 
     def _require_address(self, url: str) -> None:
-        """What its name resolves to is looked at whenever it is connected to."""
+        """Refuse an address that isn't allowed by its text alone. What a host's name resolves to is
+        checked at each connection."""
         try:
             require_allowed_literal(target_of(url), self._gateway.limits.relay.networks)
         except AddressRefused as error:

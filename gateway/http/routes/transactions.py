@@ -1,8 +1,7 @@
 """`POST /v1/catalogs/{catalog}/transactions`: compare, then or else; one commit or none.
 
-The answer tells of one that was committed, or that changes nothing. A replay is answered like the
-first time, whatever was written since: the tokens of what was changed follow from the commit, all
-else is read as the commit's revision had it.
+A repeated transaction gets the first answer, whatever was written since: the tokens of the changed
+documents follow from the commit, all else is read as of the commit's revision.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ from gateway.read.listing import whole
 from gateway.read.visibility import Life, life_of
 from gateway.service import GatewayService
 
-# The errors that only an action raises.
+# Errors that only an action raises.
 _ACTION_ERRORS = (DocumentNotFound, PatchDoesNotFit, TargetExists, AttributesInvalid)
 
 
 class TransactionRoutes(Routes):
     @route("POST", f"{CATALOG}/transactions", "transaction")
     def commit(self, context: Context, catalog: str) -> Answer:
-        """All of ``then``, or all of ``else``, as one commit at one revision; or nothing."""
+        """Apply all of ``then``, or all of ``else``, as one commit; or nothing."""
         ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
         media_types.require_json(context.environ)
@@ -84,12 +83,12 @@ class TransactionRoutes(Routes):
             result = commit(self._gateway, context, ask, request)
         except _ACTION_ERRORS as error:
             if error.action is None:
-                error.action = 0  # a single one isn't counted
+                error.action = 0  # a single action isn't numbered
             raise
         return _answer(self._gateway, ask, transaction, result)
 
 
-# A header's length that servers and clients take; and what an answer's values may take in all.
+# The most bytes of an ETag, which servers and clients accept; and of an answer's values in all.
 _ETAG_BYTES_MAX: Final = 8 * 1024
 _VALUES_BYTES_MAX: Final = 16 * MIB
 
@@ -98,9 +97,9 @@ _ACTIONS: Final = {edit: name for name, verb in VERBS.items() for edit in verb.e
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A key as the transaction left it. ``untold`` says why ``document`` can't be shown.
+    """The document under a key as the transaction left it. ``untold``: why it can't be shown.
 
-    ``etag`` and ``revision`` None: there is no document, or (a dry run) none to keep a token of.
+    ``etag`` and ``revision`` are None if there is no document, or if a dry run would change it.
     """
 
     etag: str | None
@@ -168,7 +167,7 @@ def _states(
         seen = sight is None or document is None or (key not in hidden and sight.sees(document))
         states[key] = _state(document, seen=seen)
     if isinstance(outcome, Unchanged):
-        for change in outcome.changes:  # of a dry run; those of ranges aren't told one by one
+        for change in outcome.changes:  # of a dry run; those of ranges aren't shown one by one
             if change.key not in states:
                 continue
             states[change.key] = replace(states[change.key], etag=None, revision=None)
@@ -176,7 +175,7 @@ def _states(
 
 
 def _state(document: DocumentRecord | None, *, seen: bool) -> _State:
-    """``seen``: whether who asks may read it."""
+    """The state of a document. ``seen``: the principal may read it."""
     if document is None or not document.exists:
         return _State(None, None, False)
     if not seen:
@@ -211,7 +210,7 @@ def _replayed(
                 hidden = sight.hidden({life_of(each) for each in documents.values() if each})
     except RevisionCompacted:
         untold = "compacted"
-    except CommitError:  # what was committed stays so, whatever can be read of it
+    except CommitError:  # the commit is answered even if its documents can't be read
         documents, untold = {}, "unavailable"
     states = {}
     for key in keys:
@@ -275,14 +274,14 @@ def _results(
 
 
 def _range_result(edit: RangeEdit, changes: Iterable[ChangeRecord]) -> dict[str, Any]:
-    """How many documents of the range the commit wrote and deleted, or a dry run would."""
+    """How many documents of the range the commit wrote and deleted, or a dry run would have."""
     of_range = [each.action for each in changes if is_under(each.key, edit.prefix)]
     deleted = of_range.count("delete")
     return {"prefix": edit.prefix, "written": len(of_range) - deleted, "deleted": deleted}
 
 
 def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
-    """Show the document, or say why not; the bytes it takes at most."""
+    """Show the document in ``result``, or say why not. Returns the bytes that it takes."""
     document = state.document
     if state.untold is not None:
         result[state.untold] = True
@@ -298,7 +297,7 @@ def _add_value(result: dict[str, Any], state: _State, left_bytes: int) -> int:
 
 
 def _composite(edits: Iterable[KeyEdit], states: Mapping[str, _State]) -> str | None:
-    """The tag of all documents written that exist, as far as they have tokens to keep."""
+    """The composite of all written documents that exist and have a token to keep."""
     keys = named_keys(
         [e for e in edits if kind_of(e.edit).writes and not isinstance(e.edit, RangeEdit)]
     )

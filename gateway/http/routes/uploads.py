@@ -37,7 +37,7 @@ from patching.values import rfc3339
 _RULE: Final = f"{CATALOG}/uploads"
 _ONE: Final = f"{_RULE}/<segment:upload>"
 
-# Conditions and ``attributes`` have parsers that they share with bulk lines.
+# Raw: conditions and ``attributes`` are parsed by the functions that bulk lines use too.
 _AS_SENT: Final = fields.Raw(allow_none=True)
 UPLOAD_REQUEST: Final = strict(
     key=Exact(str, "it must be a text", required=True),
@@ -90,14 +90,14 @@ class UploadRoutes(Routes):
 
     @route("DELETE", _ONE, "drop_upload")
     def drop(self, context: Context, catalog: str, upload: str) -> Answer:
-        """Succeeds even if there is no such upload. A committed one stays applied."""
+        """Drop the upload, even if there is none. A committed one stays applied."""
         _refuse_terms(context.environ)
         self._gateway.uploads.drop(catalog, name_decoded(upload, "upload"), context.by)
         return empty_answer([])
 
     @route("PUT", f"{_ONE}/parts/<segment:number>", "put_part")
     def put_part(self, context: Context, catalog: str, upload: str, number: str) -> Answer:
-        """Stage or replace a part: bytes, whatever they are."""
+        """Stage or replace a part, which may be any bytes."""
         _refuse_terms(context.environ)
         try:
             place = whole_number(number, 1, PART_NUMBER_MAX)
@@ -112,9 +112,9 @@ class UploadRoutes(Routes):
 
     @route("POST", f"{_ONE}/commit", "commit_upload")
     def commit(self, context: Context, catalog: str, upload: str) -> Answer:
-        """Replace the document by what the parts make up; asked again, the first result.
+        """Replace the document by the joined parts. A repeated commit gets the first result.
 
-        What is wrong with the parts, or the catalog, leaves the upload as it is.
+        If a part or the catalog is wrong, the upload stays as it is.
         """
         refuse_conditions(context.environ)
         refuse_idempotency_key(context.environ, _SERVES)
@@ -131,11 +131,11 @@ class UploadRoutes(Routes):
     def _committed(self, opened: OpenUpload, numbers: list[int] | None, ask: Ask) -> WriteOutcome:
         if opened.done is not None:
             return opened.done
-        # In parts, and joined; then as it is parsed.
+        # Twice the size: the parts, and the text joined from them. Parsing takes memory later.
         memory.account().take(2 * sum(each.size_bytes for each in opened.parts))
         try:
             raw = self._gateway.uploads.content(opened, numbers)
-        except UploadCommitted:  # by another request, meanwhile
+        except UploadCommitted:  # another request committed it meanwhile
             upload = opened.upload
             done = self._gateway.uploads.find(upload.catalog, upload.id, opened.by).done
             if done is not None:
@@ -156,7 +156,7 @@ class UploadRoutes(Routes):
         )
 
     def _numbers(self, context: Context) -> list[int] | None:
-        """The parts that the body lists; None where there is no body, or it lists none."""
+        """The parts that the body lists; None if there is no body, or it has no list."""
         if context.observed.body_bytes == 0:
             return None
         numbers: list[int] | None = take_members(context, self._limits, UPLOAD_COMMIT)["parts"]
