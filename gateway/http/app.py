@@ -58,22 +58,22 @@ DEFAULT_ADMISSION = AdmissionLimits()
 
 
 class _Segment(BaseConverter):
-    """One segment of the encoded path, even an empty one; its view decodes it."""
+    """One segment of the encoded path, which may be empty; the view decodes it."""
 
     regex = "[^/]*"
-    # A route is found by its segments then, instead of by one regular expression after the other.
+    # Then a route is found by its segments, not by trying one regular expression after the other.
     part_isolating = True
 
 
 class _Rest(BaseConverter):
-    """The rest of the encoded path, slashes and all."""
+    """The rest of the encoded path, slashes included."""
 
     regex = ".*"
     part_isolating = False
 
 
 class DirectRoute(NamedTuple):
-    """A route that is found without Werkzeug; ``variable`` names what follows the catalog."""
+    """A route that is found without Werkzeug; ``variable`` names the last part of its path."""
 
     endpoint: str
     route: str
@@ -81,14 +81,14 @@ class DirectRoute(NamedTuple):
     view: View
 
 
-# A rule of one kind of what is in a catalog: all that its name may be.
+# A rule for one kind of resource in a catalog, whose name is the rest of the path.
 _IN_A_CATALOG: Final = re.compile(r"/v1/catalogs/<segment:catalog>/([^/<>]+)/(?:<rest:(\w+)>|.+)")
-# The statuses of answers that depend on the state at a time; others would be the same at any time.
+# Statuses of answers that may depend on the state at a time.
 _OF_THE_TIME: Final = (200, 304, 404, 412)
 
 
 class _Doors:
-    """All that decides about a request before its route sees it, and about its answer."""
+    """The checks of a request before its view sees it, and of its answer."""
 
     def __init__(
         self, authorization: Authorization, limits: PrincipalLimits | None, request_cpu_s: float
@@ -98,8 +98,8 @@ class _Doors:
         self._request_cpu_s = request_cpu_s
 
     def let_in(self, observed: Observed) -> OpenContext | None:
-        """The context for its view; None if the request has no view. The order matters: even a
-        principal that is refused again and again pays for its requests."""
+        """The context for its view; None if the request has no view. The order matters: the rates
+        come before the roles, so that a refused request costs its principal something too."""
         cpu.begin(self._request_cpu_s)
         principal = self._authorization.identify(observed)
         if principal is None:
@@ -112,13 +112,13 @@ class _Doors:
         return self._authorization.admit(observed, asker)
 
     def let_out(self, observed: Observed, answer: Response) -> Response:
-        """The answer to send and to report: ``answer``, or one in its place."""
+        """The answer to send and to audit: ``answer``, or one in its place."""
         if observed.is_provisional and answer.status_code in _OF_THE_TIME:
             answer.headers["Time-Provisional"] = "true"
         answer = self._authorization.withhold(observed, answer)
         if audit.log.isEnabledFor(logging.INFO):
             audit.tell(observed, answer.status_code)
-        observed.decided = None  # its documents are no part of what waits to be sent
+        observed.decided = None  # so its documents aren't held until the answer is sent
         return answer
 
 
@@ -130,7 +130,7 @@ def _route_taken(endpoint: str, template: str, names: Mapping[str, str]) -> Rout
 
 
 def _decoded(names: Mapping[str, str], context: OpenContext | None) -> Mapping[str, str]:
-    """The names in a path as its view gets them: with the catalog that its principal may use."""
+    """The names in a path as the view gets them: the catalog is decoded, as it was authorized."""
     if isinstance(context, Context) and "catalog" in names:
         return {**names, "catalog": context.catalog}
     return names
@@ -138,9 +138,9 @@ def _decoded(names: Mapping[str, str], context: OpenContext | None) -> Mapping[s
 
 @lru_cache(maxsize=1024)
 def _template(rule: str) -> str:
-    """The path as the API's description has it: ``/v1/catalogs/{catalog}``."""
+    """The path as in the OpenAPI document: ``/v1/catalogs/{catalog}``."""
     parts = [part.rpartition(":")[2] for part in rule.replace("<", ">").split(">")]
-    # Between the brackets is every other part.
+    # Every other part was between the brackets.
     return "".join(f"{{{part}}}" if i % 2 else part for i, part in enumerate(parts))
 
 
@@ -152,10 +152,7 @@ def _raising(error: HTTPException) -> View:
 
 
 class GatewayFlask(Flask):
-    """Flask, whose table of routes is used by a way of our own.
-
-    It is a ``gateway.server.exchange.ServedApp``.
-    """
+    """A Flask app that looks routes up itself. A ``gateway.server.exchange.ServedApp``."""
 
     begin_stop: Callable[[], None]
     has_room_for: Callable[[bytes], bool]
@@ -166,13 +163,13 @@ class GatewayFlask(Flask):
 
     def __init__(self) -> None:
         super().__init__("gateway", static_folder=None)
-        # Only documents answer OPTIONS: they have more to say than Allow.
+        # Only documents answer OPTIONS, because they have more to say than Allow.
         self.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
         self.url_map.merge_slashes = False
         self.url_map.converters |= {"segment": _Segment, "rest": _Rest}
 
     def wsgi_app(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """The doors, the view, the doors; whatever is raised on the way becomes the answer."""
+        """Let the request in, call its view, let the answer out; an error becomes the answer."""
         observed: Observed = environ[KEY]
         try:
             view, names = self._found(observed)
@@ -182,16 +179,16 @@ class GatewayFlask(Flask):
             answer = _answer_error(error, observed)
         try:
             answer = self.doors.let_out(observed, answer)
-        except Exception as error:  # noqa: BLE001 - a defect, of which the client is told
+        except Exception as error:  # noqa: BLE001 - a defect, which the client is told
             answer = _answer_error(error, observed)
         return answer(environ, start_response)
 
     def _found(self, observed: Observed) -> tuple[View, Mapping[str, str]]:
-        """The view, and the names in the path. Where there is none, the view tells: only a caller
-        that is let in learns that.
+        """The view, and the names in the path. If there is no route, the view raises that, so that
+        only a caller who is let in learns it.
 
-        Routes in a catalog, which most requests use, are found by two segments of the path and the
-        method, others by Werkzeug; by the path alone: neither hosts nor schemes play a part here.
+        Most routes in a catalog, which most requests use, are found by one segment of the path and
+        the method, others by Werkzeug. Hosts and schemes play no part.
         """
         path = observed.environ["PATH_INFO"]
         parts = path.split("/", 5)
@@ -203,7 +200,7 @@ class GatewayFlask(Flask):
                 observed.route = _route_taken(found.endpoint, found.route, names)
                 return found.view, names
         if path.startswith("//"):
-            # Werkzeug would pass over the empty segment. No route begins with this one either.
+            # Werkzeug would ignore the empty segment. No route begins with the encoded slash.
             path = f"/%2F{path[2:]}"
         try:
             adapter = MapAdapter(self.url_map, "", "/", "", "http", path, observed.method)
@@ -218,9 +215,9 @@ class GatewayFlask(Flask):
         return None if observed.asker is None else observed.asker.holder
 
     def index_routes(self) -> None:
-        """Once all routes are there."""
+        """Fill ``direct_routes``. Called once all routes are registered."""
         found: dict[tuple[str, str], DirectRoute] = {}
-        mixed: set[str] = set()  # these need more than that to tell their routes apart
+        mixed: set[str] = set()  # kinds whose routes differ in more than the method
         for rule in self.url_map.iter_rules():
             parts = _IN_A_CATALOG.fullmatch(rule.rule)
             if parts is not None and parts[2] is None:
@@ -243,13 +240,13 @@ def create_app(
     tokens: TokenIssuer | None = None,
     sign_in: PeopleSignIn | None = None,
 ) -> GatewayFlask:
-    """The service over ``gateway``; a WSGI application that needs nothing else.
+    """The app that serves ``gateway`` over HTTP.
 
     ``authenticate`` finds the principal of a request; None: access control is off. ``observers``
-    get each request; ``exposition`` is the answer of ``/metrics``. ``admission`` bounds the
+    get each request; ``exposition`` makes the answer of ``/metrics``. ``admission`` bounds the
     requests under way; ``principal_limits`` the rates of each principal; None: there are none.
-    ``tokens`` issues and revokes tokens over HTTP; ``sign_in`` lets people get one from an issuer;
-    None: they can't.
+    ``tokens`` issues and revokes tokens over HTTP, ``sign_in`` lets people get one from an issuer;
+    None: that isn't offered.
     """
     app = GatewayFlask()
     request_cpu_s = gateway.limits.request_cpu_ms / 1000
@@ -275,7 +272,7 @@ def create_app(
     return app
 
 
-# Those that are made of the gateway and the limits alone.
+# The routes that need only the gateway and the limits.
 _ROUTES: Final[tuple[type[Routes], ...]] = (
     OwnersRoutes,
     TransactionRoutes,
@@ -292,7 +289,7 @@ _ROUTES: Final[tuple[type[Routes], ...]] = (
 
 
 def _answer_error(error: Exception, observed: Observed) -> Answer:
-    cpu.conclude()  # an account that is used up would break this off, too
+    cpu.conclude()  # else an account that is used up would break this off too
     answer = problem_answer(error, observed)
     untraced(error)
     return answer

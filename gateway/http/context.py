@@ -9,7 +9,7 @@
                   everybody
 
 ``Observed`` keeps all of these except the last, because observers get every request, however far it
-came.
+got.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 Recheck = Callable[[], None]
 
 KEY: Final = "gateway.observed"
-# What changes nothing.
+# Methods that change nothing.
 READING: Final = ("GET", "HEAD", "OPTIONS")
 
 
@@ -54,16 +54,16 @@ class RateSpending(Protocol):
 
 
 class Counted(NamedTuple):
-    """``seat`` is None if the request is counted elsewhere, or not at all. ``account`` holds the
-    memory of the request; None if other bounds apply."""
+    """``seat`` is None if the request is counted elsewhere, or not at all. ``account`` counts the
+    request's memory; None if other bounds apply."""
 
     seat: Seat | None
     account: Account | None
 
 
 class RouteTaken(NamedTuple):
-    """``endpoint`` is the route's name, ``template`` its path; None and "(none)" where there is no
-    route. ``names`` are those in the path, as they were sent, ``catalog`` the decoded one."""
+    """``endpoint`` is the route's name, ``template`` its path; None and "(none)" if there is no
+    route. ``names`` are those in the path, as they were sent; ``catalog`` is decoded."""
 
     endpoint: str | None
     template: str
@@ -72,8 +72,8 @@ class RouteTaken(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """``holder`` names the one whose shares the request takes from (``gateway.access.principal``),
-    if there are shares. ``spending``: None without rates."""
+    """``holder`` names the principal in whose shares the request counts, if there are shares (see
+    ``gateway.access.principal``). ``spending`` is None if there are no rates."""
 
     principal: Principal
     holder: str | None
@@ -81,7 +81,7 @@ class Asker(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A write that was decided; ``author``: whom its commit names."""
+    """A write that was decided; ``author`` is named by its commit."""
 
     author: str
     dry_run: bool
@@ -95,13 +95,13 @@ NO_ROUTE: Final = RouteTaken(None, "(none)", MappingProxyType({}), None)
 class Observed:
     """A request, and its outcome so far.
 
-    ``body_bytes`` is how long its body is said to be; None where that is known at its end.
+    ``body_bytes`` is the declared length of its body; None if that is known only at its end.
     ``asker`` is None before it is known, and on routes that are open to everybody. ``status`` is 0
-    before the answer began. ``trace_id`` is that of ``traceparent``, or of the span that was begun
-    for the request. ``problem`` is the code of the problem that was answered, and ``helps`` what
-    was found for it beside what its error says. ``audited`` is what only the audit log tells
-    further. ``is_provisional``: a commit may yet change what was read. ``require_still_let_in`` is
-    that of its context, None where it wasn't let in.
+    before the answer begins. ``trace_id`` is that of ``traceparent``, or of the span that was begun
+    for the request. ``problem`` is the code of the problem that was answered, and ``helps`` are
+    members of the problem that its error lacks. ``audited`` are further facts for the audit log
+    alone. ``is_provisional``: a commit may yet change what was read. ``require_still_let_in`` is
+    that of its context, None if it wasn't let in.
     """
 
     counted = NOT_COUNTED
@@ -132,11 +132,11 @@ class Observed:
 
     @property
     def principal_name(self) -> str | None:
-        """None where it is not known, as on routes that are open to everybody."""
+        """The principal's name; None if unknown, as on routes that are open to everybody."""
         return None if self.asker is None else self.asker.principal.name
 
     def log_fields(self) -> dict[str, str]:
-        """See ``gateway.logs.RequestContext``."""
+        """The fields of the request's log lines; see ``gateway.logs.RequestContext``."""
         fields = {
             "request_id": self.request_id,
             "principal": self.principal_name,
@@ -150,9 +150,9 @@ class Observed:
 class OpenContext:
     """A request that was let in, on a route that is open to everybody.
 
-    ``require_still_let_in`` is called after whatever may have taken long, and before it leads to
-    anything. It raises AccessError where the request would no longer be let in, and
-    StoreUnavailable; it costs nothing where it was called a moment ago.
+    ``require_still_let_in`` is to be called after anything that may have taken long, before the
+    result is used. It raises AccessError if the request would no longer be let in, and
+    StoreUnavailable. It costs nothing if it was called a moment ago.
     """
 
     __slots__ = ("environ", "observed", "require_still_let_in", "spending")
@@ -170,8 +170,8 @@ class OpenContext:
 
 
 class Context(OpenContext):
-    """A request of ``by``, who may do what its route needs; ``holder``: see ``Asker``. ``catalog``
-    is that of the path, decoded."""
+    """A request that was let in: its principal ``by`` has the role that its route needs.
+    ``holder``: see ``Asker``. ``catalog`` is that of the path, decoded."""
 
     __slots__ = ("by", "catalog", "holder")
 
