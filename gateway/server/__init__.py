@@ -1,4 +1,4 @@
-"""The serving process: gunicorn with the gateway's settings, and the embedded MongoDB beside it."""
+"""The serving process: gunicorn with the gateway's settings, and the embedded MongoDB."""
 
 from gateway.server.master import ServerError, run
 from gateway.server.parsing import HEADER_BYTES_MAX

@@ -1,7 +1,7 @@
 """Requests that are broken on the wire: refused with 4xx and a problem.
 
-The application never sees a request whose head can't be parsed, and sees a broken body only when it
-reads it. gunicorn would answer the first with HTML, sometimes with 5xx, and pass on a body that
+The app never sees a request whose head can't be parsed, and notices a broken body only when it
+reads it. gunicorn would answer the former with HTML, sometimes with 5xx, and pass on a body that
 ended early as if it were whole.
 """
 
@@ -52,7 +52,7 @@ def refusal(error: BaseException) -> bytes | None:
 
 
 def _failed(*, certain: bool) -> bytes:
-    """``certain``: it was certainly not applied."""
+    """The answer after a defect. ``certain``: the request was certainly not applied."""
     detail = "the gateway failed on this connection; its log says more"
     applied = "no" if certain else "unknown"
     status = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -77,7 +77,7 @@ def problem_bytes(
     retryable: bool = False,
     retry_after_s: int | None = None,
 ) -> bytes:
-    """The HTTP answer to a request that the application doesn't see, as bytes."""
+    """The HTTP answer to a request that the app doesn't see, as bytes."""
     problem = {
         "type": "about:blank",
         "title": status.phrase,
@@ -101,12 +101,12 @@ def problem_bytes(
 
 
 class RefusingWorker(Worker):
-    """Answers unparsable requests with a problem; goes before gunicorn's worker."""
+    """Answers unparsable requests with a problem. A base class to name before gunicorn's worker."""
 
-    # Both are set before it begins.
+    # Both are set before the worker begins.
     limits: ConnectionLimits
     unsent: UntakenAnswers
-    # None until it is loaded: a worker may be stopped before.
+    # None until the app is loaded: a worker may be stopped before that.
     wsgi: Any = None
 
     def handle_error(
@@ -116,14 +116,14 @@ class RefusingWorker(Worker):
         addr: Any,
         exc: BaseException,
     ) -> None:
-        if isinstance(exc, ssl.SSLError):  # a client without a handshake can't be answered
+        if isinstance(exc, ssl.SSLError):  # without a handshake a client can't be answered
             self.log.debug("TLS with %s failed: %s", addr, exc)
             return
         answer = refusal(exc)
         if answer is None:
-            # A defect of the server: the application answers its own.
+            # A defect of the server; the app answers after its own.
             self.log.error("a connection failed", exc_info=exc)
-            # Nobody knows how far a request got before the defect.
+            # It isn't known how far the request got before the defect.
             certain = req is None or req.method in _READING
             told = _without_memory if isinstance(exc, MemoryError) else _failed
             answer = told(certain=certain)
@@ -133,15 +133,15 @@ class RefusingWorker(Worker):
     def load_wsgi(self) -> None:
         super().load_wsgi()
         self.wsgi.application.memory.when_short = self.unsent.cut_stalled
-        if not self.alive:  # stopped while it was made, which it wasn't told then
+        if not self.alive:  # the worker was stopped while the app was made, which doesn't know it
             self.begin_stop()
 
     def held_bytes(self) -> int:
-        """What the requests of the application hold of its memory as objects."""
+        """The memory that the app's requests hold as objects."""
         return self.wsgi.application.memory.building_bytes if self.wsgi else 0
 
     def pause(self, bytes_max: int) -> bool:
-        """Let them hold no more than that for a moment; whether it came to that."""
+        """See ``gateway.memory.Memory.pause``."""
         return bool(self.wsgi and self.wsgi.application.memory.pause(bytes_max))
 
     def drop_kept(self) -> None:
@@ -149,17 +149,17 @@ class RefusingWorker(Worker):
             self.wsgi.application.memory.drop_kept()
 
     def begin_stop(self) -> None:
-        """The worker stops: requests that wait in the application end."""
+        """The worker stops: requests that wait in the app end."""
         if self.wsgi:
             self.wsgi.application.begin_stop()
 
 
 class CheckedBodies:
-    """A WSGI application whose request bodies are whole, or raise when they are read.
+    """The app, with request bodies that are whole, or raise an error when they are read.
 
     A read raises werkzeug's `BadRequest` for a body that is broken on the wire, and its
     `ClientDisconnected`, also a bad request, for a body that ended before its `Content-Length`.
-    `limits` bound all bodies that this process receives at a time.
+    `limits` bound all bodies that this process is receiving.
     """
 
     def __init__(self, application: ServedApp, limits: ConnectionLimits) -> None:
@@ -176,8 +176,8 @@ class CheckedBodies:
 class _CheckedBody:
     """`wsgi.input` (PEP 3333).
 
-    A body read by ``read`` has to be complete in time; ``read1`` is for streams, which have no such
-    limit.
+    A body that is read by ``read`` has to be complete in time; ``read1`` is for streams, which have
+    no such limit.
     """
 
     def __init__(
@@ -200,16 +200,15 @@ class _CheckedBody:
         if self._deadline is None:
             self._deadline = self._under_way.deadline()
         data = self._take(self._read_counted, size, self._deadline)
-        # A read of everything returns the bytes until the connection ended.
+        # When the connection ends, a read of everything returns what has come.
         if self._missing and (size is None or size < 0):
             raise ClientDisconnected
         return data
 
     def read1(self, size: int = -1) -> bytes:
-        """At least one byte, unless the body is over, and the further bytes that came, up to
-        ``size``.
+        """The bytes that have arrived, up to ``size``. Waits for at least one; b"" at the end.
 
-        For streams: ``read`` and ``readline`` wait until gunicorn has read a kilobyte.
+        It is for streams, as ``read`` and ``readline`` wait until gunicorn has read a kilobyte.
         """
         reader, staged = self._body.reader, self._body.buf.tell()
         if staged:
@@ -224,7 +223,7 @@ class _CheckedBody:
 
     def readline(self, size: int | None = -1) -> bytes:
         data = self._take(self._body.readline, size)
-        # A line without an end that is shorter than ``size`` is the last one.
+        # Only the last line is shorter than ``size`` and has no line end.
         if self._missing and not data.endswith(b"\n") and len(data) != size:
             raise ClientDisconnected
         return data
@@ -237,7 +236,7 @@ class _CheckedBody:
 
     def _read_counted(self, size: int | None) -> bytes:
         whole = size is None or size < 0
-        # The application has set the principal by now.
+        # The app knows the principal by now.
         holder = self._holder_of(self._environ)
         return self._under_way.read(self._body.read, sys.maxsize if whole else size or 0, holder)
 
@@ -264,13 +263,13 @@ class _CheckedBody:
 
 
 def _received(reader: LengthReader, size: int) -> bytes:
-    """What there is of a body of known length, up to ``size`` bytes, in one piece: ``read`` would
-    copy all that has come with each of them."""
+    """The bytes that have arrived of a body of known length, up to ``size``. For each piece,
+    ``read`` would copy all that has arrived."""
     wanted = reader.length if size < 0 else min(size, reader.length)
     if not wanted:
         return b""
     data: bytes = reader.unreader.read(read_ahead=wanted)  # type: ignore[call-arg]
-    if len(data) > wanted:  # the next request, or what had come before
+    if len(data) > wanted:  # it includes the next request, or bytes that had arrived before
         reader.unreader.unread(data[wanted:])
         data = data[:wanted]
     reader.length -= len(data)

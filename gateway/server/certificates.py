@@ -1,7 +1,7 @@
-"""The files of TLS, and a worker that follows them: a renewed certificate needs no restart.
+"""The files of TLS, which a worker watches: a renewed certificate needs no restart.
 
-Whoever renews writes two files, one after the other, so what doesn't fit together for a moment is
-only waited out. What stays unusable is said once, and the last usable context stays.
+Two files are renewed one after the other, so for a moment they may not fit together: then the
+worker just waits. If they stay unusable, it logs that once, and keeps the last usable context.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class CertificateUnusable(Exception):
-    """TLS can't be served with the file at ``path``. ``reason`` says why, in words."""
+    """TLS can't be served with the file at ``path``; ``reason`` says why."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(f"can't use {path} for TLS: {reason}")
 
 
 def require_usable(certificate: Path, key: Path, client_ca: Path | None) -> None:
-    """Raise CertificateUnusable for files that no TLS can be served with."""
+    """Raise CertificateUnusable for files with which TLS can't be served."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tried = certificate
     try:
@@ -44,7 +44,7 @@ def _no_password() -> str:
 
 
 class CertificateFiles:
-    """Those of a worker. ``make`` makes a context of them."""
+    """The files of TLS of one worker. ``make`` makes a context from them."""
 
     def __init__(self, config: Config, make: Callable[[Config], ssl.SSLContext]) -> None:
         self._config = config
@@ -54,18 +54,17 @@ class CertificateFiles:
         self._is_said = False
 
     def context(self) -> ssl.SSLContext:
-        """That of the files as they are. Raises OSError and ValueError."""
-        # What is renewed while they are read is seen by the next look.
+        """A context of the present files. Raises OSError and ValueError."""
+        # Stamped first: a file that is renewed while they are read is noticed the next time.
         stamp = self._look()
         made = self._make(self._config)
         self._stamp = self._seen = stamp
         return made
 
     def renewed(self) -> ssl.SSLContext | None:
-        """A new context where they have changed since. Blocks for as long as it takes to stat three
-        files."""
+        """A new context if the files have changed since; else None. Blocks while it stats them."""
         stamp = self._look()
-        if stamp != self._seen:  # they may still be written
+        if stamp != self._seen:  # they may still be being written
             self._seen, self._is_said = stamp, False
             return None
         if stamp == self._stamp or self._is_said:

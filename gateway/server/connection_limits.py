@@ -1,8 +1,8 @@
 """Limits of a client's connection: time to send a body and to take an answer, and bytes in memory.
 
-Without them, a client that begins a body and stops, or that sends a byte now and then, would hold
+Without them, a client that stops in the middle of a body, or sends a byte now and then, would hold
 its place for ever, and many slow clients would hold unlimited memory. A client that takes nothing
-of its answer would hold the answer and the connection as long as it likes. The limits hold for
+of its answer would hold the answer and the connection as long as it likes. The limits apply to
 every connection, whatever is sent on it.
 """
 
@@ -29,12 +29,12 @@ from gateway.access.principal import Shares
 from gateway.cpu import slices
 from gateway.limits import ConnectionLimits
 
-# Bytes of one read, and so the uncounted memory of each body.
+# Bytes of one read. A body that comes in one read isn't counted.
 _STEP_BYTES = 64 * 1024
 
 
 class BodiesUnderWay:
-    """The bodies of one process. Thread-safe."""
+    """The bodies that one process is receiving. Thread-safe."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
@@ -42,8 +42,8 @@ class BodiesUnderWay:
         self._lock = threading.Lock()
 
     def read(self, read: Callable[[int], bytes], size: int, holder: str | None) -> bytes:
-        """Read ``size`` bytes with ``read``, fewer only at the end of the body. ``holder`` has the
-        share that they count to (``gateway.access.principal``); None: no share.
+        """Read ``size`` bytes with ``read``, fewer only at the end of the body. They count in the
+        share of ``holder`` (see ``gateway.access.principal``); None: in nobody's.
 
         Raises werkzeug's TooManyRequests.
         """
@@ -53,14 +53,15 @@ class BodiesUnderWay:
         return self._read_on(read, size, data, holder)
 
     def deadline(self) -> float:
-        """The monotonic time at which a body that begins now has to be complete."""
+        """The monotonic time by which a body that begins now has to be complete."""
         return time.monotonic() + self._limits.body_whole_timeout_s
 
     @contextmanager
     def patience(self, source: Any, deadline: float = math.inf) -> Iterator[None]:
-        """Reads inside wait at most that long for the next bytes, and never beyond ``deadline``.
+        """A context in which reads wait at most ``body_timeout_s`` for the next bytes, and never
+        beyond ``deadline``. After that, it raises werkzeug's RequestTimeout.
 
-        Then they raise werkzeug's RequestTimeout. ``source`` is gunicorn's reader of the socket.
+        ``source`` is gunicorn's reader of the socket.
         """
         connection = source.sock
         before = connection.gettimeout()
@@ -87,7 +88,7 @@ class BodiesUnderWay:
         self._count(received, holder)
         try:
             while received < size:
-                if slices.is_over:  # who sends fast never lets its reader wait
+                if slices.is_over:  # a fast client never makes its reader wait
                     slices.give_turn()
                 piece = read(min(size - received, _STEP_BYTES))
                 if not piece:
@@ -118,8 +119,8 @@ class BodiesUnderWay:
 
 
 class _Hurried:
-    """A socket whose reads raise TimeoutError after ``stall_s`` without a byte, and beyond
-    ``deadline`` in any case.
+    """A socket whose reads raise TimeoutError after ``stall_s`` without a byte, and always after
+    ``deadline``.
     """
 
     __slots__ = ("_connection", "_deadline", "_stall_s")
@@ -138,16 +139,16 @@ class _Hurried:
         return data
 
 
-# States in Linux's tcp_states.h: our side is shut down, the client's is open. In the second the
-# client has acknowledged all.
+# States in Linux's tcp_states.h: our side is shut down, the client's is open. In the second one the
+# client has acknowledged everything.
 _FIN_WAIT1 = 4
 _FIN_WAIT2 = 5
-# The client's side is shut down, and ours is open, or was shut down later.
+# States: the client's side is shut down, and ours is open, or was shut down later.
 _LEFT = (7, 8)
 _BETWEEN_LOOKS_S = 0.05
-# The part of its answer that a client has to take in `send_stall_s`.
+# How much of its answer a client has to take within `send_stall_s`.
 PIECE_BYTES: Final = 64 * 1024
-# A connection without progress for so long may be cut when others need its place.
+# How long a connection has to be without progress to be cut when others need its place.
 _STALLED_S: Final = 2.0
 
 _log = logging.getLogger(__name__)
@@ -168,15 +169,15 @@ class UntakenAnswers:
         self._limits = limits
         self._monotonic = monotonic
         self._bytes = 0
-        # By connection, the one without progress for longest first.
+        # By connection, in order: the first one has been without progress for longest.
         self._held: dict[BoundedSending, _Held] = {}
         self._lock = threading.Lock()
 
     def send(self, connection: BoundedSending, data: bytes, sent: int) -> None:
         """Send ``data`` from ``sent`` on, as fast as the client takes it.
 
-        Raises TimeoutError where the client takes no piece in `send_stall_s`, and OSError where the
-        connection broke, or was cut because the process holds too many bytes.
+        Raises TimeoutError if the client takes no piece within `send_stall_s`, and OSError if the
+        connection broke, or was cut because others needed the room.
         """
         self._hold(connection, len(data))
         try:
@@ -185,7 +186,7 @@ class UntakenAnswers:
             self._let_go(connection)
 
     def cut_stalled(self) -> None:
-        """Cut the connection without progress for longest, if that is long enough."""
+        """Cut the connection that has been without progress for longest, if that is long enough."""
         with self._lock:
             longest = next(iter(self._held.items()), None)
             if longest is None or self._monotonic() - longest[1].since < _STALLED_S:
@@ -242,14 +243,14 @@ class UntakenAnswers:
 
 
 class BoundedSending:
-    """Mixed into a class of sockets, so that sending waits no longer than ``unsent`` allows.
+    """A mixin for classes of sockets: sending waits no longer than ``unsent`` allows.
 
-    The server makes the sockets; a change of their class makes them bounded.
+    gevent makes the sockets; changing their class makes them bounded.
     """
 
     __slots__ = ()
 
-    # The process's.
+    # One for the process.
     unsent: ClassVar[UntakenAnswers]
 
     def send_now(self, data: bytes | memoryview) -> int:
@@ -266,9 +267,9 @@ class BoundedSending:
         return len(data)
 
     def let_kernel_drop_after(self, seconds: float) -> None:
-        """A client that acknowledges nothing for that long.
+        """Have the kernel drop a client that acknowledges nothing for that long.
 
-        The default, 0, is a quarter of an hour, and no limit at all for a client that is there and
+        0, the default, means a quarter of an hour, and no limit for a client that is connected but
         takes nothing.
         """
         connection: Any = self
@@ -278,29 +279,27 @@ class BoundedSending:
                 connection.setsockopt(socket.IPPROTO_TCP, option, int(seconds * 1000))
 
     def await_writable(self, seconds: float) -> bool:
-        """Whether there is room to send, within that time.
-
-        The socket's own timeout doesn't count: it is one for reading.
-        """
+        """Wait at most ``seconds`` for room to send; whether there is some. The socket's timeout is
+        ignored, because it is for reading."""
         connection: Any = self
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLOUT)
         return bool(poll.poll(max(0.0, seconds) * 1000))
 
     def has_left(self) -> bool:
-        """Whether the client has closed its side; False where the system doesn't say."""
+        """Whether the client has closed its side; False if the system doesn't say."""
         return _state(self) in _LEFT
 
     def stop_receiving(self) -> None:
-        """Its reader sees the end of the body after the bytes sent so far."""
+        """Have the reader see the end of the body after the bytes that have been sent so far."""
         shut_down(self, socket.SHUT_RD)
 
 
 def shut_down(connection: Any, how: int) -> None:
-    """End ``connection`` for every reader and writer, without an error thrown into a greenlet.
+    """End ``connection`` for its readers, its writers, or both (``how``).
 
-    So it uses the system's socket: gevent's throws an error into the greenlet that reads. It takes
-    no descriptor: there may be none left, which is why some connection has to end.
+    It uses the system's socket, because gevent's would throw an error into the greenlet that reads.
+    It needs no new descriptor: perhaps none is left, and a connection has to end for that reason.
     """
     with suppress(OSError, ValueError):  # closed meanwhile
         same = _socket.socket(fileno=connection.fileno())
@@ -311,17 +310,16 @@ def shut_down(connection: Any, how: int) -> None:
 
 
 def _cut(connection: Any) -> None:
-    """The sender on it meets a broken connection, and drops its answer."""
+    """Break the connection, so that its sender drops the answer."""
     _log.warning("cut off a client that takes nothing of its answer: others need its place")
     drop_queued(connection)
     shut_down(connection, socket.SHUT_RDWR)
 
 
 def await_delivery(connection: Any, seconds: float) -> bool:
-    """Wait at most that long until the client has acknowledged all that was sent on a connection
-    whose sending side is shut down.
-
-    Returns False where it closed its own side, too, and where the system doesn't say.
+    """Wait at most ``seconds`` until the client has acknowledged everything on a connection whose
+    sending side is shut down; whether it has. False also if the client has closed its side, and if
+    the system doesn't say.
     """
     until = time.monotonic() + seconds
     while (state := _state(connection)) == _FIN_WAIT1 and time.monotonic() < until:
@@ -338,7 +336,7 @@ def _state(connection: Any) -> int:
 
 
 def drop_queued(connection: Any) -> None:
-    """Have the kernel drop its bytes of the connection when it is closed."""
+    """Have the kernel drop its unsent bytes of the connection when that is closed."""
     with suppress(OSError):
         linger = struct.pack("ii", 1, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -1,8 +1,8 @@
-"""One request and its answer, over HTTP/1.1: the environment that the application sees, and the
-bytes that it answers.
+"""One request and its answer, over HTTP/1.1: the environment that the app gets, and the bytes of
+its answer.
 
 gunicorn makes both field by field, which takes longer than most answers. Here the head of an answer
-is one piece of bytes, checked as a whole, and sent along with the first of its body.
+is checked as a whole, and sent together with the first piece of the body.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gunicorn import SERVER_SOFTWARE, util
 
 from gateway.server.parsing import HeadRequest, RequestBody
 
-if TYPE_CHECKING:  # the master, too, imports this, and needs no more of it
+if TYPE_CHECKING:  # the master imports this module too, and doesn't need that one
     from gateway.memory import Memory
 
 Environ = dict[str, Any]
@@ -27,9 +27,9 @@ Wsgi = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
 class ServedApp(Protocol):
-    """The app as the server knows it: it speaks WSGI, and answers what the server asks besides.
+    """The app as the server knows it: a WSGI application with some further methods.
 
-    ``memory`` is what its requests share. The server makes room where that is short.
+    Its requests share ``memory``. The server makes room when that is short.
     """
 
     memory: Memory
@@ -42,17 +42,17 @@ class ServedApp(Protocol):
         """The worker stops: answers that wait for something end."""
 
     def has_room_for(self, start: bytes, /) -> bool:
-        """Whether a request with these first bytes would probably be taken on now."""
+        """Whether a request with these first bytes would probably be admitted now."""
 
     def holder_of(self, environ: Environ, /) -> str | None:
-        """Whose share the body of a request counts to (``gateway.access.principal``)."""
+        """In whose share the body of a request counts (see ``gateway.access.principal``)."""
 
     def check_ready(self) -> None:
-        """Raises an error as long as it can't answer."""
+        """Raise an error unless the database answers."""
 
 
-# RFC 9110, sections 5.1 and 5.5, and RFC 9112, section 4: what the application says can't end a
-# line, so that nobody's value becomes a header.
+# RFC 9110, sections 5.1 and 5.5, and RFC 9112, section 4: no value can end its line, so that none
+# becomes another header.
 _is_head: Final = re.compile(
     r"[0-9]{3}(?: [\t -~\x80-\xff]*)?\r\n(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [\t -~\x80-\xff]*\r\n)*"
 ).fullmatch
@@ -61,7 +61,7 @@ _is_head: Final = re.compile(
 def environ_of_connection(
     listener: tuple[Any, ...], address: tuple[Any, ...], connection: Any, *, encrypted: bool
 ) -> Environ:
-    """What the environments of all requests on a connection have (PEP 3333)."""
+    """The variables (PEP 3333) that all requests on a connection have in common."""
     return {
         "wsgi.errors": sys.stderr,
         "wsgi.version": (1, 0),
@@ -81,7 +81,7 @@ def environ_of_connection(
 
 
 class Exchange:
-    """``run`` answers the request. ``is_last``: the connection ends behind the answer."""
+    """A request on its way to an answer. ``is_last``: the connection ends after the answer."""
 
     __slots__ = (
         *("_connection", "_headers", "_is_bodyless", "_is_chunked", "_left", "_request"),
@@ -93,14 +93,14 @@ class Exchange:
         self._connection = connection
         self._status = ""
         self._headers: list[tuple[str, str]] = []
-        self._left: int | None = None  # bytes of the body, as the head tells
+        self._left: int | None = None  # bytes of the body to send, if its length is declared
         self._is_bodyless = False
         self._is_chunked = False
         self.is_last = is_last or request.should_close()
         self.has_begun = False
 
     def run(self, application: Wsgi, environ: Environ) -> None:
-        """Raises what the application raises, and OSError where the connection broke."""
+        """Answer the request. Raises the app's errors, and OSError if the connection broke."""
         environ = self._complete(environ)
         try:
             body = application(environ, self.start_response)
@@ -113,8 +113,8 @@ class Exchange:
                 if close is not None:
                     close()
         finally:
-            # What the application has put there may have the environment itself, and all that the
-            # request had would be there until somebody looks for cycles.
+            # What the app has put there may refer to the environment itself; then everything of the
+            # request would stay until the next garbage collection.
             environ.clear()
 
     def start_response(
@@ -130,19 +130,19 @@ class Exchange:
         for name, value in headers:
             if name.lower() == "content-length":
                 self._left = int(value)
-        if code == "204":  # has none, RFC 9110, section 8.6
+        if code == "204":  # it mustn't have a length: RFC 9110, section 8.6
             self._headers = [each for each in headers if each[0].lower() != "content-length"]
         is_whole = self._is_bodyless or self._left is not None
         self._is_chunked = not is_whole and self._request.version >= (1, 1)
         body = self._request.body
-        # An answer without a length may be a stream, made while the request's body is read.
+        # An answer without a length may be a stream that is made while the request's body is read.
         unread = is_whole and isinstance(body, RequestBody) and body.has_much_left()
         if unread or not (is_whole or self._is_chunked):
             self.is_last = True
         return self._write
 
     def _complete(self, environ: Environ) -> Environ:
-        """The environment of the connection, with what the request says."""
+        """The environment of the request, made from that of the connection."""
         request = self._request
         if request._expected_100_continue:
             self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -158,7 +158,7 @@ class Exchange:
         environ["SERVER_PROTOCOL"] = f"HTTP/{major}.{minor}"
         for name, value in request.headers:
             key = _key(name)
-            # Joined, however many there are: their number is bounded.
+            # Repeated headers are joined, however many: their number is bounded.
             environ[key] = f"{environ[key]},{value}" if key in environ else value
         return environ
 
@@ -182,11 +182,11 @@ class Exchange:
         if self._is_chunked:
             self._connection.sendall(b"0\r\n\r\n")
         elif self._left and not self._is_bodyless:
-            # What comes next on the connection would be taken for the rest.
+            # The client would take the next answer for the rest of this one.
             self.is_last = True
 
     def _head(self) -> bytes:
-        """Raises ValueError for a status or header that would end its line."""
+        """The head of the answer. Raises ValueError if the status or a header isn't valid."""
         lines = [f"{name}: {value}\r\n" for name, value in self._headers]
         said = f"{self._status}\r\n{''.join(lines)}"
         if said.count("\n") != len(lines) + 1 or not _is_head(said):
@@ -203,12 +203,12 @@ class Exchange:
 
 @lru_cache(maxsize=256)
 def _key(name: str) -> str:
-    """The variable of a header, whose ``name`` is in upper case and has no underscore."""
+    """The variable for the header ``name``, which is in upper case and has no underscore."""
     key = name.replace("-", "_")
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
 @lru_cache(maxsize=2)
 def _date(time_s: int) -> str:
-    """RFC 9110, section 5.6.7."""
+    """The header's date: RFC 9110, section 5.6.7."""
     return util.http_date(time_s)

@@ -1,18 +1,17 @@
-"""When a worker looks through all of its objects for cycles.
+"""When a worker collects garbage: looks through all of its objects for cycles.
 
-To look takes 0.05 to 0.3 us for each object, in one call in which nobody has a turn; the trees of
-forty bodies are some millions. By itself Python looks at everything once there are a quarter more.
-So:
+This takes 0.05 to 0.3 us per object, in one call that lets nothing else run; forty bodies' trees
+are some million objects. Python by itself does it whenever there are a quarter more. So instead:
 
-* Requests leave no cycles: what they had is freed with their answers, piece by piece.
-* Young objects are looked at as they come, a hundred thousand at most.
+* Requests leave no cycles: their objects are freed with their answers, piece by piece.
+* Young objects are looked at as they come, a hundred thousand at a time at most.
 * Large trees that were parsed are left alone (``memory.trees``).
 * All objects are looked at only when requests hold little, and the process has not grown by much:
-  then that is the idle process. Where it still has many, which are those of its cache, that is made
-  smaller first. It is not done again before a thousand times as long has passed.
+  then it is like an idle process. If it still has many objects, they are those of its cache, which
+  is made smaller first. The next time comes after a thousand times as long as this one took.
 
-Where requests always hold much, they are asked to pause every few minutes: those that hold nothing
-yet wait until the others are done.
+If requests always hold much, they are made to pause every few minutes: those that hold nothing yet
+wait until the others are done.
 """
 
 from __future__ import annotations
@@ -28,26 +27,29 @@ from typing import Final
 from gateway.limits import MIB
 from gateway.memory import trees
 
-# So many objects that are new, ten times.
+# Thresholds for gc: 10,000 new objects, and ten such collections.
 _YOUNG: Final = (10_000, 9)
 _NEVER: Final = 1_000_000_000
-# So many looks at young objects, or trees that were left alone, make one at everything worth while.
+# How many collections of young objects, or trees that were left alone, make a full one worthwhile.
 _LOOKS: Final = 30
+# How much requests may hold, and the process may have grown by, for a full collection.
 _LITTLE_BYTES: Final = 8 * MIB
 _GROWN_BYTES: Final = 128 * MIB
-# Nobody frees what a process has grown by that much: it is looked for, however long that takes.
+# If a process has grown by more, it is probably garbage: it is collected however long that takes.
 _FAR_GROWN_BYTES: Final = 512 * MIB
-# They take a tenth of a second at most.
+# To look at this many takes a tenth of a second at most.
 _OBJECTS_MAX: Final = 400_000
+# How long a full collection waits if requests hold much, or after there were too many objects.
 _LONGEST_S: Final = 120.0
+# How long the next one waits otherwise, as a multiple of the time that the last one took.
 _PAUSE_SHARE: Final = 1000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
 
 
 class Garbage:
-    """That of one process. ``held_bytes``: what requests hold as objects, by their accounts;
-    ``pause``: make them hold at most so much for a moment, and tell whether they did;
-    ``drop_kept``: drop what is only kept to save work."""
+    """The garbage collection of one process. ``held_bytes``: how much requests hold as objects, by
+    their accounts. ``pause``: make them hold at most so much for a moment; whether they did.
+    ``drop_kept``: drop what is kept only to save work."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Garbage:
         trees.are_left_alone = True
 
     def look(self) -> None:
-        """Called about every second: collect what there is where it is time."""
+        """Collect all garbage if it is time. Called about every second."""
         looks = gc.get_count()[2] + trees.parsed - self._trees
         if looks < _LOOKS or not self._may_collect():
             return
@@ -102,16 +104,16 @@ class Garbage:
         now = self._monotonic()
         if self._held_bytes() <= _LITTLE_BYTES and self._grown_bytes() <= _GROWN_BYTES:
             return now >= self._not_before
-        # It may be garbage that it has grown by; as a rule, it is what somebody is about to free.
+        # The growth may be garbage, but as a rule it is about to be freed anyway.
         return now - self._collected_at > _LONGEST_S and self._pause(_LITTLE_BYTES)
 
 
 def _objects() -> int:
-    """How many there are to be looked at, but for the youngest."""
+    """The number of objects that a full collection looks at, without the youngest."""
     return gc.get_freeze_count() + len(gc.get_objects(generation=2))
 
 
 def _resident_bytes() -> int:
-    with suppress(OSError):  # another system
+    with suppress(OSError):  # not on Linux
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     return 0

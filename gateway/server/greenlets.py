@@ -1,4 +1,4 @@
-"""The worker, on gevent: a greenlet for each connection."""
+"""The worker, which serves each connection in a greenlet of gevent."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from gateway.server.garbage import Garbage
 from gateway.server.parsing import HeadRequest, Parser
 from gateway.server.time_slices import TimeSlices, Turnstile, WaitingRoom, is_urgent
 
-# Time that a stopping worker keeps a connection without a request. A request that arrives meanwhile
-# is answered, with the advice to use another connection.
+# How long a stopping worker keeps connections that have no request. A request that arrives within
+# that time is answered, and then its connection is closed.
 LINGER_S = 1.0
-# The master is told at least this often that the worker lives.
+# The worker tells the master at least this often that it lives.
 _NOTIFY_S = 1.0
-# From so many requests under way on, several connections are accepted at a time.
+# With more requests under way, several connections are accepted at a time: at most so many.
 _MANY_UNDER_WAY = 64
 _ACCEPTED_AT_ONCE = 64
-# Connections beyond the limit, for refusals and for /livez.
+# Connections beyond the limit, for refusals and for /livez; and how long such a client may be idle.
 _SURPLUS = 64
 _SURPLUS_TIMEOUT_S = 5.0
-# Bytes to discard on a connection that was answered and is to end.
+# How much, and for how long, is read and dropped on a connection that is to end after its answer.
 _DISCARDED_BYTES_MAX = 16 * MIB
 _DISCARD_S = 10.0
-# What a process, or the system, lacks for another connection; and when to look again.
+# Errors for lack of what another connection takes; when to accept again; how often that is logged.
 _LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _LOOK_AGAIN_S = 0.02
 _TOLD_EVERY_S = 60.0
@@ -60,10 +60,10 @@ _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.E
 
 
 class GreenletWorker(RefusingWorker, GeventWorker):
-    """Stops without waiting for idle connections; gunicorn waits for their whole keepalive.
+    """A worker that stops without waiting for idle connections; gunicorn's waits their keepalive.
 
-    However much arrives at once, it goes on looking at its sockets, accepts connections, and
-    answers ``/livez``.
+    However much arrives at once, it keeps looking at its sockets, accepts connections, and answers
+    ``/livez``.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -72,7 +72,7 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self._connections_max = self.worker_connections
         self.worker_connections += _SURPLUS
         self._surplus: set[Any] = set()
-        # Clients whose turn it is, the longest idle one first, and when they are cut off at last.
+        # The clients that are to send something, the longest idle one first; when each is cut off.
         self.idle: dict[Any, float] = {}
         self.turnstile = Turnstile(self._is_full)
         self._waiting_room = WaitingRoom(time.monotonic)
@@ -83,8 +83,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
     def run(self) -> None:
         """Serve until the worker is to stop."""
         hub: Any = gevent.get_hub()
-        # A greenlet dies of it where it isn't answered, and so would all that come after it: the
-        # worker ends, and the master replaces it.
+        # A MemoryError that isn't answered kills its greenlet, and would kill all later ones. So it
+        # ends the worker, and the master replaces it.
         hub.SYSTEM_ERROR = (*hub.SYSTEM_ERROR, MemoryError)
         slices = TimeSlices()
         slices.start()
@@ -149,7 +149,8 @@ class GreenletWorker(RefusingWorker, GeventWorker):
             self._waiting_room.wait()
 
     def make_room(self) -> None:
-        """End the connection that has been idle for longest, else one that takes nothing."""
+        """End the connection that has been idle for longest or, if none is idle, one that takes
+        nothing of its answer."""
         for longest_idle in tuple(self.idle)[:1]:
             del self.idle[longest_idle]
             shut_down(longest_idle, socket.SHUT_RD)
@@ -157,13 +158,13 @@ class GreenletWorker(RefusingWorker, GeventWorker):
         self.unsent.cut_stalled()
 
     def _is_full(self, start: bytes = b"PUT") -> bool:
-        """Whether there is too much under way for a request with these first bytes."""
+        """Whether too much is under way for a request with these first bytes."""
         return bool(self.wsgi) and not self.wsgi.application.has_room_for(start)
 
     def _answer(self, request: HeadRequest, client: Any, environ: Environ) -> None:
-        """Raises StopIteration where the connection ends behind the answer."""
+        """Answer a request. Raises StopIteration if the connection ends after the answer."""
         if self._surplus and len(self._connections) <= self._connections_max:
-            self._surplus.discard(client)  # there is room by now
+            self._surplus.discard(client)  # meanwhile there is room
         is_surplus = client in self._surplus
         if is_surplus and request.path != "/livez":
             client.sendall(_surplus_answer(self._connections_max))
@@ -198,16 +199,16 @@ class GreenletWorker(RefusingWorker, GeventWorker):
     def server_class(  # type: ignore[override] # for gunicorn it may be any callable
         self, listener: Any, *, spawn: Any, **given: Any
     ) -> StreamServer:
-        """gunicorn's hook: makes the server of ``listener``."""
+        """gunicorn's hook: makes the server for ``listener``."""
         tls: dict[str, Any] = {}
         if "ssl_context" in given:
-            # A handshake is part of its connection, which is counted and limited.
+            # The handshake belongs to its connection, which is counted and limited.
             tls = {"ssl_context": given["ssl_context"], "do_handshake_on_connect": False}
         BoundedSending.unsent = self.unsent
         return _Server(self, listener, handle=partial(self.handle, listener), spawn=spawn, **tls)
 
     def _serve_until_stopped(self) -> None:
-        """gunicorn's own looks only each second whether it is to stop, or all has ended."""
+        """Replaces gunicorn's loop, which checks only each second whether to stop or all ended."""
         files = CertificateFiles(self.cfg, ssl_context) if self.cfg.is_ssl else None
         tls = {} if files is None else {"ssl_context": files.context()}
         pools = [Pool(self.worker_connections) for _ in self.sockets]
@@ -249,21 +250,21 @@ class GreenletWorker(RefusingWorker, GeventWorker):
 
     def _end_idle(self) -> None:
         for client in tuple(self.idle):
-            # Its reads see the end of the stream. What was received already stays readable: a
-            # request that has just been sent is answered.
+            # Reads see the end of the stream, but only after what was received already: a request
+            # that was just sent is answered.
             shut_down(client, socket.SHUT_RD)
 
 
 def _use_context(servers: Iterable[StreamServer], context: ssl.SSLContext) -> None:
     for server in servers:
-        vars(server)["wrap_socket"] = context.wrap_socket  # of connections from now on
+        vars(server)["wrap_socket"] = context.wrap_socket  # for new connections
 
 
 class _Server(StreamServer):
-    """Accepts one connection at a time where there are other workers, so that all get some.
+    """Accepts one connection at a time if there are other workers, so that all get some.
 
-    A busy worker accepts several: one in many milliseconds would make new connections, ``/livez``
-    included, wait seconds behind the older ones.
+    A busy worker accepts several: with one every many milliseconds, new connections, ``/livez``
+    included, would wait for seconds behind the older ones.
     """
 
     def __init__(self, worker: GreenletWorker, *arguments: Any, **named: Any) -> None:
@@ -279,8 +280,8 @@ class _Server(StreamServer):
     def do_read(self) -> Any:
         """gevent's hook: accepts a connection.
 
-        Where it can't be had, as by the limit of open files, another one makes room for it, as at
-        the limit of connections; gevent would wait until some end.
+        If that fails for lack of something, such as open files, end another connection, as at the
+        limit of connections; gevent would wait until one ends by itself.
         """
         try:
             return super().do_read()
@@ -305,7 +306,7 @@ class _Server(StreamServer):
 
 
 class _Visit:
-    """The life of one connection besides its requests; the door of its parser."""
+    """What one connection does apart from its requests; the ``Door`` of its parser."""
 
     def __init__(self, worker: GreenletWorker, client: Any) -> None:
         self._worker = worker
@@ -313,8 +314,8 @@ class _Visit:
         self._waiting: _Waiting | None = None
 
     def between_requests(self) -> _Waiting:
-        """A context for the client's turn to send a request. The worker looks each second whose is
-        over: a timer for each request would take a twentieth of its time."""
+        """A context in which the client is to send a request. The worker checks each second whose
+        time is over: a timer for each request would cost a twentieth of its time."""
         worker = self._worker
         if not worker.alive or worker.is_surplus(self._client):
             return self.waiting(_SURPLUS_TIMEOUT_S if worker.alive else LINGER_S)
@@ -322,7 +323,7 @@ class _Visit:
         return self._waiting
 
     def waiting(self, seconds: float) -> _Waiting:
-        """A context for the client's turn; the connection ends when the client takes too long."""
+        """A context in which the client has to act within ``seconds``; after that it just ends."""
         if self._worker.is_surplus(self._client):
             seconds = min(seconds, _SURPLUS_TIMEOUT_S)
         self._waiting = _Waiting(self._worker.idle, self._client, seconds, gevent.Timeout(seconds))
@@ -339,18 +340,18 @@ class _Visit:
         self._worker.turnstile.go_through()
 
     def shake_hands(self) -> bool:
-        """Whether the handshake succeeded in time. Raises OSError, of which SSLError is one."""
+        """Whether the TLS handshake succeeded in time. Raises OSError (SSLError is one)."""
         with self.waiting(self._worker.limits.head_timeout_s):
             self._client.do_handshake()
             return True
         return False
 
     def discard(self) -> None:
-        """Let the client read its answer: discard further bytes until the client closes.
+        """Discard further bytes until the client closes, so that it can read its answer.
 
-        A connection that is closed over unread bytes is reset, and the answer lost. Once the client
-        has the answer but still sends, it is reset on purpose: were its window full, its kernel
-        would learn of the end minutes later.
+        A connection that is closed with unread bytes is reset, and the answer is lost. A client
+        that has its answer but still sends is reset on purpose: if its window were full, its kernel
+        would learn of the end only minutes later.
         """
         left = _DISCARDED_BYTES_MAX
         with self.waiting(_DISCARD_S if self._worker.alive else LINGER_S), suppress(OSError):
@@ -358,13 +359,14 @@ class _Visit:
             while left > 0 and (thrown_away := self._client.recv(64 * 1024)):
                 left -= len(thrown_away)
                 self.let_go_on()
-            # Not where it only takes long to read its answer: then the time is over before.
+            # One that reads its answer slowly isn't reset: it doesn't acknowledge it in time.
             if await_delivery(self._client, LINGER_S):
                 drop_queued(self._client)
 
 
 class _Waiting:
-    """``timeout`` None: the worker ends the connection when the time is over."""
+    """A context in which a client is ``idle``. ``timeout`` None: the worker ends the connection
+    when the time is over."""
 
     def __init__(
         self,
@@ -384,7 +386,7 @@ class _Waiting:
             self._timeout.start()
 
     def hurry(self, seconds: float) -> None:
-        """Shorten the time to this much from now on, once."""
+        """Let the time end ``seconds`` from now, unless it is as short already."""
         if seconds < self._seconds:
             self._seconds = seconds
             if self._timeout is not None:
@@ -410,7 +412,7 @@ class _BoundedSocket(BoundedSending, gevent.socket.socket):
 
     @staticmethod
     def make(client: Any) -> None:
-        """A socket of this class from ``client``, which gevent has made."""
+        """Turn ``client``, a socket that gevent has made, into one of this class."""
         encrypted = isinstance(client, gevent.ssl.SSLSocket)
         client.__class__ = _BoundedTlsSocket if encrypted else _BoundedSocket
 
@@ -424,7 +426,7 @@ class _BoundedSocket(BoundedSending, gevent.socket.socket):
 class _BoundedTlsSocket(BoundedSending, gevent.ssl.SSLSocket):
     def send_now(self, data: bytes | memoryview) -> int:
         timeout = self.gettimeout()
-        self.settimeout(0.0)  # no other greenlet runs meanwhile
+        self.settimeout(0.0)  # no other greenlet runs until it is reset
         try:
             return int(self.write(data))
         except ssl.SSLWantWriteError:

@@ -1,8 +1,8 @@
 """Runs the service: gunicorn's master, which forks the workers and keeps the embedded MongoDB.
 
-Each worker makes its application after the fork. The master never imports the MongoDB driver:
-gevent patches `threading` and `ssl` when a worker starts, and modules that were imported from them
-or connected before would block the whole worker.
+Each worker makes its app after the fork. The master never imports the MongoDB driver: gevent
+patches `threading` and `ssl` when a worker starts, and a module that had imported from them or
+connected before would block the whole worker.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from gateway.store.embedded import EmbeddedMongod, MongodError
 _log = logging.getLogger(__name__)
 
 APPLICATION = "gateway.assembly:create_application"
-# WiredTiger ends mongod where a checkpoint finds no room.
+# With less free space the disk counts as full: WiredTiger ends mongod if a checkpoint has no room.
 _DISK_FULL_MIB = 64
 _WORKER_CLASS = "gateway.server.greenlets.GreenletWorker"
 
 # A key of 1024 bytes and a catalog name of 512, all percent-encoded, take 4608 bytes of the request
-# line. 8190 is the most that gunicorn can be told.
+# line. 8190 is the most that gunicorn allows.
 REQUEST_LINE_BYTES_MAX = 8190
 HEADERS_MAX = 64
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -58,17 +58,18 @@ KEEPALIVE_S = 75  # above the idle timeout of common proxies (60 s), so that the
 
 
 class ServerError(Exception):
-    """The service can't be started or had to end; `str()` is one line."""
+    """The service can't be started, or had to end; `str()` is one line."""
 
 
 def run(settings: Settings, *, application: str = APPLICATION) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. Prints one line when ready.
+    """Serve until SIGTERM or SIGINT; returns the exit code. Prints one line when ready.
 
-    `application` is `module:function`; each worker calls the function with the settings and gets an
-    `ServedApp`. Requests under way at the signal are finished, for `graceful_timeout_s`; a
-    second SIGINT ends them. The embedded MongoDB stops after the last worker. Raises `ServerError`
-    where the address or MongoDB can't be had, or ended; of a MongoDB that ended while it served, a
-    log in JSON tells instead, and the exit code is 1.
+    `application` is `module:function`; each worker calls the function with the settings and gets a
+    `ServedApp`. Requests that are under way at the signal may go on for `graceful_timeout_s`, or
+    until a further SIGINT. The embedded MongoDB stops after the last worker.
+
+    Raises `ServerError` if the address, the certificate or MongoDB can't be used, or if MongoDB
+    ended; but if it ended while serving and logs are JSON, it logs that and returns 1.
     """
     audit = settings.audit_log and settings.access  # without access control there is one principal
     configure(settings.log_format, settings.log_level, audit=audit)
@@ -87,7 +88,7 @@ def run(settings: Settings, *, application: str = APPLICATION) -> int:
                 )
                 if settings.log_format != "json":
                     raise ServerError(detail)
-                _log.critical(detail)  # as all lines before it
+                _log.critical(detail)  # as JSON, like all lines before it
                 return 1
         if code == 0:
             _log.info("the gateway has stopped")
@@ -108,10 +109,10 @@ def _full_disk(settings: Settings) -> str:
 
 @contextmanager
 def _mongodb(settings: Settings) -> Iterator[tuple[Settings, Callable[[], bool]]]:
-    """A context: the settings with the connection string, and whether the embedded MongoDB has
-    ended.
+    """A context that gives the settings with the connection string, and a function that says
+    whether the embedded MongoDB has ended.
 
-    A worker, being a fork of the master, leaves this context too; there it stops nothing.
+    A worker, being a fork of the master, leaves this context too, but that stops nothing.
     """
     if not settings.embedded:
         yield settings, lambda: False
@@ -134,7 +135,7 @@ def _run_gunicorn(settings: Settings, application: str, announcement: Announceme
             server = _Server(settings, application, metrics, announcement)
             _GracefulArbiter(server).run()
     except SystemExit as stopped:
-        # Workers pass here too, and must keep the exit code by which the master knows them.
+        # Workers come here too; they must keep their exit code, which the master reads.
         if os.getpid() != master_pid:
             raise
         # 0 after a signal; gunicorn has logged the reason of any other code.
@@ -154,7 +155,7 @@ def _metrics_directory() -> Iterator[Path]:
 
 
 class _GracefulArbiter(Arbiter):
-    """gunicorn's master, without five of its habits."""
+    """gunicorn's master, without five of its habits: see the methods."""
 
     def __init__(self, server: _Server) -> None:
         super().__init__(server)
@@ -162,12 +163,12 @@ class _GracefulArbiter(Arbiter):
         self._start_not_before = 0.0
 
     def spawn_worker(self) -> int:
-        """Where a process can't be had now, the next look, in a second, tries again. gunicorn would
-        end, and with it the workers that there are.
+        """Start a worker. If the system gives no process now, the master tries again in a second;
+        gunicorn would end, and with it the workers that there are.
 
-        A signal that comes while a worker starts ends that worker. gunicorn loses the signal: the
-        worker has a copy of the master's handlers until it sets its own. A service that is stopped
-        right after its start would need the whole graceful timeout.
+        A signal to stop that comes while a worker starts ends that worker. gunicorn would lose it,
+        because the worker has a copy of the master's handlers until it sets its own: stopping a
+        service right after its start would take the whole graceful timeout.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         try:
@@ -185,9 +186,9 @@ class _GracefulArbiter(Arbiter):
             super().spawn_workers()
 
     def reap_workers(self) -> None:
-        """Once a worker has begun its work, another that can't begin is one of those that end.
+        """Once any worker has begun its work, one that can't begin is merely replaced.
 
-        gunicorn would end; the settings are good, but something is lacking at that moment.
+        gunicorn would end. But the settings are good, and something is just lacking at the moment.
         """
         while True:
             try:
@@ -199,16 +200,16 @@ class _GracefulArbiter(Arbiter):
                 self._start_not_before = time.monotonic() + _START_AGAIN_S
 
     def handle_int(self) -> None:
-        """Requests are finished, as after SIGTERM; gunicorn cuts them off."""
+        """Finish the requests, as after SIGTERM; gunicorn would cut them off."""
         self.handle_term()
 
     def handle_usr2(self) -> None:
-        """Nothing: gunicorn starts a second master, which can't have the same embedded MongoDB."""
+        """Do nothing; gunicorn would start a second master, which can't have the same MongoDB."""
         if self.log is not None:
             self.log.warning("SIGUSR2 is ignored: start another gateway instead")
 
 
-# After a worker that couldn't begin its work.
+# How long no worker is started after one that couldn't begin its work.
 _START_AGAIN_S: Final = 2.0
 
 
@@ -222,7 +223,7 @@ class _Server(BaseApplication):
         self._metrics = metrics
         self._application = application
         self._announcement = announcement
-        self._begun = mmap(-1, 1)  # common to the master and its workers
+        self._begun = mmap(-1, 1)  # shared by the master and its workers
         super().__init__(prog="gateway")
 
     def has_begun(self) -> bool:
@@ -243,17 +244,17 @@ class _Server(BaseApplication):
             "limit_request_line": REQUEST_LINE_BYTES_MAX,
             "limit_request_field_size": HEADER_BYTES_MAX,
             "limit_request_fields": HEADERS_MAX,
-            # No client is trusted to say where a request comes from or goes: gunicorn would let
-            # every local client choose the path, by a header SCRIPT_NAME or PATH_INFO.
+            # No client is trusted to say where a request comes from or goes. gunicorn would let
+            # every local client choose the path with a header SCRIPT_NAME or PATH_INFO.
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "preload_app": False,
             "accesslog": None,
             "logger_class": "gateway.logs.GunicornLogs",
             "proc_name": "gateway",
-            # The control socket can stop and change workers, and lies in a guessable place.
+            # The control socket can stop and change workers, and its place can be guessed.
             "control_socket_disable": True,
-            # One parser, whatever is installed: two would refuse different requests.
+            # Always the same parser, whatever is installed: others refuse other requests.
             "http_parser": "python",
             "pre_fork": self._place_worker,
             "post_fork": self._begin_worker,
@@ -281,7 +282,7 @@ class _Server(BaseApplication):
 
     def _forget_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
         """gunicorn's hook, in the master when a worker has ended."""
-        with suppress(OSError):  # without files; the next worker at this place sets them
+        with suppress(OSError):  # no file can be opened; the next worker there sets the gauges
             shared.forget_gauges(worker.place)
 
     def _begin_worker(self, arbiter: Arbiter, worker: Any) -> None:  # noqa: ARG002 - gunicorn's
@@ -289,8 +290,8 @@ class _Server(BaseApplication):
         shared.take_place(worker.place)
         worker.limits = limits_of(self._settings).connections
         worker.unsent = UntakenAnswers(worker.limits)
-        # gunicorn looks settings up through functions, dozens of times in a request: a twentieth
-        # of all its work. Plain attributes are found at once; they never change here.
+        # gunicorn looks settings up through functions, dozens of times per request, which is a
+        # twentieth of all its work. Plain attributes are faster, and the settings never change.
         settings = worker.cfg.settings
         vars(worker.cfg).update({name: setting.get() for name, setting in settings.items()})
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -300,8 +301,8 @@ class _Server(BaseApplication):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
     def _begin_work(self, worker: Any) -> None:
-        """gunicorn's hook, in each worker whose application is made; the sockets listen already."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # again: gunicorn has set its own meanwhile
+        """gunicorn's hook, in each worker once its app is made; the sockets listen already."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # again, because gunicorn has set its own
         self._begun[0] = 1
         host, port = worker.sockets[0].getsockname()[:2]
         scheme = "http" if self._settings.tls_certificate is None else "https"
@@ -310,7 +311,7 @@ class _Server(BaseApplication):
 
 
 def _check_address(settings: Settings) -> None:
-    """Check the address before anything starts; gunicorn would try for five seconds."""
+    """Check the address before anything starts; gunicorn would retry for five seconds."""
     bind = settings.bind
     try:
         family, *_, where = socket.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM)[0]
@@ -322,19 +323,19 @@ def _check_address(settings: Settings) -> None:
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
-    """TLS 1.2 or later, by the defaults of Python's ssl."""
+    """gunicorn's settings for TLS, which is 1.2 or later by the defaults of Python's ssl."""
     if settings.tls_certificate is None:
         return {}
     files = {"certfile": str(settings.tls_certificate), "keyfile": str(settings.tls_key)}
     if settings.tls_client_ca is not None:
         files["ca_certs"] = str(settings.tls_client_ca)
     required = ssl.CERT_NONE if settings.tls_client_ca is None else ssl.CERT_REQUIRED
-    # A handshake is part of its connection: a slow one delays no other client.
+    # Each connection shakes hands in its own greenlet: a slow one delays no other client.
     return {**files, "cert_reqs": int(required), "do_handshake_on_connect": False}
 
 
 def _check_tls(settings: Settings) -> None:
-    """Check the certificate before anything starts: each worker would fail and be replaced."""
+    """Check the certificate before anything starts; else each worker would fail and be replaced."""
     if settings.tls_certificate is None or settings.tls_key is None:
         return
     try:
@@ -343,14 +344,14 @@ def _check_tls(settings: Settings) -> None:
         raise ServerError(str(error)) from error
 
 
-# A worker's connections to MongoDB (100), to receivers (100) and to other workers, those beyond
-# `connections_max`, answers on disk, and what it has open anyway.
+# A worker's open files apart from `connections_max`: connections to MongoDB (100), to receivers
+# (100) and to other workers, surplus connections, answers on disk, and the rest.
 _OTHER_FILES: Final = 400
 
 
 def _connections_max(settings: Settings) -> int:
-    """As many as the system allows, once its limit of open files is raised as far as it may be:
-    each connection is one, and what serves them needs some, too."""
+    """`connections_max`, or fewer if the system doesn't allow a worker enough open files. First
+    raises the limit of open files as far as possible."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # the real limit of macOS is lower than the one it reports
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -367,8 +368,8 @@ def _connections_max(settings: Settings) -> int:
 
 
 def _watchers_max(settings: Settings, connections_max: int) -> int:
-    """A quarter of the connections is left to other requests: a feed keeps its own for as long as
-    it likes."""
+    """`watchers_max`, or fewer, so that a quarter of the connections is left to other requests: a
+    feed may keep its connection for ever."""
     allowed = max(1, connections_max - connections_max // 4)
     if settings.watchers_max <= allowed:
         return settings.watchers_max
@@ -384,21 +385,19 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Announcement:
-    """Made in the master; each of its lines is written once, by the first worker that can.
+    """The lines that say that the gateway is ready, or waits. It is made in the master; each line
+    is written once, by the first worker that can.
 
-    The line that the gateway is ready comes after MongoDB has answered. Requests are served before
-    that too, with 503.
+    The gateway is ready when MongoDB has answered. Before that, requests are answered with 503.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """``settings`` as they were given, before an embedded MongoDB became a URI."""
+        """``settings``: as given, before the URI of an embedded MongoDB replaced it."""
         self._where = _where(settings)
         self._ready, self._waiting = _once(), _once()
 
     def begin(self, url: str, check_ready: Callable[[], None]) -> None:
-        """Start, in a worker; returns at once. ``check_ready`` raises while the database doesn't
-        answer.
-        """
+        """Begin, in a worker; returns at once. ``check_ready`` raises if the database is away."""
         threading.Thread(target=self._announce, args=(url, check_ready), daemon=True).start()
 
     def _announce(self, url: str, check_ready: Callable[[], None]) -> None:
@@ -428,7 +427,7 @@ def _where(settings: Settings) -> str:
 
 
 def _once() -> int:
-    """A pipe with one byte, for the first process that reads it."""
+    """A pipe that holds one byte, which only the first process that reads it gets."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.write(writer, b"1")

@@ -1,15 +1,15 @@
-"""Messages between the worker processes of one machine: a question and its answer.
+"""Messages between the workers of one machine: questions and their answers.
 
 Each worker listens at a socket named after its process id, in Linux's abstract namespace, so that a
-worker that dies leaves nothing behind. A name says who may talk to whom: workers of other settings
-or of another version have other names. Anybody in the network namespace can take such a name, or
-connect to it: so each end of a connection proves to the other, before anything is read, that it
-knows the secret of the machine's workers (``gateway.server.turns``), and is a process of the same
-user. A message is bytes, for whoever asks and answers to read.
+worker that dies leaves nothing behind. The names of workers with other settings, or of another
+version, differ, so that these don't talk to each other. Anybody in the network namespace can take
+such a name, or connect to it. So each end of a connection proves to the other, before any message
+is read, that it knows the secret of the machine's workers (``gateway.server.turns``), and is a
+process of the same user. This module doesn't interpret the messages, which are bytes.
 
-Nobody waits for a connection: it is made in the background, and whoever would ask meanwhile isn't
-answered. Over one connection questions go one way, answers the other, in any order. What is to be
-sent while a send is under way goes with the next one.
+Nothing waits for a connection: it is made in the background, and questions get no answer meanwhile.
+On one connection, questions go one way and answers the other, in any order. Messages that come
+during a send go together with the next one.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
-# The length of a message; the number of its question; whether there is an answer.
+# The head of a message: its length; the number of its question; whether there is an answer.
 _HEAD: Final = struct.Struct("!Iq?")
 _RECEIVE_BYTES: Final = 1 << 18
-# A worker with questions that says nothing for so long is asked nothing more.
+# A worker that owes answers and has sent nothing for this long is asked nothing more.
 SILENT_S: Final = 1.0
-_LEAVE: Final = -1  # in the place of a question's number
+_LEAVE: Final = -1  # instead of a question's number: the worker takes its leave
 
 
 class _Channel:
-    """One connection. ``received`` is called with each message, and the number of its question;
+    """One connection. It calls ``received`` with each message and the number of its question, and
     ``lost`` once when it ends.
     """
 
@@ -60,7 +60,8 @@ class _Channel:
         spawn(self._guarded, self._send_all)
 
     def send(self, number: int, message: bytes | None) -> None:
-        """Raises BrokenPipeError where the connection has ended; then nothing is sent."""
+        """Send a message. Raises BrokenPipeError if the connection has ended; then nothing is
+        sent."""
         body = message or b""
         with self._lock:
             if not self.is_open:
@@ -69,12 +70,12 @@ class _Channel:
         self._filled.set()
 
     def _guarded(self, run: Callable[[], None]) -> None:
-        """However it ends, the connection has ended, and whoever waits is told."""
+        """Call ``run``. However that ends, end the connection, so that nothing waits for it."""
         try:
             run()
         except OSError:
             pass
-        except Exception:  # noqa: BLE001 - whatever it is
+        except Exception:  # noqa: BLE001 - a defect must end the connection too
             _log.exception("the connection to another worker failed")
         finally:
             self._end()
@@ -101,7 +102,7 @@ class _Channel:
             buffer = buffer[at:]
 
     def _is_idle(self) -> bool:
-        """Whether nothing is waited for. Called with the lock held."""
+        """Whether no answer is outstanding. Called with the lock held."""
         return True
 
     def _end(self, *, if_idle: bool = False) -> None:
@@ -125,7 +126,7 @@ class _Question:
 
 
 class Link(_Channel):
-    """Questions to one worker."""
+    """The connection on which one worker is asked."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._numbers = itertools.count()
@@ -135,7 +136,7 @@ class Link(_Channel):
         super().__init__(connection, self._answered, self._abandon)
 
     def takes_questions(self) -> bool:
-        """Whether it doesn't take its leave, nor owes answers and has given none for a while."""
+        """Whether the worker may be asked: it isn't leaving, nor silent while it owes answers."""
         silent = bool(self._questions) and time.monotonic() - self._heard > SILENT_S
         return not silent and not self._leaving
 
@@ -179,7 +180,7 @@ class Link(_Channel):
 
 
 class Answering(_Channel):
-    """Answers to one worker, each question in a thread of its own."""
+    """The connection on which one worker asks. Each question is answered in a thread of its own."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class Answering(_Channel):
                 self.send(number, None)
 
     def take_leave(self) -> None:
-        """Have the other end the connection as soon as it has its answers."""
+        """Have the other worker end the connection as soon as it has its answers."""
         with suppress(BrokenPipeError):
             self.send(_LEAVE, None)
 
@@ -210,7 +211,7 @@ class Answering(_Channel):
             self.send(number, self._answer(question, self._worker))
         except BrokenPipeError:
             pass
-        except Exception:  # noqa: BLE001 - whoever asked has to be told
+        except Exception:  # noqa: BLE001 - the worker that asked has to learn of it
             _log.exception("a question of worker %d can't be answered", self._worker)
             self._end()
 
@@ -220,12 +221,12 @@ def spawn(run: Callable[..., None], *arguments: Any) -> None:
 
 
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
-# What is under way when a worker ends has this time.
+# How long a worker that ends waits until the others have their answers, and how often it checks.
 _ENDS_WITHIN_S: Final = 20.0
 _LOOK_S: Final = 0.01
-# A worker that couldn't be connected to is left alone for so long.
+# How long a worker is left alone after a failed try to connect to it.
 _AGAIN_S: Final = 1.0
-# The list of workers is so old at most.
+# How old the list of workers may be.
 _LOOK_AT_WORKERS_S: Final = 0.5
 _CHALLENGE_BYTES: Final = 32
 _PROOF_BYTES: Final = hashlib.sha256().digest_size
@@ -233,7 +234,7 @@ _PROOF_BYTES: Final = hashlib.sha256().digest_size
 
 @dataclass(slots=True)
 class _Place:
-    """What is known of another worker. ``failed``: the last try to connect to it has."""
+    """What is known of another worker. ``failed``: the last try to connect to it failed."""
 
     link: Link | None = None
     connecting: bool = False
@@ -241,15 +242,15 @@ class _Place:
     not_before: float = 0.0
 
     def answers(self, now: float) -> bool:
-        """Whether it does, or nothing is known to the contrary."""
+        """Whether the worker answers, as far as is known; one that wasn't tried yet counts too."""
         if self.link is not None and self.link.is_open:
             return self.link.takes_questions()
         return not self.failed or (now >= self.not_before and not self.connecting)
 
 
 class Neighbours:
-    """``group`` is what all workers have in common that may talk to each other, and ``secret`` what
-    they know each other by. ``others`` are the process ids of those that there are."""
+    """A worker's connections with its neighbours. Workers of one ``group`` talk to each other, and
+    recognise each other by the ``secret``. ``others`` returns the process ids of those that run."""
 
     def __init__(
         self, group: str, secret: bytes, others: Callable[[], Collection[int]] = lambda: ()
@@ -263,7 +264,7 @@ class Neighbours:
         self._prefix = f"\0metadata-gateway-{os.getuid()}-{digest}-"
         self._lock = threading.Lock()
         self._places: dict[int, _Place] = {}
-        # Held while a connection is taken, so that all that were taken are known when this closes.
+        # Held while a connection is taken, so that ``close`` knows all that were taken.
         self._taking = threading.Lock()
         self._answering: set[Answering] = set()
         self.closing = False
@@ -272,7 +273,7 @@ class Neighbours:
     def listen(self, answer: Callable[[bytes, int], bytes]) -> None:
         """Answer the questions of others; ``answer`` gets a question and its worker.
 
-        Raises OSError where this machine has no such sockets.
+        Raises OSError if this machine has no such sockets.
         """
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"{self._prefix}{os.getpid()}")
@@ -294,11 +295,10 @@ class Neighbours:
             return [w for w in self._there_now if w not in places or places[w].answers(now)]
 
     def ask(self, worker: int, question: bytes, until: float) -> bytes | None:
-        """The worker's answer; None where it isn't there, isn't connected to yet, or doesn't take
-        questions now.
+        """The worker's answer; None if it isn't there, isn't connected yet, or takes no questions.
 
-        Raises OSError where the question was sent, and the worker died or didn't answer ``until``
-        then, in monotonic seconds.
+        Raises OSError if the question was sent, but the worker died or didn't answer by ``until``,
+        in monotonic seconds.
         """
         link = self._link(worker)
         return None if link is None else link.ask(question, until)
@@ -351,9 +351,9 @@ class Neighbours:
         return None
 
     def _proves_itself(self, connection: socket.socket) -> bool:
-        """Prove to the worker at the other end that this is one, too; whether it does the same.
+        """Prove to the other end that this is a worker; return whether it has proved that too.
 
-        Until it has, it may never have been accepted there. Raises OSError.
+        Before that, the other end may not have accepted the connection at all. Raises OSError.
         """
         theirs, ours = _received(connection, _CHALLENGE_BYTES), os.urandom(_CHALLENGE_BYTES)
         connection.sendall(ours + self._proof(b"asks", theirs, ours))
@@ -375,7 +375,7 @@ class Neighbours:
     def _take(
         self, connection: socket.socket, worker: int, answer: Callable[[bytes, int], bytes]
     ) -> None:
-        """Take the questions of a worker that proves to be one."""
+        """Take questions on ``connection``, if the other end proves that it is a worker."""
         try:
             connection.settimeout(SILENT_S)
             ours = os.urandom(_CHALLENGE_BYTES)
@@ -399,7 +399,7 @@ class Neighbours:
 
 
 def _process_of(connection: socket.socket) -> int | None:
-    """The process at the other end; None where it is another user's."""
+    """The id of the process at the other end; None if it is another user's."""
     size = _CREDENTIALS.size
     sent = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     process, user, _ = _CREDENTIALS.unpack(sent)

@@ -1,8 +1,8 @@
-"""gunicorn's parser with a bound for each part of a request that a client can draw out.
+"""gunicorn's parser, with a bound for each part of a request that a client could make long.
 
 gunicorn lets a head grow to two megabytes, reads the whole rest of an unwanted body, and walks
 through the chunks of a body one by one: four million chunks take seconds, in which no other request
-has a turn.
+runs.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
 
-# A composite token in If-Match names each document that must be unchanged.
+# Bytes of a header. A composite in If-Match is long: it names each document.
 HEADER_BYTES_MAX: Final = 32_768
-# Bytes of a head behind its first line.
+# Bytes of a head after its first line.
 HEAD_BYTES_MAX: Final = 65_536
-# An unread body with at most so much left is read to its end, to keep the connection; with more
-# left, the connection is closed.
+# If at most this much of a body is unread, it is read to its end, to keep the connection; else the
+# connection is closed.
 DRAIN_BYTES_MAX: Final = 65_536
-# The framing of chunks may take as many bytes as the chunks hold, plus these.
+# The framing of chunks may take as many bytes as their content, plus these.
 _FRAMING_BYTES: Final = 65_536
 _CHUNK_LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8190
-# Bytes between two turns of other requests.
+# Chunks that are parsed before other requests may go on.
 _CHUNKS_AT_A_TIME: Final = 256
+# How many first bytes of a request decide how it is let in.
 _START_BYTES: Final = 16
 
-# A line that may be remembered: a name without an underscore, and a value without controls.
+# A header line that may be remembered: its name has no underscore, its value no control characters.
 _LINE_BYTES_MAX: Final = 256
 _plain_field = re.compile(rb"([!#$%&'*+\-.^`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)").fullmatch
 _chunk_line = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n").match
 
 
 class Door(Protocol):
-    """The gates of a connection's requests."""
+    """Decides when a connection's requests may go on."""
 
     def let_in(self, start: bytes) -> None:
         """Wait until a request with these first bytes may be parsed."""
@@ -54,7 +55,7 @@ class Door(Protocol):
         """The head is incomplete: its rest has to come within `head_timeout_s`."""
 
     def let_go_on(self) -> None:
-        """Give others a turn, in the middle of a body."""
+        """Let other requests go on, in the middle of a body."""
 
 
 class ChunkFraming(ParseException):
@@ -78,7 +79,7 @@ class Parser(RequestParser):
     def finish_body(  # type: ignore[override] # the stubs are older than gunicorn
         self, deadline: float | None = None, max_bytes: int | None = None
     ) -> bool:
-        """False where too much of the last request's body is left, and the connection ends."""
+        """Read the rest of the last body. False if too much is left, which ends the connection."""
         body = None if self.mesg is None else self.mesg.body
         if not isinstance(body, RequestBody) or body.left == 0:
             return True
@@ -91,7 +92,7 @@ class Parser(RequestParser):
         return isinstance(body, RequestBody) and body.has_much_left()
 
 
-# The first lines of requests that were parsed, and what a request knows from its own.
+# First lines of requests that were parsed, with the attributes that a request gets from its line.
 _lines: Final[dict[bytes, dict[str, Any]]] = {}
 _LINES_MAX: Final = 1024
 _OF_LINE: Final = ("method", "uri", "path", "query", "fragment", "version")
@@ -99,8 +100,8 @@ _OF_LINE: Final = ("method", "uri", "path", "query", "fragment", "version")
 
 @lru_cache(maxsize=_LINES_MAX)
 def _field(line: bytes) -> tuple[str, str] | None:
-    """The name, in upper case, and the value of a header that means the same wherever it stands;
-    None for any other line, which gunicorn may refuse."""
+    """The name, in upper case, and the value of a header whose meaning doesn't depend on the rest
+    of the head; None for any other line, which gunicorn may refuse."""
     found = _plain_field(line)
     if found is None or (name := found[1].decode().upper()) == "EXPECT":
         return None
@@ -108,23 +109,23 @@ def _field(line: bytes) -> tuple[str, str] | None:
 
 
 class HostUnclear(ParseException):
-    """A request of HTTP/1.1 without a Host header, or one with two, which RFC 9112 (section 3.2)
-    has refused: whoever stands in between goes by the host."""
+    """A request of HTTP/1.1 without a Host header, or a request with two. RFC 9112 (section 3.2)
+    wants both refused, because intermediaries route by the host."""
 
     def __str__(self) -> str:
         return "a request of HTTP/1.1 has a Host header, and none has two"
 
 
-# Fields with one value, whatever it is: two of them, joined, would be another one. Of most others
-# (dates, lists) the joined value means both, or nothing.
+# Fields with a single value of any form: two values, joined, would look like another single one. In
+# most other fields (lists, dates) the joined value means both, or is invalid.
 _SINGLE: Final = frozenset(
     ("IDEMPOTENCY-KEY", "COMMIT-AUTHOR", "COMMIT-MESSAGE", "AUTHORIZATION", "LAST-EVENT-ID")
 )
 
 
 class FieldTwice(ParseException):
-    """A request with two values of a field that has one: of two idempotency keys, it could be that
-    the first was used already."""
+    """A request with two values of a field that has one: of two idempotency keys, for example, the
+    first might be used already."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -152,7 +153,7 @@ class HeadRequest(Request):
             raise LimitRequestHeaders(f"the head takes more than {HEAD_BYTES_MAX} bytes")
 
     def parse_request_line(self, line_bytes: bytes) -> None:
-        """As gunicorn's; a line that comes again and again is parsed once."""
+        """Like gunicorn's, but parses a repeated line once."""
         if known := _lines.get(line_bytes):
             vars(self).update(known)
             return
@@ -163,18 +164,18 @@ class HeadRequest(Request):
             _lines[line_bytes] = {name: getattr(self, name) for name in _OF_LINE}
 
     def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
-        """As gunicorn's; lines that come again and again are parsed once. Raises FieldTwice too."""
+        """Like gunicorn's, but parses a repeated line once. Also raises FieldTwice."""
         lines = data.split(b"\r\n")
         if from_trailer or len(lines) > self.limit_request_fields:
             return super().parse_headers(data, from_trailer)
         headers = [_field(line) if len(line) <= _LINE_BYTES_MAX else None for line in lines]
         names = {each[0] for each in headers if each is not None}
-        if len(names) < len(lines):  # an unusual one, or one that is there twice
+        if len(names) < len(lines):  # there is an unusual line, or a name twice
             return _each_once(super().parse_headers(data, from_trailer))
         return cast("list[tuple[str, str]]", headers)
 
     def set_body_reader(self) -> None:
-        """gunicorn's method, which it calls when the head is there. Raises HostUnclear too."""
+        """gunicorn's method, called once the head is complete. Also raises HostUnclear."""
         hosts = [name for name, _ in self.headers].count("HOST")
         if hosts > 1 or (not hosts and self.version >= (1, 1)):
             raise HostUnclear
@@ -204,12 +205,13 @@ class RequestBody(Body):
 
     @property
     def left(self) -> int | None:
-        """Bytes of a body of known length that weren't read."""
+        """The unread bytes of a body of known length; None for others."""
         reader = self.reader
         return reader.length + self.buf.tell() if isinstance(reader, LengthReader) else None
 
     def has_come(self, size: int) -> bool:
-        """Whether so many bytes are left of a body of known length, and were received already."""
+        """Whether exactly ``size`` bytes of a body of known length are unread, and all of them have
+        been received."""
         reader = self.reader
         if not isinstance(reader, LengthReader) or self.left != size:
             return False
@@ -232,11 +234,11 @@ class Chunks(ChunkedReader):
         self.limit_trailer_section = _TRAILER_BYTES_MAX
         self._door = wire.door
         self._received = 0
-        self._framing = -_FRAMING_BYTES  # and less what the chunks hold
+        self._framing = -_FRAMING_BYTES  # bytes of framing, less this and those of content
         self._since_others = 0
 
     def parse_chunked(self, unreader: Any) -> Iterator[bytes]:  # type: ignore[override]
-        """Yield the received bytes as they come."""
+        """Yield the content of the chunks as it arrives."""
         data = b""
         while True:
             whole, end = _whole_chunks(data)
@@ -274,7 +276,7 @@ class Chunks(ChunkedReader):
         self._received += len(buf) - before
 
     def _count(self, chunks: int, wire_bytes: int, held_bytes: int) -> None:
-        """Count ``wire_bytes``, of which the chunks hold ``held_bytes``. Raises ChunkFraming."""
+        """Count ``wire_bytes``, of which ``held_bytes`` are content. Raises ChunkFraming."""
         self._framing += wire_bytes - 2 * held_bytes
         if self._framing > 0:
             raise ChunkFraming

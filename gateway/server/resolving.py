@@ -1,4 +1,4 @@
-"""Names of hosts resolved by threads of their own, so that those that nobody answers hold up no
+"""Host names are resolved by separate threads, so that names whose servers don't answer hold up no
 others."""
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from gevent.threadpool import ThreadPool
 
 
 def own_resolver(threads: int) -> Callable[..., Sequence[tuple[Any, ...]]]:
-    """As ``socket.getaddrinfo``, by threads of its own, for as many at once as there are
-    ``threads``.
+    """A ``socket.getaddrinfo`` with ``threads`` of its own, each for one name at a time.
 
-    Under gevent all names are resolved by ten threads of the process. One whose name server doesn't
-    answer occupies its thread for half a minute: a few of them, and nobody finds MongoDB any more.
+    Under gevent, ten threads of the process resolve all names. A name whose server doesn't answer
+    occupies its thread for half a minute; a few of these, and nothing finds MongoDB any more.
     """
     resolve: Callable[..., Any] = get_original("socket", "getaddrinfo")
     pool = cache(lambda: ThreadPool(threads))

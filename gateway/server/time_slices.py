@@ -1,30 +1,32 @@
-"""A fair share of a worker's processor time for each of its requests: who computes for long lets
-others have their turn. Only for the gevent worker.
+"""A fair share of a worker's processor time for each request: one that computes for long yields to
+others. Only for the gevent worker.
 
 The kernel sends a signal after every few milliseconds of processor time that the process has used;
-an idle one gets none. Python handles it between two instructions of what is being computed, on the
-stack of its greenlet. There ``TimeSlices.tick`` charges the request's account, which may break off
-the section that it is in, and where nothing else had a turn for a slice, the greenlet waits its
-own.
+an idle process gets none. Python handles it between two instructions of whatever is being computed,
+on the stack of that greenlet. There ``TimeSlices.tick`` charges the request's account, which may
+break off its section. If nothing else has run for a time slice, the greenlet waits.
 
-Who waits is let go on in the order of their arrival, one between two looks at the sockets. However
-many heavy requests there are, a light one waits for one slice of one of them at a time.
+The waiting greenlets go on in the order in which they began to wait, one between two looks at the
+sockets. So however many heavy requests there are, a light one waits for one slice of one of them at
+a time.
 
-Forty requests that compute for less than a slice would add up to a second if all of them were ready
-at once. So who begins a section when the slice is over waits as well, in a line of those who begin:
-as many of them go on between two looks as a slice has time for. Where both lines are long, they
-take turns.
+Forty requests that each compute for less than a slice would add up to a second if all of them were
+ready at once. So a request that begins a section when the slice is over waits as well, in a line of
+its own: as many of these go on between two looks as a slice has time for. If both lines are long,
+they alternate.
 
-An instruction that is a call of C code takes as long as it takes. Inputs are bounded so that none
-takes longer than about 50 ms; one that takes longer than ``LONG_S`` is logged, section or not.
+A call of C code is one instruction, however long it takes. Inputs are bounded so that none takes
+longer than about 50 ms; one that takes longer than ``LONG_S`` is logged, section or not.
 
 *Let in.* A thousand requests that arrive together would all be parsed and worked on before the
-process looks at its sockets again, and hears the database or a request for ``/livez``. So only some
-pass at a time, in the order of their arrival: the turnstile. Parsing is most of the cost of a
-refusal. A full process whose clients send again at once would do nothing but refuse. So the
-refusals per second are bounded, and requests beyond them wait unread, until there is room or, after
-some seconds, for their refusal: the waiting room. The latest arrival is let in first: the clients
-of the others may have given up, and in order of arrival every answer would be late.
+process looks at its sockets again, and notices an answer of the database or a request for
+``/livez``. So only some pass at a time, in the order of their arrival: the turnstile.
+
+Parsing is most of the cost of a refusal. A full process whose clients send again at once would do
+nothing but refuse. So the refusals per second are bounded, and requests beyond them wait unread,
+until there is room or, after some seconds, they are refused: the waiting room. The latest arrival
+is let in first: the clients of the others may have given up, and in order of arrival every answer
+would be late.
 """
 
 from __future__ import annotations
@@ -47,18 +49,18 @@ from gevent.monkey import get_original
 
 from gateway import cpu
 
-# That of the operating system's threads.
+# The id of the thread of the operating system, not of the greenlet.
 get_ident: Final = get_original("_thread", "get_ident")
 
 _log = logging.getLogger(__name__)
 
-# Processor time between two signals; the kernel rounds it up to its own clock's.
+# Processor time between two signals; the kernel rounds it up to a tick of its own clock.
 _TICK_S: Final = 0.01
-# Longer than a batch takes as a rule, which gives no turns and loses nothing by them.
+# Longer than a batch takes as a rule, so that a batch seldom has to yield.
 SLICE_S: Final = 0.025
-# Of code that is no section; see ``_serves``.
+# The slice of code that isn't a section; see ``_serves``.
 _UNMARKED_SLICE_S: Final = 0.1
-# What nobody may make others wait for.
+# A slice of this length is logged: nothing may make others wait for longer.
 LONG_S: Final = 0.25
 _FRAMES_SHOWN: Final = 6
 
@@ -73,10 +75,10 @@ class TimeSlices:
         self._is_for_beginners = False
         self._thread = get_ident()
         self._next_look = _NextLook(self._let_go_on)
-        self._look = 0  # the number of the last look at the sockets that was seen
-        self._used_s = 0.0  # of the main thread's processor time, up to the last tick
-        self._slice_from_s = 0.0  # that processor time at that look, or when it was seen
-        self._is_logged = False  # that this slice is too long
+        self._look = 0  # the number of the last look at the sockets that was noticed
+        self._used_s = 0.0  # the main thread's processor time at the last tick
+        self._slice_from_s = 0.0  # its processor time when this slice began
+        self._is_logged = False  # whether this slice was logged as too long
         self._is_in_line = False
 
     def start(self) -> None:
@@ -91,12 +93,13 @@ class TimeSlices:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
     def tick(self, _signal: int, frame: FrameType | None) -> None:
-        """Raises ``cpu.BrokenOff`` where the section that was interrupted has used up its account.
+        """The signal's handler. Raises ``cpu.BrokenOff`` if the interrupted section has used up its
+        account.
 
-        Where there was a look since the last tick, all of the time since then counts as one slice:
-        more than a tick of it can only be one call of C code, which holds signals back.
+        If there was a look since the last tick, all of the time since that tick counts as one
+        slice: more than a tick of it can only be one call of C code, which holds signals back.
         """
-        if self._is_in_line:  # this signal is of its own way there
+        if self._is_in_line:  # the signal interrupts ``_give_turn``
             return
         used_s = time.thread_time()
         self._see_look(self._used_s)
@@ -116,7 +119,7 @@ class TimeSlices:
             self._give_turn(self._waiting)
 
     def give_turn(self) -> None:
-        """Wait, where the slice is still over, until others had their turn."""
+        """If the slice is still over, wait until others have run."""
         if get_ident() != self._thread or gevent.getcurrent() is self._hub:
             return
         self._see_look(time.thread_time())
@@ -124,14 +127,14 @@ class TimeSlices:
             self._give_turn(self._beginning)
 
     def _see_look(self, used_s: float) -> None:
-        """Begin a slice at ``used_s`` where there was a look since the last call."""
+        """Begin a slice at ``used_s`` if there was a look since the last call."""
         look = self._hub.loop.iteration
         if look != self._look:
             self._look, self._slice_from_s, self._is_logged = look, used_s, False
             cpu.slices.is_over = False
 
     def _give_turn(self, line: deque[Waiter[None]]) -> None:
-        """Wait, on the stack of whatever is computed, until it is its turn again."""
+        """Wait in ``line``, on the stack of whatever is computed, until it may go on."""
         cpu.slices.turns += 1
         waiter: Waiter[None] = Waiter()
         self._is_in_line = True
@@ -139,7 +142,7 @@ class TimeSlices:
         self._next_look.call_back()
         self._is_in_line = False
         waiter.get()
-        # Others have computed meanwhile.
+        # What others computed meanwhile isn't charged to this request.
         self._used_s = time.thread_time()
 
     def _let_go_on(self) -> None:
@@ -155,8 +158,8 @@ class TimeSlices:
 
 
 class _NextLook:
-    """The hub's next look at the sockets. ``then`` is called once after it, however often a call is
-    asked for until then."""
+    """Calls ``then`` once after the hub's next look at the sockets, however often that is asked for
+    before."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -174,7 +177,7 @@ class _NextLook:
         self._then()
 
 
-# Code that expects to be interrupted only where it waits, or that others would have to wait for.
+# Code that expects to be interrupted only when it waits, or that others would have to wait for.
 _UNINTERRUPTED: Final = tuple(
     f"{os.sep}{each}{os.sep}"
     for each in ("gevent", "pymongo", "bson", "logging", "structlog", "prometheus_client")
@@ -182,7 +185,7 @@ _UNINTERRUPTED: Final = tuple(
     f"{os.sep}gateway{os.sep}{each}"
     for each in ("commit", "feed", "metrics", "state", "store", "cpu.py")
 )
-# Where a greenlet begins that serves a request.
+# Code in which a greenlet that serves a request begins.
 _SERVING: Final = tuple(
     f"{os.sep}gateway{os.sep}{each}"
     for each in (f"server{os.sep}greenlets.py", f"http{os.sep}routes{os.sep}bulk.py")
@@ -199,9 +202,9 @@ def _kind(code: CodeType) -> str:
 
 
 def _serves(frame: FrameType | None) -> bool:
-    """Whether a request is served here by code that any thread may be interrupted in.
+    """Whether ``frame`` serves a request, in code that may be interrupted anywhere.
 
-    This is for what was not foreseen: a section says so itself, is met earlier, and has an end.
+    It is for unforeseen code outside of sections, which yield earlier, and can be broken off.
     """
     while frame is not None:
         kind = _kind(frame.f_code)
@@ -226,17 +229,17 @@ def _log_long(seconds: float, places: list[str]) -> None:
     )
 
 
-# Requests between two looks at the sockets; they take about 15 ms. In a full process arrivals are
-# refused, and each look takes a batch under way a step further.
+# How many requests pass between two looks at the sockets; they take about 15 ms. In a full process
+# fewer pass: they are refused, and each look takes a batch under way a step further.
 _AT_A_TIME: Final = 32
 _AT_A_TIME_IF_FULL: Final = 8
-# Requests for /livez that overtake the others; bounded, so that they can't hold the others up.
+# How many requests for /livez overtake the others; bounded, so that they can't hold these up.
 _URGENT_AT_A_TIME: Final = 8
-# Processor time for those that are let pass after a look, which don't all take as little.
+# Processor time after which no more pass until the next look: some requests take long.
 _TIME_S: Final = 0.025
-# Refusals per second. One takes about half a millisecond, nearly all of it for HTTP, so these take
-# a fourteenth of a worker's time. With 2,000 connections that send again at once, each waits for
-# 14 s; with more there are more refusals.
+# Refusals per second. One takes about half a millisecond, nearly all of it for HTTP, so all take a
+# fourteenth of a worker's time. With 2,000 connections that send again at once, each waits for
+# 14 s; with more connections there are more refusals.
 _REFUSALS_PER_S: Final = 150
 _WAIT_LONGEST_S: Final = 15.0
 _URGENT: Final = (b"GET /livez ", b"HEAD /livez ")
@@ -251,7 +254,7 @@ class Turnstile:
         self._next_look = _NextLook(self._let_pass)
 
     def go_through(self, *, urgent: bool = False) -> None:
-        """Return when the earlier requests have passed; urgent ones wait only for urgent ones."""
+        """Wait until the earlier requests have passed; urgent ones wait only for urgent ones."""
         gate = self._urgent if urgent else self._others
         waiter = gate.enter()
         self._next_look.call_back()
@@ -265,7 +268,7 @@ class Turnstile:
 
 
 class _Gate:
-    """Requests that pass in the order of their arrival, a number of them between two looks."""
+    """Lets requests pass in the order of their arrival, ``at_a_time`` between two looks."""
 
     def __init__(self, at_a_time: Callable[[], int], *, is_bounded_by_time: bool = True) -> None:
         self._at_a_time = at_a_time
@@ -274,7 +277,7 @@ class _Gate:
         self._waiting: deque[Waiter[None]] = deque()
 
     def enter(self) -> Waiter[None] | None:
-        """The event to wait for; None where the request passes at once."""
+        """What the request has to wait for; None if it passes at once."""
         is_late = self._is_bounded_by_time and cpu.slices.is_over
         passes = self._passed < _AT_A_TIME_IF_FULL or self._passed < self._at_a_time()
         if passes and not self._waiting and not is_late:
@@ -285,7 +288,7 @@ class _Gate:
         return waiter
 
     def let_pass(self) -> bool:
-        """Let the next ones pass, after a look; whether there was any."""
+        """Let the next ones pass, after a look. Whether it has to be called after the next look."""
         self._passed = 0
         until_s = time.thread_time() + _TIME_S
         while self._waiting and self._passed < self._at_a_time():
@@ -324,7 +327,7 @@ class WaitingRoom:
     def until_refusal_s(self) -> float:
         """The longest wait of the next request, 0 or less for none; counts the request."""
         now = self._monotonic()
-        # The refusals of one second need no wait.
+        # After a quiet second, as many refusals as fit into one need no wait.
         next_at = max(self._next_refusal_at, now - 1.0) + 1 / _REFUSALS_PER_S
         if next_at > now + _WAIT_LONGEST_S:
             return _WAIT_LONGEST_S * random.uniform(0.8, 1.0)

@@ -1,15 +1,15 @@
 """Turns between the worker processes of one machine, by locks on single bytes of one file.
 
-Each catalog has two bytes, by a hash of its name: the worker that has the turn locks one, a worker
-that waits for it the other. The operating system drops the locks of a process that dies, so a
-killed worker holds no turn. A stopped one does, until the others lose patience.
+Each catalog has two bytes, by a hash of its name: the worker that has the turn locks one, and a
+worker that waits for it locks the other. The operating system drops the locks of a process that
+dies, so a killed worker holds no turn. A stopped one does, until the others lose patience.
 
-Every process that uses a file shares the lock on one more byte of it, and holds a byte of its own,
-by its process id: so each can tell who the others are. The last process that closes the file
-removes it; where that one was killed, the next process that opens another file does.
+Every process that uses a file shares a lock on one more byte, and locks a byte of its own, by its
+process id, so that each can find the others. The last process that closes the file removes it; if
+that process was killed, a process that starts later with another file does (``remove_left_over``).
 
-The file holds a secret, made by the first process that opens it, by which workers know each other
-(``gateway.server.neighbours``): nobody but their user can read it.
+The file holds a secret, made by the first process that opens it, by which workers recognise each
+other (``gateway.server.neighbours``). Only their user can read it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 
 _USED: Final = 1 << 40  # beyond every catalog's bytes
 _MAKING_SECRET: Final = _USED + 1
-_WORKERS: Final = 1 << 41  # and a process id
+_WORKERS: Final = 1 << 41  # a worker's byte is at this plus its process id
 _WORKERS_MAX: Final = 1 << 31
 _SECRET_BYTES: Final = 32
 _LOCK: Final = struct.Struct("hhqqi")  # struct flock of Linux: type, whence, start, length, process
@@ -36,17 +36,17 @@ class MachineTurns:
     """See ``gateway.commit.queue.Turns``. Catalogs with the same hash share their turns."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the file can't be opened for writing, or others could read it."""
+        """Raises OSError if the file can't be opened for writing, or others could read it."""
         self.path = path
-        # Open as long as the process works: closing any descriptor of the file would drop all of
-        # the process's locks.
+        # Stays open as long as the process works: closing any descriptor of the file would drop all
+        # locks of the process.
         self._file = _opened(path)
         self.secret = _secret(self._file)
         self._lock(_WORKERS + os.getpid())
         self._waiting: set[str] = set()
 
     def close(self) -> None:
-        """End all turns, and remove the file where no other process uses it."""
+        """End all turns, and remove the file if no other process uses it."""
         _remove_unused(self._file, self.path)
         os.close(self._file)
 
@@ -83,7 +83,7 @@ class MachineTurns:
             kind, _, at, _, process = _LOCK.unpack(answer)
             if kind == fcntl.F_UNLCK:
                 continue
-            if process == at - _WORKERS:  # else it has another number where it runs
+            if process == at - _WORKERS:  # else it is in another namespace of process ids
                 found.append(process)
             spans += [(start, at - start)] if at > start else []
             spans += [(at + 1, start + length - at - 1)] if start + length > at + 1 else []
@@ -97,16 +97,16 @@ class MachineTurns:
 
 
 def turns_path(mongodb_uri: str, database: str) -> Path:
-    """The file of the user and database, the same for every worker of the machine.
+    """The path of the file for this user and database, the same for every worker of the machine.
 
-    Raises OSError where no folder for temporary files can be written.
+    Raises OSError if no folder for temporary files can be written.
     """
     name = hashlib.sha256(f"{mongodb_uri}\0{database}".encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"{_own_prefix()}{name}.turns"
 
 
 def remove_left_over(but: Path) -> None:
-    """Remove the user's files beside ``but`` that no process uses, as far as possible."""
+    """Remove the user's files in the folder of ``but``, except ``but``, that no process uses."""
     for path in but.parent.glob(f"{_own_prefix()}*.turns"):
         if path == but:
             continue
@@ -123,7 +123,7 @@ def _own_prefix() -> str:
 
 
 def _opened(path: Path) -> int:
-    """The file, marked as used. Opened again where its last user removed it at that moment."""
+    """The file, marked as used. It is opened again if its last user removed it meanwhile."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.lockf(file, fcntl.LOCK_SH, 1, _USED)
@@ -134,7 +134,7 @@ def _opened(path: Path) -> int:
 
 
 def _check_private(file: int, path: Path) -> None:
-    """Raises PermissionError, with the file closed, where others can read it, or made it."""
+    """Raise PermissionError, with the file closed, if others can read it, or made it."""
     found = os.fstat(file)
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
         os.close(file)
@@ -167,7 +167,7 @@ def _is(file: int, path: Path) -> bool:
 
 
 def _locked(file: int, kind: int, offset: int, length: int = 1) -> bool:
-    """Length 0: to the end of the file."""
+    """Whether the lock could be taken, without waiting. Length 0: to the end of the file."""
     try:
         fcntl.lockf(file, kind | fcntl.LOCK_NB, length, offset)
     except OSError:
