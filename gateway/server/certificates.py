@@ -55,7 +55,7 @@ class CertificateFiles:
 
     def context(self) -> ssl.SSLContext:
         """A context of the present files. Raises OSError and ValueError."""
-        # Stamped first: a file that is renewed while they are read is noticed the next time.
+        # Stamped first, so that a file that is renewed meanwhile is noticed the next time.
         stamp = self._look()
         made = self._make(self._config)
         self._stamp = self._seen = stamp

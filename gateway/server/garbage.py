@@ -39,9 +39,9 @@ _GROWN_BYTES: Final = 128 * MIB
 _FAR_GROWN_BYTES: Final = 512 * MIB
 # To look at this many takes a tenth of a second at most.
 _OBJECTS_MAX: Final = 400_000
-# How long a full collection waits if requests hold much, or after there were too many objects.
+# How long a full collection waits if requests hold much, or after there were too many objects;
+# otherwise, as a multiple of the time that the last one took.
 _LONGEST_S: Final = 120.0
-# How long the next one waits otherwise, as a multiple of the time that the last one took.
 _PAUSE_SHARE: Final = 1000
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
 

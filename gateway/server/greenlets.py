@@ -55,7 +55,7 @@ _DISCARD_S = 10.0
 # Errors for lack of what another connection takes; when to accept again; how often that is logged.
 _LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _LOOK_AGAIN_S = 0.02
-_TOLD_EVERY_S = 60.0
+_LOGGED_EVERY_S = 60.0
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF}
 
 
@@ -269,7 +269,7 @@ class _Server(StreamServer):
 
     def __init__(self, worker: GreenletWorker, *arguments: Any, **named: Any) -> None:
         self._worker = worker
-        self._tell_at = 0.0
+        self._log_at = 0.0
         super().__init__(*arguments, **named)
 
     @property
@@ -288,7 +288,7 @@ class _Server(StreamServer):
         except OSError as error:
             if error.errno not in _LACKING:
                 raise
-            self._tell(error)
+            self._log_lack(error)
         self._worker.make_room()
         self.stop_accepting()
         gevent.spawn_later(_LOOK_AGAIN_S, self._accept_again)
@@ -298,10 +298,10 @@ class _Server(StreamServer):
         if self.started:
             self.start_accepting()
 
-    def _tell(self, error: OSError) -> None:
+    def _log_lack(self, error: OSError) -> None:
         now = time.monotonic()
-        if now >= self._tell_at:
-            self._tell_at = now + _TOLD_EVERY_S
+        if now >= self._log_at:
+            self._log_at = now + _LOGGED_EVERY_S
             self._worker.log.warning("idle connections end: no other can be had: %s", error)
 
 
@@ -365,8 +365,7 @@ class _Visit:
 
 
 class _Waiting:
-    """A context in which a client is ``idle``. ``timeout`` None: the worker ends the connection
-    when the time is over."""
+    """A context in which a client is idle. ``timeout`` None: the worker ends it when it is time."""
 
     def __init__(
         self,

@@ -36,8 +36,7 @@ _CHUNK_LINE_BYTES_MAX: Final = 1024
 _TRAILER_BYTES_MAX: Final = 8190
 # Chunks that are parsed before other requests may go on.
 _CHUNKS_AT_A_TIME: Final = 256
-# How many first bytes of a request decide how it is let in.
-_START_BYTES: Final = 16
+_START_BYTES: Final = 16  # the bytes of a request that decide how it is let in
 
 # A header line that may be remembered: its name has no underscore, its value no control characters.
 _LINE_BYTES_MAX: Final = 256

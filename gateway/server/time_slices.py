@@ -6,9 +6,8 @@ an idle process gets none. Python handles it between two instructions of whateve
 on the stack of that greenlet. There ``TimeSlices.tick`` charges the request's account, which may
 break off its section. If nothing else has run for a time slice, the greenlet waits.
 
-The waiting greenlets go on in the order in which they began to wait, one between two looks at the
-sockets. So however many heavy requests there are, a light one waits for one slice of one of them at
-a time.
+Waiting greenlets go on in the order of their arrival, one between two looks at the sockets. So
+however many heavy requests there are, a light one waits for one slice of one of them at a time.
 
 Forty requests that each compute for less than a slice would add up to a second if all of them were
 ready at once. So a request that begins a section when the slice is over waits as well, in a line of
@@ -20,13 +19,11 @@ longer than about 50 ms; one that takes longer than ``LONG_S`` is logged, sectio
 
 *Let in.* A thousand requests that arrive together would all be parsed and worked on before the
 process looks at its sockets again, and notices an answer of the database or a request for
-``/livez``. So only some pass at a time, in the order of their arrival: the turnstile.
-
-Parsing is most of the cost of a refusal. A full process whose clients send again at once would do
-nothing but refuse. So the refusals per second are bounded, and requests beyond them wait unread,
-until there is room or, after some seconds, they are refused: the waiting room. The latest arrival
-is let in first: the clients of the others may have given up, and in order of arrival every answer
-would be late.
+``/livez``. So only some pass at a time, in the order of their arrival: the turnstile. Parsing is
+most of the cost of a refusal. A full process whose clients send again at once would do nothing but
+refuse. So the refusals per second are bounded, and requests beyond them wait unread, until there is
+room or, after some seconds, they are refused: the waiting room. The latest arrival is let in first:
+the clients of the others may have given up, and in order of arrival every answer would be late.
 """
 
 from __future__ import annotations
@@ -82,7 +79,7 @@ class TimeSlices:
         self._is_in_line = False
 
     def start(self) -> None:
-        """Called in the main thread, after the fork."""
+        """Begin. Called in the main thread, after the fork."""
         self._used_s = time.thread_time()
         cpu.slices.give_turn = self.give_turn
         signal.signal(signal.SIGPROF, self.tick)

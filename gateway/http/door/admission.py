@@ -232,8 +232,7 @@ class Admission:
 
 
 def claim_share(counted: Counted, holder: str | None) -> None:
-    """Count the request as one of its ``holder``, who is known now. Raises TryLater beyond the
-    holder's share."""
+    """Count the request in the share of ``holder``, known by now. Raises TryLater beyond it."""
     if holder is None:
         return
     if counted.account is not None:

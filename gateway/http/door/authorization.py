@@ -255,7 +255,7 @@ ROLES: Final[dict[str, dict[str, Role | Need]]] = {
     "read_owners": {"GET": READ},
     "let_go": {"DELETE": WRITE},
     "list_losses": {"GET": READ},
-    "read_principal": {"GET": Need.TOKEN},  # who asks
+    "read_principal": {"GET": Need.TOKEN},  # it shows the request's own principal
     "create_token": {"POST": Need.EVERYTHING},
     "list_tokens": {"GET": Need.EVERYTHING},
     "revoke_token": {"DELETE": Need.EVERYTHING},

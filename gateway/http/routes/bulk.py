@@ -135,8 +135,7 @@ class BulkRoutes(Routes):
 
 
 class _Shared(NamedTuple):
-    """What the bulk requests of a process share: the size of windows, and the room for answers and
-    for long lines."""
+    """What a process's bulk requests share: window sizes, room for answers and for long lines."""
 
     windows: Windows
     answers: Budget
@@ -162,7 +161,7 @@ class _Window:
 
 
 class _Run:
-    """One request, from its first line to its last answer."""
+    """One bulk request, from its first line to its last answer."""
 
     def __init__(
         self, gateway: GatewayService, terms: LineTerms, context: Context, shared: _Shared
@@ -567,7 +566,7 @@ class LineQueue:
             return True
 
     def end(self) -> None:
-        """There will be no more lines."""
+        """Say that no more lines will come."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -596,7 +595,7 @@ class LineQueue:
         return self._closed
 
     def close(self) -> None:
-        """Nobody will take any more."""
+        """Say that nobody will take lines any more; drop those that wait."""
         with self._changed:
             self._closed = True
             self._lines.clear()
@@ -671,7 +670,7 @@ class LargeLines:
             self._budget.give_back(self._principal, self._line_bytes * len(held))
 
     def close(self) -> None:
-        """The request is over."""
+        """Give back all room: the request is over."""
         self._closed = True
         self.let_go(list(self._held))
         self._budget.wake()
@@ -726,7 +725,7 @@ class Spool:
             return True
 
     def end(self) -> None:
-        """Nothing more will be written."""
+        """Say that nothing more will be written."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -749,7 +748,7 @@ class Spool:
             return data
 
     def close(self) -> None:
-        """Nothing more will be read."""
+        """Say that nothing more will be read; drop what waits."""
         with self._changed:
             self._closed = True
             self._waiting = 0

@@ -48,7 +48,7 @@ _READ_PARAMETERS: Final = query.takes(**query.READ)
 class WholeCatalogRoutes(Routes):
     @route("GET", "/v1/catalogs", "list_catalogs")
     def list(self, context: Context) -> Answer:
-        """List the catalogs that the principal may read, by name; a page may hold fewer."""
+        """The catalogs that the principal may read, by name. A page may hold fewer than asked."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _CATALOGS_PARAMETERS)
         heads, more = readable_catalogs(self._gateway.listing, context.by, **asked)

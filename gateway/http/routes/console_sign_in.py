@@ -37,7 +37,7 @@ _ANSWER: Final = strict(
 
 
 class PeopleSignIn(Protocol):
-    """Raises Unauthenticated and KeysUnavailable. See ``tokens.openid_sign_in.OpenIdSignIn``."""
+    """See ``tokens.openid_sign_in.OpenIdSignIn``. Raises Unauthenticated and KeysUnavailable."""
 
     def offer(self) -> Mapping[str, str | None]: ...
 

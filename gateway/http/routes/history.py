@@ -48,8 +48,7 @@ _DIFFERENCES_PARAMETERS: Final = query.takes(
 class HistoryRoutes(Routes):
     @route("GET", f"{CATALOG}/commits", "list_commits")
     def page(self, context: Context, catalog: str) -> Answer:
-        """A page of commits. ``next`` is the next page's ``after``; with ``newest_first``, its
-        ``before``."""
+        """A page of commits; ``next``: the next page's ``after`` or, newest first, ``before``."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _COMMITS_PARAMETERS)
         sight = self._gateway.acls.sight(context.by, catalog)
@@ -98,7 +97,7 @@ class HistoryRoutes(Routes):
 
     @route("GET", f"{CATALOG}/differences", "list_differences")
     def differences(self, context: Context, catalog: str) -> Answer:
-        """Differences by key; ``next`` has the next page's parameters, of the same revisions."""
+        """A page of differences by key; ``next`` has the next page's parameters."""
         refuse_conditions(context.environ)
         asked = query.parameters(context.environ, _DIFFERENCES_PARAMETERS)
         reading = self._gateway.differences
@@ -152,8 +151,7 @@ def verdict_shape(verdict: Verdict) -> dict[str, Any]:
 
 @interruptible
 def difference_shape(each: DocumentDifference) -> dict[str, Any]:
-    """A difference as JSON: a created or deleted document as a whole, a changed one as patches (RFC
-    6902).
+    """A created or deleted document is shown as a whole, a changed one as patches (RFC 6902).
 
     ``etag`` and ``revision`` are those of the document at ``to``, or null. The catalog's settings
     have the key null.

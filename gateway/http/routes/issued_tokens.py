@@ -62,7 +62,7 @@ class NewToken(Protocol):
 
 
 class TokenIssuer(Protocol):
-    """Raises StoreUnavailable. See ``gateway.tokens.issued.ServedTokens``."""
+    """See ``gateway.tokens.issued.ServedTokens``. Each method raises StoreUnavailable."""
 
     def issue(self, name: str, grants: Sequence[Grant], lifetime_s: int | None) -> NewToken: ...
 
@@ -99,8 +99,7 @@ class TokenRoutes(Routes):
 
     @route("DELETE", "/v1/tokens/<segment:token_id>", "revoke_token")
     def revoke(self, context: Context, token_id: str) -> Answer:
-        """Revoke a token: within five seconds it lets nobody in any more. It may be revoked
-        already."""
+        """Revoke a token, which works for at most five more seconds. It may be revoked already."""
         refuse_terms(context.environ)
         revoked = self._tokens().revoke(token_id)
         if revoked is None:

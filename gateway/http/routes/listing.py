@@ -71,7 +71,7 @@ _DOCUMENTS_PARAMETERS: Final = query.takes(
     contains=query.TEXT,
     delimiter=query.TEXT,
 )
-# At most ``count`` ranges of the keys above ``after`` up to ``until``.
+# At most ``count`` key ranges of the keys above ``after`` up to ``until``.
 _PARTITIONS_PARAMETERS: Final = query.takes(
     **query.READ_AS_OF,
     count=query.number(1, 1000, load_default=1),
@@ -265,8 +265,7 @@ def _key_shape(each: KeyDigest) -> dict[str, Any]:
 
 
 def _names(asked: dict[str, Any], *, by_key: bool) -> Names:
-    """Which keys are asked for: ``contains`` and ``delimiter``, which are removed from ``asked``.
-    Refuses parameters that don't go together."""
+    """The names to list, removed from ``asked``. Refuses parameters that don't go together."""
     names = Names(asked.pop("contains"), asked.pop("delimiter"))
     if names.contain and by_key:
         query.refuse_parameter("contains", "it can't be given together with 'key'")
@@ -286,8 +285,7 @@ def _export_line(document: DocumentRecord) -> bytes:
 
 
 def _export_lines(revision: int, pages: Iterator[Sequence[bytes]]) -> Iterator[bytes]:
-    """The parts of the export. A page counts as an unsent answer while it waits: it is bytes, no
-    objects."""
+    """The parts of the export. A page that waits counts as unsent: it is bytes, no objects."""
     yield b'{"resource_version":%d,"metadata":{' % revision
     is_first = True
     for page in pages:

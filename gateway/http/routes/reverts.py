@@ -130,8 +130,7 @@ REVERT: Final = strict(**_BODY)
 class RevertRoutes(Routes):
     @route("POST", f"{CATALOG}/reverts", "revert")
     def revert(self, context: Context, catalog: str) -> Answer:
-        """Undo everything that was asked for, on the documents as they are then, in one commit; or
-        nothing."""
+        """Undo everything asked for as one commit, on the present documents; or nothing."""
         ask = read_ask(context, catalog)
         refuse_all_but_several(ask.conditions)
         asked = take_members(context, self._limits, REVERT)
@@ -148,8 +147,7 @@ class RevertRoutes(Routes):
         except CommitError as error:
             if ask.idempotency_key is None:
                 raise
-            # The refusal is decided under the idempotency key. But if that has decided already, its
-            # outcome is the answer: the history may have been compacted since.
+            # The key decides: if it has before, history may be gone since, but its outcome stands.
             edits, refusal = [], error
         spend_operations(context, len(edits))
         request = replace(self._request(ask, asked, edits), refusal=refusal)

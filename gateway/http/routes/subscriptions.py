@@ -68,8 +68,7 @@ class SubscriptionRoutes(Routes):
 
     @route("PUT", f"{_ALL}/<segment:subscription>", "put_subscription")
     def put(self, context: Context, catalog: str, subscription: str) -> Answer:
-        """Make or change a subscription. A change keeps the position unless it says where to
-        begin."""
+        """Make or change a subscription; its position stays unless the body says where to begin."""
         name, check = self._change(context, subscription)
         asked = take_members(context, self._limits, SUBSCRIPTION)
         self._require_address(asked["to"])
@@ -125,8 +124,7 @@ class SubscriptionRoutes(Routes):
         return name, check
 
     def _require_address(self, url: str) -> None:
-        """Refuse an address that isn't allowed by its text alone. What a host's name resolves to is
-        checked at each connection."""
+        """Refuse an address by its text. What its name resolves to is checked when connecting."""
         try:
             require_allowed_literal(target_of(url), self._gateway.limits.relay.networks)
         except AddressRefused as error:

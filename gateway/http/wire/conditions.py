@@ -234,7 +234,7 @@ def _common_conditions(environ: Environ) -> Preconditions:
 def _tags(header: str, value: str | None, *, strong: bool) -> Tags | None:
     if value is None:
         return None
-    # Conditions may be long, and a thousand of them would be held.
+    # Long values aren't cached: the cache would hold a thousand of them.
     parse = _parsed_tags if len(value) <= _CACHED_CHARACTERS_MAX else _parsed_tags.__wrapped__
     return parse(header, value, strong=strong)
 
@@ -299,7 +299,7 @@ def _pair(text: str) -> tuple[str, str | None]:
 
 
 def _date(header: str, value: str | None) -> int | None:
-    """Seconds since the epoch."""
+    """The date in ``value``, as seconds since the epoch."""
     if value is None:
         return None
     for form in _DATE_FORMS:

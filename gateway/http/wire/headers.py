@@ -45,8 +45,7 @@ NO_PREFERENCES = Preferences()
 
 
 def preferences(environ: Environ) -> Preferences:
-    """The preferences; if one is repeated, the first counts. Raises RequestRefused for a bad
-    ``wait``."""
+    """The preferences; the first of a repeated one. Raises RequestRefused for a bad ``wait``."""
     text: str | None = environ.get("HTTP_PREFER")
     if text is None:
         return NO_PREFERENCES

@@ -84,8 +84,8 @@ def problem_answer(error: Exception, observed: Observed) -> Answer:
     if isinstance(error, MemoryError):
         return _answer(_without_memory(errors.untraced(error), observed), observed)
     problem = problem_of(error)
-    untold = errors.StoreUnavailable | errors.UnknownOutcome
-    if isinstance(error, untold) and error.__cause__ is not None:
+    of_store = errors.StoreUnavailable | errors.UnknownOutcome
+    if isinstance(error, of_store) and error.__cause__ is not None:
         _unreachable.tell(error.__cause__)
     if problem is None:
         detail = "the gateway has a defect; it was logged"
@@ -109,10 +109,10 @@ def _without_memory(error: MemoryError, observed: Observed) -> Refusal:
     a refusal of its own."""
     about = str(error) or "the process has no memory left"
     _log.error("request %s failed: %s", observed.request_id, about)
-    told = "the process has no memory left for what the request takes"
+    detail = "the process has no memory left for what the request takes"
     if observed.method in READING:
-        return Refusal(errors.MemoryFull.code, told, retryable=True)
-    return Refusal(errors.UnknownOutcome.code, f"{told}; it may have been applied", "unknown")
+        return Refusal(errors.MemoryFull.code, detail, retryable=True)
+    return Refusal(errors.UnknownOutcome.code, f"{detail}; it may have been applied", "unknown")
 
 
 def _answer(problem: Refusal, observed: Observed) -> Answer:

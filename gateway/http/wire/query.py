@@ -132,10 +132,10 @@ def parameters(environ: Environ, schema: Schema) -> dict[str, Any]:
             refuse_parameter(
                 name, f"this route doesn't take it with this method; it takes: {known}"
             )
-        told = messages[name]
+        reasons = messages[name]
         # The messages of a list come by index: show those of the first wrong one.
-        told = next(iter(told.values())) if isinstance(told, dict) else told
-        refuse_parameter(name, " ".join(map(str, told)))
+        reasons = next(iter(reasons.values())) if isinstance(reasons, dict) else reasons
+        refuse_parameter(name, " ".join(map(str, reasons)))
     return loaded
 
 

@@ -193,8 +193,7 @@ def request_of(
     otherwise: tuple[KeyEdit, ...] | None = None,
     checks_lists: bool = True,
 ) -> Request:
-    """The request that ``ask`` makes. Raises RequestRefused if a patch is to be rebased from more
-    tokens than may be tried."""
+    """The request of ``ask``. Raises RequestRefused for a rebase from too many tokens."""
     rebase = ask.prefer.rebase and ask.key != SETTINGS_KEY
     if rebase:
         _refuse_many_tokens(ask.conditions)

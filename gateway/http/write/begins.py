@@ -80,8 +80,7 @@ class BeginNeeded(NamedTuple):
 
 
 def read_begin(raw: bytes, catalog: str, limits: RequestLimits) -> ApplicationStep:
-    """The step that a line's ``begin`` asks for. Raises RequestRefused with a pointer into the
-    line."""
+    """The step that a ``begin`` asks for. Raises RequestRefused with a pointer into the line."""
     value = decode_value(raw, limits, BEGIN)
     asked = load(_BEGIN, value, _invalid)
     return step_of(catalog, asked.pop("application"), asked)
