@@ -1,4 +1,4 @@
-"""The Flask application: routes, converters, middlewares, and one handler for every error."""
+"""The Flask app: routes, converters, middlewares, and one handler for every error."""
 
 from __future__ import annotations
 

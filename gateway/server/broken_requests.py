@@ -101,7 +101,7 @@ def problem_bytes(
 
 
 class RefusingWorker(Worker):
-    """Answers unparsable requests with a problem. A base class to name before gunicorn's worker."""
+    """Answers unparsable requests with a problem; a base class that precedes gunicorn's worker."""
 
     # Both are set before the worker begins.
     limits: ConnectionLimits

@@ -43,7 +43,7 @@ from gateway.server.time_slices import TimeSlices, Turnstile, WaitingRoom, is_ur
 LINGER_S = 1.0
 # The worker tells the master at least this often that it lives.
 _NOTIFY_S = 1.0
-# With more requests under way, several connections are accepted at a time: at most so many.
+# With more requests under way, up to ``_ACCEPTED_AT_ONCE`` connections are accepted at a time.
 _MANY_UNDER_WAY = 64
 _ACCEPTED_AT_ONCE = 64
 # Connections beyond the limit, for refusals and for /livez; and how long such a client may be idle.
@@ -52,7 +52,7 @@ _SURPLUS_TIMEOUT_S = 5.0
 # How much, and for how long, is read and dropped on a connection that is to end after its answer.
 _DISCARDED_BYTES_MAX = 16 * MIB
 _DISCARD_S = 10.0
-# Errors for lack of what another connection takes; when to accept again; how often that is logged.
+# Errors if nothing is left for another connection; when to accept again; how often this is logged.
 _LACKING = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _LOOK_AGAIN_S = 0.02
 _LOGGED_EVERY_S = 60.0
@@ -60,7 +60,7 @@ _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.E
 
 
 class GreenletWorker(RefusingWorker, GeventWorker):
-    """A worker that stops without waiting for idle connections; gunicorn's waits their keepalive.
+    """A worker that, unlike gunicorn's, doesn't wait for idle connections when it stops.
 
     However much arrives at once, it keeps looking at its sockets, accepts connections, and answers
     ``/livez``.

@@ -189,8 +189,8 @@ class Admission:
         among: InFlight | None,
         seat: _Seat,
     ) -> Held:
-        """The answer of the application. ``among`` None: a feed, which has no seat, but an account
-        like any other request."""
+        """The app's answer. ``among`` None: a feed, which has no seat, but an account like any
+        other request."""
         held = Held(seat)
         if among is not self._bulk:  # lines in large numbers, with bounds of their own
             held.account = self._memory.account()
@@ -215,7 +215,7 @@ class Admission:
         seat.take(0)
 
     def _kind(self, environ: Environ) -> InFlight | None:
-        """The kind of requests as which this one counts; None if it isn't counted here."""
+        """The kind of requests that this one counts among; None if it isn't counted here."""
         path = environ["PATH_INFO"]
         if not path.startswith("/v1/"):
             return None
@@ -327,7 +327,7 @@ def _close_forgotten() -> None:
             return
         try:
             held.close()
-        except Exception:  # noqa: BLE001 - it mustn't fail the present request, which is another
+        except Exception:  # noqa: BLE001 - the present request, which is another one, goes on
             _log.exception("an answer that nobody closed can't be closed")
 
 

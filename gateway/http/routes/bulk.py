@@ -76,8 +76,8 @@ _LARGE_LINES_BYTES: Final = 128 * MIB
 _READ_BYTES: Final = 64 * 1024
 # A writable socket takes this much without waiting.
 _SEND_BYTES: Final = 4 * 1024
-# How long, and with which pause after each piece, bytes after the line that ended the request are
-# dropped. To close the connection at once would lose answers that are on their way.
+# How long bytes after the line that ended the request are dropped, and the pause after each piece.
+# To close the connection at once would lose answers that are on their way.
 _LINGER_S: Final = 5.0
 _BETWEEN_PIECES_S: Final = 0.01
 # Outcomes of begins that a request remembers.
@@ -185,7 +185,7 @@ class _Run:
         self._broken: Exception | None = None
         self._failed = False
         self._moved_at = time.monotonic()  # when lines last came, or answers last went
-        self._refused = 0  # how many of the last lines, in a row
+        self._refused = 0  # how many lines were refused or blank in a row, up to the last one
         self._series = gateway.series(context.by.name)
         self._under_way: deque[_Window] = deque()
         self._account = gateway.memory.account()
