@@ -68,8 +68,7 @@ def export_catalog(
                 F.lit('{"key":'), key, F.lit(',"document":'), F.col("value"), F.lit("}")
             )
             rows.select(line).write.mode(_mode(overwrite)).text(path)
-    written = spark.read.parquet(path) if format == "parquet" else spark.read.text(path)
-    return ExportReport(path, int(written.count()), seen.get["revision"])
+    return ExportReport(path, _written(spark, path, format), seen.get["revision"])
 
 
 def export_history(
@@ -124,6 +123,11 @@ def _rows(spark: SparkSession, chosen: Mapping[str, str], given: Mapping[str, An
     apart = {"partitions": str(parallelism(spark))}
     texts = apart | dict(chosen) | _given(given) | {"pinSeconds": "0"}
     return spark.read.format("metadata").options(**texts).load()
+
+
+def _written(spark: SparkSession, path: str, format: str) -> int:
+    read = spark.read.parquet if format == "parquet" else spark.read.text
+    return int(read(path).count())
 
 
 def _mode(overwrite: bool) -> str:
