@@ -5,28 +5,27 @@
     diff(before, after)  # [{"op": "add", "path": "/tags/1", "value": "y"}]
 
 An extended patch (`parse_extended`, `apply_extended`) adds predicates, set operations and arrays
-whose items are addressed by key; applying it also gives the RFC 6902 patch that it came to.
+whose items are addressed by key; applying it also returns the RFC 6902 patch with the same effect.
 
 `Lists` say which arrays of a document have items that are told apart by key or by value.
 
-`three_way` does to a document what led from one state of it to another.
+`three_way` applies the change from one state of a document to another to a third.
 
-`digest` names a document's value: `digest(a) == digest(b)` exactly where `equal(a, b)`.
+`digest` hashes a document's value: `digest(a) == digest(b)` if and only if `equal(a, b)`.
 
 A patch may also be a `jsonpatch.JsonPatch`, and `JsonPatch(diff(before, after))` makes one; that
-package is not needed otherwise.
+package is optional.
 
-What fewer programs need is in submodules: `ownership` gives a document what a *manager* wants of
-it, who then owns that, `restoring` gives leaves back when a change is undone, `owners` say who owns
-which leaf, and `part_digests` tell whether applying again would change anything; `footprints` are
-what a patch reads and writes; `list_declarations` and `list_rules` are the lists of a whole
-catalog; `merging` tells where a three-way merge is disputed.
-`values`, `pointers`, `operations`, `extended`, `errors` and `canonical_json` are what all of it is
-made of.
+Submodules have what fewer programs need. `ownership` applies the part of a document that a
+*manager* wants and then owns; `owners` say who owns which leaf; `restoring` gives leaves back when
+a change is undone; `part_digests` tell whether applying again would change anything. `footprints`
+are the places that a patch reads and writes. `list_declarations` and `list_rules` are the lists of
+a whole catalog. `merging` tells where a three-way merge is disputed. `values`, `pointers`,
+`operations`, `extended`, `errors` and `canonical_json` are the parts that all this is built from.
 
-Documents and patches are treated as immutable: what a patch leaves alone is shared between the
-document before and the document after. `ABSENT` stands for "there is no document". Every error is
-a `PatchError`, whose docstring draws the tree.
+Documents and patches are treated as immutable: the document after a patch shares what didn't change
+with the document before it. `ABSENT` stands for "there is no document". Every error is a
+`PatchError`, whose docstring draws the tree.
 """
 
 from typing import TYPE_CHECKING
@@ -89,7 +88,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # Former names here, by the module that has them.
+    # The former names of this package, by the module that has them now.
     _MOVED = {
         **by_module(
             {

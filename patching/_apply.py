@@ -1,12 +1,12 @@
 """Applying a patch to a document (RFC 6902), copying only the containers on the paths it touches.
 
 Worked example. The document D is {"a": {"x": 1}, "b": {...}}; the patch replaces /a/x and adds
-/a/y. The first operation copies D and D["a"], one level each, and sets x in the new "a"; the second
-finds both copies *private* to this application and sets y in place. The result shares "b" with D,
-and D is as it was, also when a third operation fails.
+/a/y. The first operation copies D and D["a"], one level each, and sets x in the new "a". The second
+finds that both copies are *private* to this run, and sets y in place. The result shares "b" with D,
+and D is as it was, even if a third operation fails.
 
-A container is private if this application made it and only one place refers to it. So what a patch
-inserts is not private (the patch still holds it), and what `copy` copies no longer is. A private
+A container is private if this run made it and only one place refers to it. So a value that a patch
+inserts isn't private (the patch still holds it), and one that `copy` copies no longer is. A private
 container lies in private containers only.
 """
 
@@ -44,20 +44,20 @@ from patching.values import ABSENT, Container, Document, Json, depth, encoded_by
 def apply(
     document: Document, patch: Patch | Operations, *, limits: Limits = DEFAULT_LIMITS
 ) -> Document:
-    """The document that `patch` makes of `document`; all of the patch or none of it.
+    """Returns the document that `patch` makes of `document`: all of the patch is applied, or none.
 
-    `document` and `patch` are never modified; the result shares with them what it didn't change,
-    so that all three must be treated as immutable. `ABSENT` stands for no document: `add` at ""
-    makes one, `remove` at "" leaves none.
+    `document` and `patch` are never modified; the result shares with them what it didn't change, so
+    treat all three as immutable. `ABSENT` stands for no document: `add` at "" makes one, `remove`
+    at "" leaves none.
 
-    The result is measured whenever the patch can have grown it (`Patch.growth_bytes`, or a copy),
-    for this function doesn't know how large `document` was: about 1 µs per KB. A patch that doesn't
-    make the document larger is never refused for its size. Who applies many patches to a large
-    document uses `apply_within`, which measures next to never.
+    This function doesn't know how large `document` was, so it measures the result whenever the
+    patch may have made it grow (`Patch.growth_bytes`, or a copy): about 1 µs per KB. A patch that
+    doesn't make the document larger is never refused for its size. To apply many patches to a large
+    document, use `apply_within`, which hardly ever measures.
 
-    InvalidPatch and LimitExceeded as `parse`, where `patch` is no `Patch` yet; TestFailed (also
-    where the tested location doesn't exist), PathMissing, DocumentAbsent; LimitExceeded for
-    `depth_max`, `copy_growth_bytes_max` and `result_bytes_max`."""
+    Raises TestFailed (also if the tested location doesn't exist), PathMissing, DocumentAbsent;
+    LimitExceeded for `depth_max`, `copy_growth_bytes_max` and `result_bytes_max`; and the errors of
+    `parse` if `patch` isn't a `Patch` yet."""
     # a document of unknown size counts as full: anything that can grow it is measured
     return apply_within(document, patch, limits=limits, document_bytes=limits.result_bytes_max)[0]
 
@@ -70,14 +70,14 @@ def apply_within(
     document_bytes: int,
     lists: Lists = NO_LISTS,
 ) -> tuple[Document, int]:
-    """Like `apply`, for a document that has at most `document_bytes` as compact JSON.
+    """Like `apply`, for a document that has at most `document_bytes` bytes as compact JSON. Returns
+    the result and an upper bound of its size in bytes, for the next call.
 
-    Of items of `lists`, indexes aren't enough: IndexNeedsTest where the patch goes to one without
-    having tested which it is.
+    The bound grows by the most that each patch can add. The result is measured, and the bound made
+    exact, only when the bound would pass `result_bytes_max`. Removals don't lower the bound.
 
-    Returns the result and a bound of its size, for the next call. The bound grows by the most that
-    each patch can add; the result is measured, and the bound made exact, only when the bound would
-    pass `result_bytes_max`. Removals don't lower the bound."""
+    Also raises IndexNeedsTest if the patch addresses an item of `lists` by index without having
+    tested which item it is."""
     if not isinstance(patch, Patch):
         patch = parse(patch, limits=limits)
     application = PatchRun(document, limits, document_bytes)
@@ -95,7 +95,7 @@ def apply_within(
 
 
 class PatchRun:
-    """One patch being applied. `root` is the document as the operations so far have left it."""
+    """One run of a patch. `root` is the document as the operations so far have left it."""
 
     __slots__ = ("bytes_bound", "copied_bytes", "deepened", "limits", "owned", "position", "root")
 
@@ -111,7 +111,7 @@ class PatchRun:
         self.deepened: list[tuple[int, str]] = []
 
     def perform(self, operation: Operation) -> None:
-        """Applies the next operation. After an error the application is of no more use."""
+        """Applies the next operation. Don't use this object after an error."""
         self.position += 1
         self.bytes_bound += operation.growth_bytes
         if self.root is ABSENT and not (isinstance(operation, Add) and not operation.tokens):
@@ -123,11 +123,11 @@ class PatchRun:
         _PERFORM[type(operation)](self, operation)
 
     def checked_bytes(self, document: Document) -> int:
-        """Holds the result of patching `document` to the limits that only the whole of it shows;
-        returns an upper bound of its size.
+        """Checks the limits that only the whole result shows; returns an upper bound of its size in
+        bytes. `document` is the one before the patch.
 
-        Depth: `add`, `replace` and `copy` are checked as they happen, but a `move` costs nothing
-        and walking what it moved does; so all moves together are checked once, here."""
+        `add`, `replace` and `copy` check depth as they happen. A `move` is cheap, but walking the
+        value that it moved isn't, so the depth of all moves is checked once, here."""
         limits = self.limits
         root = self.root
         if root is ABSENT:
@@ -153,8 +153,8 @@ class PatchRun:
         return PathMissing(why_missing(self.root, tokens), operation=self.position, pointer=path)
 
     def holder(self, tokens: Tokens, path: str) -> Container:
-        """The container, made private, that holds or would hold the location `tokens` (not the
-        root). PathMissing where there is no container."""
+        """Returns the container that holds, or would hold, the location `tokens` (not the root),
+        and makes it private. Raises PathMissing if there is no container."""
         owned = self.owned
         node: Any = self.root
         if id(node) not in owned:
@@ -223,7 +223,7 @@ class PatchRun:
             self.deepened.append((self.position, operation.path))
 
     def disown(self, value: Json) -> None:
-        """Makes nothing in `value` private any more, for a second place is about to hold it."""
+        """Makes `value` and all in it no longer private: a second place is about to hold them."""
         pending: list[Any] = [value]
         owned = self.owned
         while pending and owned:
@@ -232,11 +232,11 @@ class PatchRun:
                 pending.extend(container.values() if isinstance(container, dict) else container)
 
     def measure_copy(self, value: Json, operation: Copy) -> None:
-        """Charges `value` to the copy growth, and checks how deep it will lie."""
+        """Adds the size of `value` to the copy growth, and checks how deep the copy will lie."""
         limits = self.limits
         try:
             size = encoded_bytes(value)
-        except RecursionError:  # only moves make such a value, and only for the moment
+        except RecursionError:  # nested by moves, whose depth is checked only at the end
             self.check_depth(depth(value), operation)
             raise
         self.copied_bytes += size
@@ -298,7 +298,7 @@ def _replace(application: PatchRun, operation: Replace) -> None:
 
 def _move(application: PatchRun, operation: Move) -> None:
     source, tokens = operation.source_tokens, operation.tokens
-    if source == tokens:  # a no-op, but of something that exists
+    if source == tokens:  # changes nothing, but the source must exist
         if find(application.root, source) is ABSENT:
             raise application.missing(source, operation.source)
         return

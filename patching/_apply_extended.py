@@ -1,10 +1,10 @@
-"""Applying an extended patch: each operation is lowered, in the state that those before it left, to
-RFC 6902 operations, and these are performed.
+"""Applying an extended patch: each operation is *lowered* to RFC 6902 operations, in the state that
+the earlier ones left, and these are performed.
 
 Worked example. The document D is {"fields": [{"path": "a", "n": 1}], "tags": ["x"]}, /fields is
 keyed by `path`. `increment /fields/a/n` becomes `replace /fields/0/n 2`; `add /fields/b {}` becomes
-`add /fields/1 {"path": "b"}`; `add_to_set /tags "x"` and predicates become nothing. What was
-performed is the *effective* patch: plain, unconditional, and on D it makes the same document.
+`add /fields/1 {"path": "b"}`; `add_to_set /tags "x"` and predicates become nothing. The performed
+operations are the *effective* patch: plain, unconditional, and with the same result on D.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class Lowering:
     ) -> None:
         self.document = document
         self.commit = commit
-        self.stamps: bool | None = None  # whether they take effect: decided by the first of them
+        self.stamps: bool | None = None  # whether stamps take effect: decided at the first one
         self.application = PatchRun(document, limits, document_bytes)
         self.locator = Locator(keyed, limits, declared)
         self.keyed = keyed
         self.effective: list[dict[str, Json]] = []
         self.position = -1
-        self.said: dict[str, str] = {}  # resolved pointers, as the client's
+        self.said: dict[str, str] = {}  # by resolved pointer: the pointer in the client's patch
 
     @property
     def root(self) -> Document:
@@ -94,7 +94,7 @@ class Lowering:
         return self.root is ABSENT or place.known < len(address)
 
     def existing(self, address: Tokens, path: str) -> Place:
-        """The place of something that exists; else PathMissing."""
+        """Returns the place of a value that exists; otherwise raises what `missing` returns."""
         place = self.locate(address)
         if place.known < len(address):
             raise self.missing(place, address, path)
@@ -114,14 +114,14 @@ class Lowering:
         tokens = operation.tokens
         shifts = bool(tokens) and isinstance(find(self.root, tokens[:-1]), list)
         self.application.check_depth(operation.depth, operation)
-        self.application.position = self.position - 1  # it counts what it performs
+        self.application.position = self.position - 1  # `perform` adds 1
         self.application.perform(operation)
         self.effective.append(operation.to_json())
         self.locator.changed(operation, shifts=shifts and not isinstance(operation, Replace))
 
     def insert(self, tokens: Tokens, value: Json, said: str, given: Measured | None = None) -> None:
-        """Adds `value` at resolved `tokens`. `given`: the operation whose value it may be, which
-        then needs no measuring."""
+        """Adds `value` at resolved `tokens`. If it is the value of the operation `given`, it was
+        measured when that was parsed."""
         if given is not None and given.value is value:
             growth_bytes, levels = given.growth_bytes, given.depth
         else:
@@ -130,7 +130,7 @@ class Lowering:
         self.perform(Add(join_pointer(tokens), tokens, value, growth_bytes, levels), said)
 
     def replace(self, place: Place, value: Json, said: str, given: Measured | None = None) -> None:
-        """Puts `value` in the place of what is there, unless it is equal. `given` as `insert`."""
+        """Puts `value` in the place of the present one, unless equal. `given` as in `insert`."""
         if equal(place.value, value):
             return
         tokens = place.tokens
@@ -144,7 +144,7 @@ class Lowering:
         self.perform(Remove(join_pointer(tokens), tokens), said)
 
     def take(self, place: Place, said: str) -> Json:
-        """Takes what is at `place` out, to be put back by `put_moved`; unrecorded."""
+        """Removes and returns the value at `place`, for `put_moved`; doesn't record it."""
         tokens = place.tokens
         path = join_pointer(tokens)
         self.said[path] = said
@@ -154,7 +154,7 @@ class Lowering:
         return value
 
     def put_moved(self, value: Json, operation: Move, said: str) -> None:
-        """Adds what `take` took out at the target of `operation`, and records the two as one."""
+        """Adds the value that `take` removed at the target of `operation`; records both as one."""
         self.said[operation.path] = said
         tokens = operation.tokens
         shifts = bool(tokens) and isinstance(find(self.root, tokens[:-1]), list)
@@ -166,8 +166,8 @@ class Lowering:
             self.effective.append(operation.to_json())
 
     def create(self, place: Place, address: Tokens, value: Json, said: str) -> None:
-        """Adds `value` at `address` with all parents that are missing: objects, or arrays and items
-        where the address has keys. One operation, at the first location that is missing."""
+        """Adds `value` at `address`, with all missing parents: objects, or arrays with an item if
+        the address has a key. Makes one operation, at the first missing location."""
         if self.root is ABSENT:
             self.insert((), self.nest(value, address, -1), said)
             return
@@ -181,7 +181,7 @@ class Lowering:
         self.insert((*place.tokens, token), whole, said)
 
     def nest(self, value: Json, address: Tokens, known: int) -> Json:
-        """A value that holds `value` at the tokens of `address` after the one at `known`."""
+        """Wraps `value` in parents, one per token of `address` after the one at index `known`."""
         for position in range(len(address) - 1, known, -1):
             token = address[position]
             keys = self.keyed.keys_at(address[:position])
@@ -192,7 +192,7 @@ class Lowering:
         return keys.filled(value, address[known]) if keys else value
 
     def recorded(self) -> list[dict[str, Json]]:
-        """The effective patch; one that replaces the whole where it would have too many steps."""
+        """The effective patch; above `operations_max`, one that replaces the whole document."""
         if len(self.effective) <= self.application.limits.operations_max:
             return self.effective
         if self.root is ABSENT:
@@ -200,13 +200,13 @@ class Lowering:
         return [{"op": "add", "path": "", "value": self.root}]
 
     def require_found(self, address: Tokens) -> None:
-        """Refuses to have changed a key that `address` goes by: sent again, it would write another
-        item."""
+        """Refuses an operation that has changed a key by which `address` names an item: sent again,
+        it would write another item."""
         if self.locate(address).known < len(address):
             raise PatchConflict("the value would change a key member that the address names")
 
     def require_distinct(self, address: Tokens) -> None:
-        """Refuses what a write at `address` may have done: made two items with one key."""
+        """Refuses a write at `address` that has given two items one key."""
         for position, keys in enumerate(self.keyed.keys_along(address)):
             below = address[position + 1 :]
             if keys and (position == len(address) or (below and keys.decided_by(below))):
@@ -216,9 +216,9 @@ class Lowering:
 _INTEGER_MAX = 2**63 - 1
 _INTEGER_MIN = -(2**63)
 
-_BYTES_PER_ITEM = 64  # what comparing with one item costs, as items examined
-_CHARACTERS_PER_ITEM = 16  # a text that grows is copied, measured and recorded as a whole
-_REMOVAL_BYTES = 30  # of a `remove` beside its path
+_BYTES_PER_ITEM = 64  # comparing this many bytes costs as much as examining one item
+_CHARACTERS_PER_ITEM = 16  # likewise of a text that grows: it is copied, measured and recorded
+_REMOVAL_BYTES = 30  # the size of a `remove` without its path
 
 
 def _predicate(lowering: Lowering, predicate: Predicate) -> None:
@@ -268,7 +268,7 @@ def _replace(lowering: Lowering, replace: Replace) -> None:
 
 def _move(lowering: Lowering, move: Move) -> None:
     source = lowering.existing(move.source_tokens, move.source)
-    if move.source_tokens == move.tokens:  # a no-op, but of something that exists
+    if move.source_tokens == move.tokens:  # changes nothing, but the source must exist
         return
     if source.keys and move.source_tokens[:-1] == move.tokens[:-1]:
         target = lowering.locate(move.tokens)
@@ -442,7 +442,7 @@ def _array(value: Document) -> list[Json]:
 
 
 def _comparing(items: list[Any], value: Json, size_bytes: int) -> int:
-    """The cost of comparing all `items` with `value`: items of another kind or size cost little."""
+    """The cost, in items, of comparing all `items` with `value`: low for other kinds and sizes."""
     alike = 0
     if isinstance(value, dict | list):
         kind, size = type(value), len(value)
@@ -457,8 +457,8 @@ def _in_array(lowering: Lowering, tokens: Tokens) -> bool:
 def _target(
     lowering: Lowering, address: Tokens, path: str
 ) -> tuple[Tokens, ArrayKeys | None, bool]:
-    """Where something added at `address` goes: resolved tokens, the keys if that is in a keyed
-    array, and whether an item with this key is there already. PathMissing without a parent."""
+    """Returns where a value added at `address` goes: the resolved tokens; the keys, if that is in a
+    keyed array; and whether an item has this key already. Raises PathMissing without a parent."""
     place = lowering.locate(address)
     if place.known == len(address):
         return place.tokens, place.keys, place.keys is not None
@@ -473,13 +473,13 @@ def _target(
 
 
 def _settle(lowering: Lowering, tokens: Tokens, keys: ArrayKeys | None, said: str) -> None:
-    """Removes the item that the one inserted at `tokens` replaces, and that was shifted by it."""
+    """Removes the item that the one inserted at `tokens` replaces and has shifted by one."""
     if keys:
         lowering.remove((*tokens[:-1], str(int(tokens[-1]) + 1)), said)
 
 
 def _rekey(lowering: Lowering, tokens: Tokens, keys: ArrayKeys, token: str, said: str) -> None:
-    """Gives the item at `tokens` the key values that the address `token` says."""
+    """Sets the key members of the item at `tokens` to the values in its new address `token`."""
     for path, part in zip(keys.paths, keys.parts(token), strict=True):
         node: Any = find(lowering.root, tokens)
         if keys.text_at(node, path) == part:
@@ -522,15 +522,15 @@ class Extended:
     content: Document
 
     size_bytes: int
-    """A bound of its size as compact JSON, for the next `apply_within` or `apply_extended`."""
+    """An upper bound of the size of `content` as compact JSON, for the next patch to it."""
 
     examined: int
-    """The array items that were looked at, as `items_examined_max` counts them."""
+    """How many array items were examined, as `items_examined_max` counts them."""
 
     effective: list[dict[str, Json]]
-    """The RFC 6902 patch that makes `content` of the document: no tests, indexes for keys. [] if no
-    operation changed anything; `content` is then the document itself. It shares values with
-    `content`; neither may be modified."""
+    """The RFC 6902 patch that makes `content` of the document, without tests and with indexes for
+    keys. [] if no operation changed anything; `content` is then the document itself. The patch
+    shares values with `content`; modify neither."""
 
 
 def apply_extended(
@@ -542,31 +542,30 @@ def apply_extended(
     lists: Lists = NO_LISTS,
     commit: CommitStamp | None = None,
 ) -> Extended:
-    """The document that `patch` makes of `document`, known to take at most `document_bytes` as
-    compact JSON; all of the patch or none of it.
+    """Returns the document that `patch` makes of `document`, and the effective patch: all of the
+    patch is applied, or none. `document` has at most `document_bytes` bytes as compact JSON.
 
-    Items of `lists` are addressed by key as those of the patch's own `array_primary_keys`;
-    InvalidPatch where these contradict them. `Lists.require` says whether the result has them
-    right; ListViolation here where an address leads through one that hasn't.
+    Items of `lists` are addressed by key, like those of the patch's own `array_primary_keys`;
+    InvalidPatch if the two contradict each other. An address through a list that has two items with
+    one key is a ListViolation; otherwise `Lists.require` has to check the result.
 
     Sharing, limits and the bound are those of `apply_within`; `items_examined_max` bounds the work.
-    Writing a value that equals the one that is there changes nothing and isn't recorded. The
-    effective patch has at most `operations_max` operations: it replaces the whole where more would
-    be needed.
+    Writing a value equal to the present one changes nothing and isn't recorded. The effective patch
+    has at most `operations_max` operations: if it needed more, it replaces the whole document.
 
-    No document (`ABSENT`): predicates find nothing there, so that all but `undefined` (and `not`)
-    fail; `create_parents` makes the root; `if_exists` finds nothing to remove; the rest is
-    DocumentAbsent.
+    If there is no document (`ABSENT`), `add` and `set` at "" and `create_parents` make one.
+    Predicates find nothing, so all but `undefined` (and `not`) fail; `if_exists` finds nothing to
+    remove; stamps do nothing; any other operation raises DocumentAbsent.
 
-    `commit` is what a `stamp` puts in the document where the rest of the patch leaves it different;
-    PatchConflict where there is none.
+    `commit` is what a `stamp` writes if the rest of the patch changes the document; PatchConflict
+    if there is none.
 
-    TestFailed where a predicate is false: `expected` is the value of a `test`, of others the
-    predicate as JSON without its path; `actual` is what is at its path. PathMissing; PatchConflict
-    where a set operation finds no array, `increment`, `max` or `min` no number, or `append_text` no
-    text; for a sum beyond 64 bits and a text beyond its bound; and where a keyed array has two
-    items with one key, also if it is this patch that makes the second. LimitExceeded. Pointers in
-    errors are as the patch has them."""
+    Raises TestFailed if a predicate is false: `expected` is the value of a `test`, or any other
+    predicate as JSON without its path; `actual` is the value at its path. PathMissing.
+    PatchConflict if a set operation finds no array, `increment`, `max` or `min` no number, or
+    `append_text` no text; if a sum exceeds 64 bits or a text its `max_length`; and if a keyed array
+    has two items with one key, even if this patch made the second. LimitExceeded. Pointers in
+    errors are those of the patch."""
     if lists:
         patch = patch.under(lists)
     lowering = Lowering(document, patch.keyed, limits, document_bytes, lists, commit)
@@ -586,7 +585,7 @@ def apply_extended(
 
 
 def step(lowering: Lowering, operation: ExtendedOperation) -> None:
-    """Applies the next operation of a patch. After an error `lowering` is of no more use."""
+    """Applies the next operation of a patch. Don't use `lowering` after an error."""
     lowering.position += 1
     lowering.said.clear()
     before = len(lowering.effective)
@@ -606,7 +605,7 @@ def step(lowering: Lowering, operation: ExtendedOperation) -> None:
 
 
 def _can_do_without(operation: ExtendedOperation) -> bool:
-    """Whether `operation` makes sense where there is no document."""
+    """Whether `operation` makes sense if there is no document."""
     if isinstance(operation, SetValue) and not operation.tokens:
         return True
     if isinstance(operation, AddToSet | Increment | SetValue | Watermark | AppendText):

@@ -1,5 +1,5 @@
-"""The patch that leads from one document to another. What two arrays have in common, in order, is
-found as in Myers, An O(ND) Difference Algorithm, 1986."""
+"""The patch that leads from one document to another. The items that two arrays have in common, in
+order, are found as in Myers, An O(ND) Difference Algorithm, 1986."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from patching.errors import DEFAULT_LIMITS, LimitExceeded, Limits
 from patching.list_rules import NO_LISTS, ArraySet, ListRule, Lists, told_apart
 from patching.values import ABSENT, Document, Json, encoded_bytes, equal, exceeds_bytes
 
-# So many bytes of JSON text take as long to compare as one member or item to look at.
+# Comparing this many bytes of JSON text takes as long as examining one member or item.
 _BYTES_PER_VALUE = 16
 
 
@@ -25,33 +25,33 @@ def diff(
     examined_max: int | None = None,
     lists: Lists = NO_LISTS,
 ) -> list[dict[str, Json]]:
-    """A patch as decoded JSON with `equal(apply(a, diff(a, b)), b)`; [] if and only if they are
-    equal.
+    """Returns a patch as decoded JSON with `equal(apply(a, diff(a, b)), b)`; [] if and only if they
+    are equal.
 
-    Equality is that of `equal`, so 1 and 1.0 need no operation and `apply` leaves what `a` has,
-    while `true` and 1 differ. The patch holds values of `b` itself, not copies. Only `add`,
-    `remove` and `replace` are used, in an order that depends on nothing but `a` and `b`; `ABSENT`
-    is left by `add` at "" and reached by `remove` at "".
+    Equality is that of `equal`: 1 and 1.0 need no operation, so `apply` keeps the number of `a`,
+    while `true` and 1 differ. The patch holds values of `b` itself, not copies. It has only `add`,
+    `remove` and `replace`, in an order that depends on nothing but `a` and `b`. From `ABSENT` it is
+    an `add` at "", to `ABSENT` a `remove` at "".
 
-    `compact` replaces a value as a whole where that takes fewer bytes than changing it part by
-    part, and the whole document where `limits.operations_max` would be passed: right for a record
-    of what happened. A patch that is *sent* should not do that, for replacing an object undoes what
-    others added to it meanwhile: with `compact=False` an object is never replaced by an object, nor
-    an array that holds containers by an array, and there is no bound on the number of operations.
+    `compact` replaces a value as a whole if that takes fewer bytes than changing it part by part,
+    and the whole document if `limits.operations_max` would be passed: right for a record of what
+    happened. Don't *send* such a patch, for replacing an object undoes what others have added to it
+    since. With `compact=False` an object is never replaced by an object, nor an array that holds
+    containers by an array, and the number of operations isn't bounded.
 
-    Arrays: common ends are trimmed, then a longest common subsequence is kept where the arrays are
-    at most 256 insertions and removals apart; else, items are compared by position. Below
-    `limits.depth_max` values that differ are replaced.
+    Arrays: common ends are trimmed, then a longest common subsequence is kept if the arrays are at
+    most 256 insertions and removals apart; otherwise, items are compared by position. Below
+    `limits.depth_max`, values that differ are replaced.
 
-    Items of `lists` are told apart by key, wherever they are, and their order is no difference. The
-    patch is then an extended one, which names them by key and uses `add_to_set` and `pull`: for
-    `apply_extended` with the same lists, whose result is `b` but for the order of the items: those
-    of `a` come first. Two such patches that change different items don't get in each other's way.
-    `compact` then replaces nothing that has lists in it. A list that has two items with one key, or
-    one without, in `a` or in `b`, is replaced.
+    Items of `lists` are told apart by key, wherever they are; their order is no difference. The
+    patch is then an extended one, for `apply_extended` with the same lists: it names items by key
+    and uses `add_to_set` and `pull`. The result is `b` except for the order of the items: those of
+    `a` come first. Two such patches that change different items don't get in each other's way.
+    `compact` then replaces nothing that contains lists. A list that in `a` or `b` has two items
+    with one key, or an item without a key, is replaced.
 
-    Raises `LimitExceeded` (`items_examined_max`) where more than `examined_max` members and items
-    would be looked at, those of arrays as often as they are."""
+    Raises LimitExceeded (`items_examined_max`) if more than `examined_max` members and items would
+    be examined. Those of arrays count each time that they are."""
     if a is ABSENT:
         return [] if b is ABSENT else [{"op": "add", "path": "", "value": b}]
     if b is ABSENT:
@@ -64,7 +64,7 @@ def diff(
 
 
 class _Changes:
-    """The operations so far and what they take as compact JSON."""
+    """The operations so far, and their size as compact JSON."""
 
     def __init__(self, compact: bool, limits: Limits, examined_max: int | None) -> None:
         self.examined = 0
@@ -80,7 +80,7 @@ class _Changes:
             raise LimitExceeded("items_examined_max", self.examined_max, self.examined)
 
     def examine_arrays(self, a: list[Any], b: list[Any]) -> None:
-        """Before their ends are compared, with all that is in them."""
+        """Counts two arrays, with everything in them, before their ends are compared."""
         if self.examined_max is None:
             return
         self.examine(len(a) + len(b))
@@ -88,7 +88,7 @@ class _Changes:
             self.examine((encoded_bytes(a) + encoded_bytes(b)) // _BYTES_PER_VALUE)
 
     def examine_middles(self, a: int, b: int) -> None:
-        """Before what they have in common is looked for, which takes the square of a distance."""
+        """Counts the search in arrays of these lengths, the square of a distance, beforehand."""
         if a and b:
             self.examine(a + b + min(a + b, DISTANCE_MAX) ** 2 // 4)
 
@@ -97,14 +97,14 @@ class _Changes:
         self.bytes += encoded_bytes(operation) + 1
 
     def between(self, path: str, a: Json, b: Json, level: int, lists: Lists) -> None:
-        """Emits what makes `b` of `a`, which is at `path`."""
+        """Emits the operations that turn `a`, at `path`, into `b`."""
         if a is b:
             return
         rule = lists.rule if lists.rules else None
         if rule is not None:
             if isinstance(a, list) and isinstance(b, list):
                 self.listed(path, a, b, level + 1, lists, rule)
-            elif not equal(a, b):  # what is in it would be taken for the keys of items
+            elif not equal(a, b):  # pointers below it would be read as keys of items
                 self.emit({"op": "replace", "path": path, "value": b})
             return
         mark = len(self.operations), self.bytes
@@ -160,7 +160,7 @@ class _Changes:
     def listed(
         self, path: str, a: list[Any], b: list[Any], level: int, lists: Lists, rule: ListRule
     ) -> None:
-        """Items that both have, by key, then those that are new; gone ones before either."""
+        """Emits removals first, then additions and changes in the order of `b`."""
         self.examine_arrays(a, b)
         before, after = (told_apart(each, rule.address_of) for each in (a, b))
         if before is None or after is None or level > self.depth_max:
@@ -182,7 +182,7 @@ class _Changes:
                 self.between(_below(path, token), before[token], item, level, lists.below(token))
 
     def prefer_replace(self, mark: tuple[int, int], path: str, b: Json) -> None:
-        """Takes back the operations since `mark` where replacing the value by `b` is shorter."""
+        """Drops the operations since `mark` if replacing the whole value with `b` is shorter."""
         count, size = mark
         spent = self.bytes - size
         if not spent or exceeds_bytes(b, spent):  # don't measure what can't be shorter
@@ -214,7 +214,7 @@ def _trimmed(a: list[Any], b: list[Any]) -> tuple[int, int, int]:
     return start, end_a, end_b
 
 
-DISTANCE_MAX = 256  # the cost grows with its square: some 10 ms at this distance
+DISTANCE_MAX = 256  # insertions and removals; the cost grows with the square: 10 ms at this one
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -222,9 +222,9 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def common_items(a: list[Any], b: list[Any]) -> list[tuple[int, int]]:
     """A longest common subsequence of `a` and `b`, as ascending pairs of indexes.
 
-    [] where they are more than 256 insertions and removals apart, so that the cost stays within
-    (len(a) + len(b)) * 256. Items are the same if their JSON text is, up to the order of members;
-    1 and 1.0 are told apart here, which makes a patch longer but not wrong."""
+    [] if they are more than 256 insertions and removals apart, so that the cost stays within
+    (len(a) + len(b)) * 256. Items are the same if their JSON text is, ignoring the order of
+    members; so 1 and 1.0 are told apart here, which makes a patch longer but not wrong."""
     if not a or not b or abs(len(a) - len(b)) > DISTANCE_MAX:
         return []
     numbers: dict[bytes | str, int] = {}
@@ -242,7 +242,7 @@ def _text(item: Json) -> bytes | str:
 
 
 def _search(a: list[int], b: list[int]) -> list[dict[int, int]]:
-    """Per distance d, how far along `a` each diagonal (index in a minus index in b) had been
+    """For each distance d, how far along `a` each diagonal (index in a minus index in b) was
     reached before the d-th edit; [] if `b` is too far from `a`."""
     furthest = {1: 0}
     rounds: list[dict[int, int]] = []

@@ -1,8 +1,8 @@
-"""Indexes into lists: an RFC 6902 patch may only use those that it has tested itself.
+"""Indexes into lists: an RFC 6902 patch may use only those that it has tested itself.
 
-Whoever sends an index means the item that was there when he looked. Meanwhile it may be another
-one's; so an operation that goes to an item of a list by its index needs a `test` of that item
-before it, of its key or of the whole item, or of something around it.
+An index means the item that was there when the client read the document. By now it may be another
+item's. So before an operation that addresses an item of a list by index, the patch needs a `test`
+of that item: of its key, of the whole item, or of a value that contains it.
 
 Worked example. /fields is keyed by `path`. In
 
@@ -11,9 +11,9 @@ Worked example. /fields is keyed by `path`. In
      {"op": "replace", "path": "/fields/2/type", "value": "int"}]
 
 the second operation is refused: nobody said which item is meant. With a test of /fields/0/path
-before it the patch is good, also the third operation: by then the tested item is at 2. Tests that
-pass pin items, not places; and places that are pinned move alike whatever else is in the list, for
-all that inserts or removes between them names pinned items or places of its own.
+before it the patch is good, and so is the third operation: by then the tested item is at 2. A test
+that passes pins an item, not an index. Whatever else the list contains, this patch shifts pinned
+items alike, because all that it inserts and removes is at a pinned item or an index of its own.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from patching.operations import Add, Copy, Move, Operation, Remove, Replace, Tes
 from patching.pointers import Tokens, find, index_of, join_pointer
 from patching.values import ABSENT, Document, Json
 
-_MEMBER: Final = ""  # stands for a member of a set in addresses: no list lies in one
+_MEMBER: Final = ""  # in addresses, stands for any member of a set: no list lies inside one
 
 
 class _Step(NamedTuple):
-    """An item of a list that a pointer leads through or to; `at` is where its index is."""
+    """An item of a list that a pointer leads through or to, by the index at position `at`."""
 
     address: Tokens
     rule: ListRule
@@ -51,20 +51,20 @@ class _Addressed(Protocol):
 
 
 class PinnedItems:
-    """The items that one patch has pinned so far: by key, and members of sets by identity, which
-    spares writing out large ones."""
+    """The items that one patch has pinned so far: by key, and members of sets by identity, so that
+    large ones needn't be encoded."""
 
     def __init__(self, lists: Lists) -> None:
         self._lists = lists
         self._keys: set[tuple[Tokens, ItemKey]] = set()
-        # of items that only some key members of have been tested: which
+        # of items with some key members still untested: the tested ones
         self._parts: dict[tuple[Tokens, ItemKey], set[Tokens]] = {}
         # the references keep the ids from being used again
         self._members: dict[tuple[Tokens, int], Json] = {}
 
     def require(self, root: Document, operation: Operation, position: int) -> None:
-        """IndexNeedsTest where `operation`, which is to be performed on `root`, goes to an item of
-        a list that isn't pinned. To insert one needs no test: it goes to no item."""
+        """Raises IndexNeedsTest if `operation`, about to be performed on `root`, addresses an item
+        of a list that isn't pinned. An insertion needs no test: it addresses no item."""
         if isinstance(operation, Test):
             return
         inserts = isinstance(operation, Add | Move | Copy)
@@ -79,10 +79,10 @@ class PinnedItems:
                     raise _refusal(tokens, step.at, step.rule, path, position)
 
     def performed(self, root: Document, operation: Operation) -> None:
-        """Pins what `operation`, which has made `root`, tells of the items it went to."""
+        """Pins the items that `operation`, which has made `root`, identifies."""
         tokens = operation.tokens[:-1] if isinstance(operation, Remove) else operation.tokens
         for step in self._steps(root, tokens):
-            # Another operation needed it to be pinned, or made it; its key may be another now.
+            # Any other operation needed the item pinned, or made it; its key may have changed.
             if not isinstance(operation, Test) or self._tells(step, tokens[step.at + 1 :]):
                 self._pin(step.address, step.rule, step.item)
         if isinstance(operation, Test | Add | Replace):
@@ -115,7 +115,7 @@ class PinnedItems:
         return steps
 
     def _tells(self, step: _Step, below: Tokens) -> bool:
-        """Whether a test at `below` of the item, with those before it, tells which item it is."""
+        """Whether a test at `below` in the item, with earlier ones, tells which item it is."""
         if not below:
             return True
         key = step.rule.key_of(step.item) if isinstance(step.rule, ArrayKeys) else None
@@ -140,7 +140,7 @@ class PinnedItems:
             self._keys.add((address, key))
 
     def _pin_below(self, root: Document, tokens: Tokens) -> None:
-        """Pins all items in the value at `tokens`, which is known to whoever sent the patch."""
+        """Pins all items in the value at `tokens`: whoever sent the patch knows that value."""
         value = find(root, tokens)
         if not isinstance(value, dict | list):
             return
@@ -161,8 +161,8 @@ class PinnedItems:
 
 
 def require_tested_members(operations: Iterable[_Addressed], lists: Lists) -> None:
-    """IndexNeedsTest where an extended patch, which names items by key, goes to a member of a set
-    by its index, and hasn't tested it since something was inserted or removed there."""
+    """Raises IndexNeedsTest if an extended patch, which names items by key, addresses a member of a
+    set by index without having tested it since the last insertion or removal there."""
     tested: set[Tokens] = set()
     for position, operation in enumerate(operations):
         if isinstance(operation, Predicate):

@@ -1,5 +1,5 @@
-"""Finding in a document, at a bounded cost, what an address points at in which the items of lists
-are named by their keys instead of their index.
+"""Finding, at a bounded cost, the value at an address, in which items of lists are named by key
+instead of by index.
 
 Worked example. With {"/fields": ["path"], "/fields/*/tags": ["scheme", "tag"]} the address
 "/fields/user.name/tags/pii␟high/by" means: of the array at /fields the item whose `path` is
@@ -22,9 +22,9 @@ from patching.values import ABSENT, Document, shown
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far an address leads. Its first `known` tokens exist: with indexes for keys they are
-    `tokens`, and `value` is what is there. `keys` are those of the array that the first missing
-    token, or else the last one, is an item of; None where it is no item of a keyed array."""
+    """How far an address leads. Its first `known` tokens exist; `tokens` are these with indexes for
+    keys, and `value` is the value there. `keys` are the key members of the array to which the first
+    missing token belongs, or else the last token; None if it isn't an item of a keyed array."""
 
     tokens: Tokens
     known: int
@@ -35,19 +35,19 @@ class Place:
 class Locator:
     """Looks up addresses in the successive states of one document.
 
-    Where the items of a keyed array are is worked out once and kept up to date by `changed`."""
+    It indexes the items of a keyed array once, and `changed` keeps the index up to date."""
 
     def __init__(self, keyed: Lists, limits: Limits, declared: Lists = NO_LISTS) -> None:
-        """`declared`: those of `keyed` that are the catalog's, not the patch's alone."""
+        """`declared`: the rules of `keyed` that the catalog declares, not the patch alone."""
         self.keyed = keyed
         self.declared = declared
         self.limits = limits
         self.examined = 0
-        # per keyed array looked into: the index of each key, and the number of items
+        # by keyed array: the index of each key, the number of items, the key members
         self.indexes: dict[Tokens, tuple[dict[str, int], int, ArrayKeys]] = {}
 
     def charge(self, items: int) -> None:
-        """Counts `items` as examined; LimitExceeded over `items_examined_max`."""
+        """Counts `items` as examined. Raises LimitExceeded over `items_examined_max`."""
         self.examined += items
         if self.examined > self.limits.items_examined_max:
             raise LimitExceeded("items_examined_max", self.limits.items_examined_max, self.examined)
@@ -62,7 +62,7 @@ class Locator:
     def locate(self, root: Document, address: Tokens) -> Place:
         """Follows `address` as far as it exists.
 
-        PatchConflict where two items of a keyed array on the way have one key (ListViolation, where
+        Raises PatchConflict if two items of a keyed array on the way have one key (ListViolation if
         it is a declared list); LimitExceeded."""
         node: Any = root
         tokens: list[str] = []
@@ -85,8 +85,8 @@ class Locator:
         return Place(tuple(tokens), len(address), node, keys)
 
     def require_distinct(self, root: Document, address: Tokens) -> None:
-        """PatchConflict where the keyed array at `address` has two items with one key. A declared
-        list may, until the patch is through."""
+        """Raises PatchConflict if the keyed array at `address` has two items with one key. A
+        declared list may have them until the patch ends."""
         keys = None if self.declared.at(address) else self.keyed.keys_at(address)
         place = self.locate(root, address)
         if keys and place.known == len(address):
@@ -116,8 +116,8 @@ class Locator:
         return positions
 
     def changed(self, operation: Operation, *, shifts: bool) -> None:
-        """Brings the indexes up to date after `operation`, whose paths hold indexes for keys.
-        `shifts`: it added or removed an array item."""
+        """Brings the indexes up to date after `operation`, whose paths have indexes instead of
+        keys. `shifts`: it added or removed an array item."""
         tokens = operation.tokens
         array = tokens[:-1]
         for own in list(self.indexes):

@@ -24,16 +24,16 @@ from patching.values import ABSENT, Document, Json, equal, shown
 TYPES: Final = ("string", "number", "boolean", "object", "array", "null", "undefined")
 
 _PATTERN_CHARACTERS_MAX = 1000
-_PROGRAM_BYTES_MAX = 262_144  # of RE2's memory for one pattern: bounds what {1000} can blow up to
-_LEVELS_MAX = 32  # of predicates in predicates; evaluation is recursive
+_PROGRAM_BYTES_MAX = 262_144  # RE2's memory for one pattern, which {1000} can make large
+_LEVELS_MAX = 32  # nesting of predicates; evaluation is recursive
 
 _COMBINING: Final = ("and", "or", "not")
 _CASELESS: Final = ("contains", "starts", "ends", "in", "matches")
 
 
 class Predicate(msgspec.Struct, frozen=True, eq=False):
-    """`path` as given, `tokens` from the document's root on. `value`, `ignore_case` and `apply` are
-    what `op` defines; None, False and () where it doesn't."""
+    """A condition on the value at `path`, which is as given; `tokens` begin at the document's root.
+    `value`, `ignore_case` and `apply` are None, False and () if `op` doesn't define them."""
 
     op: str
     path: str
@@ -58,8 +58,8 @@ class Predicate(msgspec.Struct, frozen=True, eq=False):
 
 
 class Nesting(msgspec.Struct):
-    """Where a predicate stands: the path around it and how many predicates are around it; and how
-    many operations the patch has had so far, nested predicates included."""
+    """The path around a predicate and how many predicates it is nested in; and the number of
+    operations in the patch, including the nested predicates so far."""
 
     limits: Limits
     operations: int = 0
@@ -74,10 +74,10 @@ class Nesting(msgspec.Struct):
 
 
 def parse_predicate(members: dict[str, Any], position: int, nesting: Nesting) -> Predicate:
-    """Parses a predicate whose `op` is one of `PREDICATES`; `position` is that of the operation
-    that it is or is nested in.
+    """Parses a predicate whose `op` is one of `PREDICATES`. `position` is the index of the
+    operation that it is, or that it is nested in.
 
-    InvalidPatch with the pointer from the root and the member at fault; LimitExceeded for
+    Raises InvalidPatch with the pointer from the root and the member at fault; LimitExceeded for
     `operations_max` and `depth_max`."""
     op = members["op"]
     path: str = ""
@@ -135,9 +135,9 @@ def _parse_nested(
 
 
 def pattern_of(pattern: str, *, ignore_case: bool) -> Any:
-    """The compiled `pattern` (RE2 syntax, linear time). Compiled ones are cached by the library.
+    """The compiled `pattern` (RE2 syntax, linear time). The library caches compiled patterns.
 
-    re2.error where it is malformed or compiles to too large a program."""
+    Raises re2.error if it is malformed or compiles to too large a program."""
     options = re2.Options()
     options.log_errors = False  # to standard error, by default
     options.never_capture = True  # groups only group: whether there is a match is all we ask
@@ -179,7 +179,7 @@ def _pattern(value: Json) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a JSON number. true is none; neither are infinities and NaN."""
+    """Whether `value` is a JSON number: no boolean, no infinity, no NaN."""
     if isinstance(value, float):
         return value - value == 0
     return isinstance(value, int) and not isinstance(value, bool)
@@ -201,11 +201,12 @@ PREDICATES: Final[dict[str, Callable[[Json], str]]] = {
     "or": _anything,
     "not": _anything,
 }
-"""The predicates, each with a function from its `value` to what it must be ("" where it is)."""
+"""The predicates, each with a function that says what its `value` must be ("" if it is that)."""
 
 
-# Of a pattern's program, per byte of the text. At worst a step takes 4 ns, and a search can't be
-# interrupted: it takes a tenth of a second where it uses up `items_examined_max`.
+# How many steps count as one item; a search takes the size of the pattern's program in steps for
+# each byte of the text. A step takes up to 4 ns, and a search can't be interrupted: it takes at
+# most a tenth of a second, and then uses up `items_examined_max`.
 _STEPS_PER_ITEM = 12
 _BYTES_PER_ITEM = 1000
 
@@ -218,9 +219,9 @@ def holds(predicate: Predicate, find: Find, charge: Charge) -> bool:
     """Whether `predicate` is true of the document in which `find` looks up locations.
 
     `not` is true if none of its predicates is (JSON Predicates section 2.3.2). `less` and `more`
-    compare numbers, by value; the text predicates look at strings; anything else is false.
-    `ignore_case` compares case-folded text. `matches` finds the pattern anywhere in the text.
-    `charge` is told how many array items the work is worth."""
+    compare numbers by value; the text predicates apply to strings; of anything else, they are
+    false. `ignore_case` compares case-folded text. `matches` finds the pattern anywhere in the
+    text. `charge` is called with the cost of the work, in array items."""
     if predicate.op in _COMBINED:
         return _COMBINED[predicate.op](holds(each, find, charge) for each in predicate.apply)
     actual = find(predicate.tokens)
@@ -268,7 +269,7 @@ def _in(actual: Document, predicate: Predicate, charge: Charge) -> bool:
 
 
 def type_of(value: Document) -> str:
-    """The name that `type` has for what `value` is."""
+    """The name of the type of `value`, as in the predicate `type`."""
     if value is ABSENT:
         return "undefined"
     if value is None:

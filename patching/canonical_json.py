@@ -1,7 +1,7 @@
-"""The digest of a document: equal documents have one, others another.
+"""The digest of a document: equal documents have equal digests, and others have different ones.
 
 It is the SHA-256 of the *canonical JSON*, which has no white space, members in the order of their
-names' code points, and for each value one text:
+names' code points, and one text for each value:
 
     1, 1.0, 1e0            1          whole numbers are written out, digit by digit
     -0.0                   0
@@ -10,12 +10,12 @@ names' code points, and for each value one text:
     "é", "\\u00e9"          "é"        UTF-8; escaped are quotes, backslashes, control characters
     "\\ud800"               "\\ud800"   and what UTF-8 can't hold
 
-That is RFC 8785 but for whole numbers beyond 2**53, which it rounds to doubles, and writes by their
-shortest digits, from 1e21 on with an exponent; for the order of names with characters beyond
-U+FFFF, which it takes apart; and for what UTF-8 can't hold, which it refuses.
+This differs from RFC 8785 in three ways. The RFC rounds whole numbers beyond 2**53 to doubles and
+writes their shortest digits, with an exponent from 1e21 on; it orders names by UTF-16 code units,
+which splits characters beyond U+FFFF; and it refuses what UTF-8 can't hold.
 
-Most documents are written so by msgspec, but for the `.0` of whole numbers; where its text may
-differ otherwise, `_written` writes it once more.
+msgspec writes most documents like this, except for the `.0` of whole numbers. If its text may
+differ in any other way, `_written` writes the document again.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from patching.values import Json
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _pack: Final = msgspec.msgpack.Encoder().encode
-# A float in MessagePack, made in less time than a text is searched for one. Where these bytes are
-# of something else, the text is searched in vain. msgspec writes NaN and infinities as null.
+# The first byte of a float in MessagePack; packing takes less time than to search a text for one.
+# If the byte belongs to something else, the search merely finds nothing.
 _FLOAT: Final = b"\xcb"
-_NOT_FINITE: Final = (b"\xcb\x7f", b"\xcb\xff")  # and numbers above 1e300
-# Any float but those from 2**-15 to 2**49, none of which msgspec writes with an exponent: the first
-# byte has the sign and most of the double's exponent. To search the text takes ten times as long.
+# NaN and infinities, which msgspec's JSON writes as null; and numbers above 1e300.
+_NOT_FINITE: Final = (b"\xcb\x7f", b"\xcb\xff")
+# Any float outside 2**-15 to 2**49, between which msgspec writes none with an exponent. The second
+# byte has the sign and most of the exponent. Searching the text would take ten times as long.
 _may_have_exponent: Final = re.compile(rb"\xcb[^\x3f-\x42\xbf-\xc2]", re.DOTALL).search
-# In a text such a piece is rare: there a quote follows.
+# Such a piece is rare inside a string, at whose end a quote follows.
 _whole: Final = re.compile(rb"\.0(?=[,\]}]|\Z)")
 _has_exponent: Final = re.compile(rb"e[+-]?[0-9]+(?:[,\]}]|\Z)").search
 _string: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -51,12 +52,12 @@ _ECMASCRIPT_DECIMAL_MIN: Final = 1e-6
 def digest(value: Json) -> str:
     """The SHA-256 of `canonical(value)`, in 64 hexadecimal digits.
 
-    `digest(a) == digest(b)` exactly where `equal(a, b)`. Errors are those of `canonical`."""
+    `digest(a) == digest(b)` if and only if `equal(a, b)`. Raises what `canonical` raises."""
     text = _as_encoded(value)
     if text is not None:
         return hashlib.sha256(text).hexdigest()
     hashed = hashlib.sha256()
-    for part in _written(value):  # a number of few bytes may have 309 digits
+    for part in _written(value):  # in parts: a number of a few bytes may have 309 digits
         hashed.update(part)
     return hashed.hexdigest()
 
@@ -64,20 +65,20 @@ def digest(value: Json) -> str:
 def canonical(value: Json) -> bytes:
     """The canonical JSON of `value`: see the module's docstring.
 
-    ValueError for NaN, infinities and integers that Python doesn't write (of thousands of digits);
-    TypeError for what isn't JSON."""
+    Raises ValueError for NaN, infinities and integers that Python refuses to write (of thousands of
+    digits); TypeError for what isn't JSON."""
     text = _as_encoded(value)
     return b"".join(_written(value)) if text is None else text
 
 
 def _as_encoded(value: Json) -> bytes | None:
-    """The canonical JSON, where it is as msgspec writes it."""
+    """The canonical JSON, if it takes only msgspec's text; None if `_written` has to write it."""
     try:
         text = _encode(value)
         packed = _pack(value)
     except (ValueError, OverflowError, RecursionError):  # lone surrogates, large integers, depth
         return None
-    if packed.find(_FLOAT) < 0:  # `in` takes bytes for a number at first, and as long again
+    if packed.find(_FLOAT) < 0:  # `in` first tries the bytes as a number, so it takes twice as long
         return text
     if any(nan in packed for nan in _NOT_FINITE):
         return None
@@ -87,8 +88,8 @@ def _as_encoded(value: Json) -> bytes | None:
 
 
 def _with_whole_numbers(text: bytes) -> bytes | None:
-    """`text`, by msgspec, without the `.0` of whole numbers. None where it has an exponent or a
-    negative zero, a quote within a string, or a string that ends as such a number does."""
+    """msgspec's `text` without the `.0` of whole numbers. None if it has an exponent, a negative
+    zero, an escape in a string, or a string with a piece like such a number."""
     if b"\\" in text:
         return None
     numbers = b'"'.join(text.split(b'"')[::2])  # every other piece is a string
@@ -105,7 +106,7 @@ class _Text(str):
 
 
 def _written(value: Json) -> Iterator[bytes]:
-    """In parts. Iterative, so no value is too deep."""
+    """The canonical JSON of `value`, in parts. Iterative, so no value is too deep."""
     pieces: list[str] = []
     pending: list[Any] = [value]
     while pending:

@@ -1,5 +1,5 @@
-"""What both command lines are made of: the group of their commands, and the line by which they say
-how far they are. Needs click, unlike all else here."""
+"""What both command lines share: the group of their commands, and the line that shows their
+progress. Needs click, unlike everything else here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 if TYPE_CHECKING:
     Kind = click.ParamType[Any]
-else:  # generic for those who check types, and since click 8.5 alone
+else:  # generic only for type checkers, and from click 8.5 on
     Kind = click.ParamType
 
 _Decorated = TypeVar("_Decorated")
@@ -22,7 +22,7 @@ _Decorator = Callable[[Any], Any]
 
 
 def together(*options: _Decorator) -> Callable[[_Decorated], _Decorated]:
-    """All of these options, which help lists in this order."""
+    """A decorator that adds all of these options; help lists them in this order."""
 
     def decorate(command: Any) -> Any:
         for option in reversed(options):
@@ -33,7 +33,7 @@ def together(*options: _Decorator) -> Callable[[_Decorated], _Decorated]:
 
 
 def printable(text: str) -> str:
-    """``text`` in one line, without what a terminal would act on."""
+    """``text`` in one line, without characters that a terminal acts on."""
     if text.isprintable():
         return text
     return "".join(
@@ -42,9 +42,9 @@ def printable(text: str) -> str:
 
 
 class OneLineGroup(click.Group):
-    """Prints what went wrong without click's usage text, so that a log holds one line of it.
+    """Prints what went wrong without click's usage text, so that a log has one line of it.
 
-    Exit codes: 2 for usage, that of the exception for failures, 130 where it was interrupted.
+    Exit codes: 2 for usage, 1 for a failed output, 130 if interrupted, else the exception's.
     """
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -74,8 +74,8 @@ class OneLineGroup(click.Group):
 
 
 def _open_closed_streams() -> None:
-    """Give the process the standard streams that it was started without, for a file or socket that
-    it opens would take their place. Reading or writing one is an error; messages go nowhere."""
+    """Open the standard streams that the process was started without, or the next file would take
+    their place. Reading stdin or writing stdout is then an error; stderr goes nowhere."""
     if sys.stdin is None:
         sys.stdin = _opened(os.O_WRONLY, "r")
     if sys.stdout is None:
@@ -85,21 +85,21 @@ def _open_closed_streams() -> None:
 
 
 def _is_of_echo(error: OSError) -> bool:
-    """Whether it was a text that couldn't be written."""
+    """Whether ``click.echo`` raised it, because it couldn't write."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return frames[-1].f_code is click.echo.__code__
 
 
 def drop_output() -> None:
-    """What standard output has kept goes nowhere: the interpreter flushes it when it ends, and
-    would complain."""
+    """Discard what standard output has buffered: the interpreter flushes it at exit, and would
+    complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _opened(flags: int, mode: str) -> Any:
-    """The lowest descriptor that is free, by the flags of which it can't do what ``mode`` wants."""
+    """Open the null device as the lowest free descriptor, with flags that don't fit ``mode``."""
     return os.fdopen(os.open(os.devnull, flags), mode, closefd=False)
 
 
@@ -107,7 +107,7 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class StatusLine:
-    """One line of stderr, written over when its text changes. Where not ``shown``: nothing."""
+    """One line of stderr, overwritten when its text changes; nothing unless ``shown``."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
@@ -115,21 +115,21 @@ class StatusLine:
 
     def show(self, text: str) -> None:
         if self._shown:
-            # A line that is wider goes on in the next, which isn't written over.
+            # A wider text would wrap, and only its last line would be overwritten.
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(_CLEAR + text[:width])
             sys.stderr.flush()
             self._there = True
 
     def clear(self) -> None:
-        """Take the line away until the next ``show``, so that others can be written."""
+        """Clear the line until the next ``show``, so that other lines can be written."""
         if self._there:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
             self._there = False
 
     def leave(self) -> None:
-        """What is shown stays, and others are written below."""
+        """Keep the line as it is; what follows is written below it."""
         if self._there:
             sys.stderr.write("\n")
             self._there = False

@@ -20,7 +20,7 @@ class PatchError(Exception):
         ├── InvalidPatch        invalid_patch, unknown_operation, invalid_pointer
         ├── IndexNeedsTest      index_needs_test
         ├── PatchConflict       well formed, but the document is not in the state it needs;
-        │   │                   patch_conflict where it is none of these:
+        │   │                   patch_conflict if it is none of these:
         │   ├── TestFailed      test_failed
         │   ├── PathMissing     path_missing
         │   ├── DocumentAbsent  document_absent
@@ -29,9 +29,9 @@ class PatchError(Exception):
         └── LimitExceeded       limit_exceeded
 
     `code` is stable and meant for programs, `detail` for people. `operation` is the index of the
-    operation in the patch and `pointer` the JSON Pointer concerned; None where there is none.
-    `detail` and `str()` show at most some 200 characters of any value. Errors can be pickled.
-    `examined` is how many array items an extended patch had looked at until then.
+    operation in the patch and `pointer` the JSON Pointer concerned; None if there is none. `detail`
+    and `str()` show at most about 200 characters of any value. Errors can be pickled. `examined` is
+    how many array items an extended patch had examined by then.
     """
 
     code: str = "patch_error"
@@ -67,7 +67,7 @@ def _rebuilt(cls: type[PatchError], args: tuple[Any, ...], fields: dict[str, Any
 
 
 class InvalidPatch(PatchError):
-    """The patch is no patch, whatever the document. `member` names the member at fault, if any."""
+    """The patch is malformed, whatever the document. `member` names the member at fault, if any."""
 
     code = "invalid_patch"
 
@@ -86,8 +86,8 @@ class InvalidPatch(PatchError):
 
 
 class IndexNeedsTest(PatchError):
-    """An operation goes to an item of a list (see `Lists`) by its index, and nothing in the patch
-    says which item that is. `tests` are pointers of which a `test` of each, before it, would."""
+    """An operation addresses an item of a list (see `Lists`) by index, and nothing in the patch
+    says which item that is. A `test` of each of the pointers `tests`, before it, would."""
 
     code = "index_needs_test"
 
@@ -97,15 +97,15 @@ class IndexNeedsTest(PatchError):
 
 
 class PatchConflict(PatchError):
-    """The patch doesn't fit the document as it is; on another state it may."""
+    """The patch doesn't fit the document as it is; it may fit another state."""
 
     code = "patch_conflict"
 
 
 class TestFailed(PatchConflict):
-    """A `test` found another value than `expected`: `actual`, which is `ABSENT` where the location
-    doesn't exist. Both are the values themselves, of any size. Of another predicate that is false,
-    `expected` is the predicate as JSON without its path: {"op": "less", "value": 5}."""
+    """A `test` expected the value `expected` and found `actual`: `ABSENT` if the location doesn't
+    exist. Both are the values themselves, of any size. For any other predicate, `expected` is the
+    predicate as JSON without its path: {"op": "less", "value": 5}."""
 
     __test__: Final = False  # no test class, whatever pytest thinks of the name
     code = "test_failed"
@@ -127,16 +127,16 @@ class PathMissing(PatchConflict):
 
 
 class DocumentAbsent(PatchConflict):
-    """There is no document, and only `add` at "" makes one."""
+    """There is no document, and the operation doesn't make one, as `add` at "" does."""
 
     code = "document_absent"
 
 
 class ListViolation(PatchConflict):
-    """A list (see `Lists`) has two items with one key, or one without.
+    """A list (see `Lists`) has two items with one key, or an item without a key.
 
     `pointer` is that of the later item, or of the one without a key; `other` that of the earlier
-    item, or of the key member that is missing."""
+    item, or of the missing key member."""
 
     code = "list_violation"
 
@@ -148,8 +148,8 @@ class ListViolation(PatchConflict):
 
 
 class LimitExceeded(PatchError):
-    """The patch is too large or makes too much. `limit` is the field of `Limits`, `maximum` its
-    value, `actual` what was needed (a lower bound where counting on would have been too dear)."""
+    """The patch or its result is too large. `limit` is the field of `Limits`, `maximum` its value,
+    `actual` what was needed (a lower bound if counting on would have cost too much)."""
 
     code = "limit_exceeded"
 
@@ -170,45 +170,45 @@ class LimitExceeded(PatchError):
         self.actual = actual
 
 
-_DEPTH_MAX = 300  # diff takes two frames a level, and the interpreter's default allows 1000
+_DEPTH_MAX = 300  # `diff` takes two frames per level, and the interpreter's default allows 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one patch. Sizes are those of compact UTF-8 JSON.
+    """Bounds of one patch. Sizes are in bytes of compact UTF-8 JSON.
 
     A document's size as JSON doesn't bound its size in another encoding: a store checks its own.
-    ValueError where a bound is negative, or `depth_max` over 300.
+    Raises ValueError if a bound is negative, or `depth_max` over 300.
     """
 
     operations_max: int = 1000
     """Operations in one patch; checked by `parse`."""
 
     copy_growth_bytes_max: int = 1_048_576
-    """The sum of what `copy` operations copy (CVE-2019-1002100: doubling by repeated copies)."""
+    """The size of all that `copy` copies (CVE-2019-1002100: doubling by repeated copies)."""
 
     depth_max: int = 100
-    """Containers inside one another, of what a patch inserts, counted from the root."""
+    """The nesting of containers, counted from the root, of what a patch inserts."""
 
     result_bytes_max: int = 4_194_304
-    """The whole document after the patch."""
+    """The size of the whole document after the patch."""
 
     items_examined_max: int = 2_000_000
-    """Array items that the predicates, set operations and keyed addresses of an extended patch look
-    at, all together; comparing with a large value and searching a long text count as several. Some
-    100 ns each."""
+    """Array items that the predicates, set operations and keyed addresses of an extended patch
+    examine, all together, at about 100 ns each. Comparing with a large value and searching a long
+    text count as several."""
 
     owned_leaves_max: int = 10_000
     """Leaves of one document that have owners."""
 
     owners_bytes_max: int = 1_048_576
-    """The owners of one document, as an apply leaves them."""
+    """The size of the owners of one document after an apply."""
 
     managers_max: int = 100
-    """Managers who own anything of one document."""
+    """Managers that own anything in one document."""
 
     owners_max: int = 200_000
-    """Owners of the leaves of one document: each leaf's, all together."""
+    """Owners of all leaves of one document, summed over the leaves."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -49,8 +49,8 @@ class RemoveIfExists(Remove, frozen=True, eq=False):
 
 
 class AddToSet(msgspec.Struct, frozen=True, eq=False):
-    """Appends `value` to the array at `path` unless an equal item is in it. `growth_bytes` and
-    `depth` as those of `Add`, for the item."""
+    """Appends `value` to the array at `path` unless it contains an equal item. `growth_bytes` and
+    `depth` are as in `Add`, for the item."""
 
     path: str
     tokens: Tokens
@@ -88,7 +88,7 @@ class Increment(msgspec.Struct, frozen=True, eq=False):
 
 
 class SetValue(Replace, frozen=True, eq=False):
-    """Puts `value` at `path`, whether something is there or not. Sent twice it does no more."""
+    """Puts `value` at `path`, whether something is there or not. Sending it twice is harmless."""
 
     create_parents: bool = False
 
@@ -97,8 +97,8 @@ class SetValue(Replace, frozen=True, eq=False):
 
 
 class Watermark(msgspec.Struct, frozen=True, eq=False):
-    """Raises the number at `path` to `value` where it is less (`op` "max"), or lowers it where it
-    is more ("min"). With `create_parents` a missing one becomes `value`."""
+    """Raises the number at `path` to `value` if it is less (`op` "max"), or lowers it if it is more
+    ("min"). With `create_parents` a missing one becomes `value`."""
 
     op: str
     path: str
@@ -111,8 +111,8 @@ class Watermark(msgspec.Struct, frozen=True, eq=False):
 
 
 class AppendText(msgspec.Struct, frozen=True, eq=False):
-    """Adds `value` at the end of the text at `path`, of which at most `max_length` characters may
-    come; `once`: unless `value` is in it already."""
+    """Appends `value` to the text at `path`; with `once`, unless the text contains it already. The
+    text may become at most `max_length` characters long."""
 
     path: str
     tokens: Tokens
@@ -131,8 +131,8 @@ class AppendText(msgspec.Struct, frozen=True, eq=False):
 
 
 class StampCommit(msgspec.Struct, frozen=True, eq=False):
-    """Puts what `value` names of the commit at `path`: its `time`, `revision` or `author`. Only a
-    patch that changes something else does, so that one that is sent twice stamps once."""
+    """Writes the commit's `time`, `revision` or `author`, as `value` says, at `path`. It does so
+    only if the patch changes something else, so that a patch sent twice stamps once."""
 
     path: str
     tokens: Tokens
@@ -144,15 +144,15 @@ class StampCommit(msgspec.Struct, frozen=True, eq=False):
 
 
 class CommitStamp(NamedTuple):
-    """What a document can be told of the commit that changes it. The time is in microseconds since
-    1970; a stamp has it as RFC 3339."""
+    """What a `stamp` can write about a commit. `time_us` is in microseconds since 1970; a stamp
+    writes it as RFC 3339."""
 
     time_us: int
     revision: int
     author: str
 
     def of(self, what: str) -> Json:
-        """What a `stamp` with this `value` puts in the document."""
+        """The value that a `stamp` with this `value` writes."""
         return rfc3339(self.time_us) if what == "time" else getattr(self, what)
 
 
@@ -174,7 +174,7 @@ ExtendedOperation: TypeAlias = Predicate | Change
 
 class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
     """A well-formed extended patch: operations in the order they apply. Made by `parse_extended`
-    and `parse_tests`. A `test` is held as a predicate.
+    and `parse_tests`. A `test` is stored as a predicate.
 
     It shares the values of the JSON it was parsed from; neither may be modified afterwards."""
 
@@ -188,10 +188,11 @@ class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
         return len(self.operations)
 
     def under(self, lists: Lists) -> ExtendedPatch:
-        """The patch in a document with these `lists`, whose items its paths then name by key too.
+        """Returns the patch for a document with these `lists`, whose items its paths then name by
+        key, too.
 
-        InvalidPatch where its own keys contradict them, and as `parse_extended` for addresses;
-        IndexNeedsTest where it goes to a member of a set by an index that it hasn't tested."""
+        Raises InvalidPatch if its own keys contradict them, and as `parse_extended` for addresses;
+        also IndexNeedsTest."""
         for own in self.keyed.rules:
             for declared in lists.rules:
                 detail = "" if own == declared else contradiction(declared, own)
@@ -218,18 +219,17 @@ class ExtendedPatch(msgspec.Struct, frozen=True, eq=False):
 
 def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ExtendedPatch:
     """Parses `{"patch": [operations], "array_primary_keys": {pointer: [members]}}`, a decoded JSON
-    value. Another member is refused, `patch` is required.
+    value. `patch` is required; any other member is refused.
 
-    Operations are those of RFC 6902 (errors as `parse`); `create_parents` on `add`, `add_to_set`
-    and `increment`; `if_exists` on `remove`; `add_to_set`, `pull`, `increment`; `set`, `max`,
-    `min`, `append_text` and `stamp`, all with `create_parents`; and predicates. Only stamps may
-    follow a `stamp`.
-    Members that an operation doesn't define are ignored. `array_primary_keys` says which arrays
-    have their items addressed by key values, in `path` and `from` alike.
+    Operations are predicates, those of RFC 6902 (errors as `parse`), and `add_to_set`, `pull`,
+    `increment`, `set`, `max`, `min`, `append_text` and `stamp`. `remove` takes `if_exists`; `add`
+    and the operations that aren't RFC 6902's, except `pull`, take `create_parents`. Only stamps may
+    follow a `stamp`. Members that an operation doesn't define are ignored. `array_primary_keys`
+    says which arrays have their items addressed by key, in `path` and `from` alike.
 
-    InvalidPatch with the operation's index, its pointer and the member at fault; also where an
-    address and the value for it contradict each other. LimitExceeded as `parse`, where predicates
-    in `apply` count as operations."""
+    Raises InvalidPatch with the operation's index, its pointer and the member at fault; also if an
+    address and the value for it contradict each other. LimitExceeded as `parse`; predicates in
+    `apply` count as operations."""
     if not isinstance(value, dict):
         raise InvalidPatch(f"an extended patch is an object, not {shown(as_json(value))}")
     for member in value:
@@ -247,7 +247,7 @@ def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Extende
 
 
 def parse_tests(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ExtendedPatch:
-    """Parses `value`, an array of `test` and predicates, as a patch that only asks. Applied to any
+    """Parses `value`, an array of `test` and predicates, as a patch that only tests: applied to any
     document, `ABSENT` included, it changes nothing or raises TestFailed.
 
     Errors as `parse_extended`; InvalidPatch, with the index, for any other operation."""
@@ -255,13 +255,13 @@ def parse_tests(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ExtendedPa
 
 
 def is_conditional(patch: Patch | ExtendedPatch) -> bool:
-    """Whether `patch` has a `test` or another predicate, so that it can be refused for a value."""
+    """Whether `patch` has a `test` or another predicate, so that a value can make it fail."""
     return any(isinstance(each, Test | Predicate) for each in patch.operations)
 
 
 def says_what_was_read(patch: ExtendedPatch) -> bool:
-    """Whether `patch` says what is in the document, by a `test`, or that there is nothing where it
-    writes, by an `undefined`. Other predicates can be true of a document that nobody read."""
+    """Whether `patch` shows that its sender read the document: by a `test`, or by an `undefined` of
+    a place that it writes. Other predicates can be true of a document that nobody read."""
     written = [each.tokens for each in patch if not isinstance(each, Predicate)]
 
     def says(predicate: Predicate) -> bool:
@@ -276,9 +276,9 @@ def says_what_was_read(patch: ExtendedPatch) -> bool:
 
 
 def is_extended(patch: object) -> bool:
-    """Whether `patch`, decoded JSON, takes `parse_extended`: a list in which an operation, or the
-    option `create_parents` or `if_exists` of one, isn't RFC 6902's. What isn't well-formed counts
-    for nothing: `parse` tells what is wrong with it."""
+    """Whether `patch`, decoded JSON, needs `parse_extended`: it is a list in which an operation
+    isn't one of RFC 6902's, or has the option `create_parents` or `if_exists`. Malformed operations
+    don't count: `parse` says what is wrong with them."""
     return isinstance(patch, list) and any(map(_is_extension, patch))
 
 
@@ -334,8 +334,8 @@ def _require_stamp(operation: ExtendedOperation, position: int) -> None:
 
 
 def _check_addresses(operation: ExtendedOperation, keyed: Lists, position: int) -> None:
-    """Refuses what can't be right in any document: composite keys that lack parts, and a value that
-    has other keys than its address."""
+    """Refuses what is wrong in any document: composite keys that lack parts, and a value whose keys
+    differ from those in its address."""
     member, pointer = "path", join_pointer(operation.tokens)
     try:
         for each in operation.apply if isinstance(operation, Predicate) else ():

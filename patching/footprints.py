@@ -46,22 +46,22 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class LocationNames:
-    """Names of locations in the successive states of one document, which don't depend on the order
+    """Names for locations in the successive states of one document that don't depend on the order
     of lists: pointers in which items of lists go by what tells them apart."""
 
     def __init__(self, lists: Lists) -> None:
         self.lists = lists
-        # Writing out a large member of a set takes long; the reference keeps its id its own.
+        # By id, for encoding a large member of a set takes long. The references keep the ids taken.
         self._members: dict[int, tuple[Json, str]] = {}
-        # of lists of one document that outlives this, by key: see `order`
+        # By a list's id, its items by name; the document must outlive this object: see `order`.
         self._items: dict[int, dict[str | None, Json]] = {}
 
     def of(self, root: Document, tokens: Tokens, *, written: bool = False) -> Tokens:
         """The name of the location that `tokens`, a pointer, lead to in `root`.
 
-        It ends at a set where they lead into a member, for what is in it has no name; and at a list
-        where they name no item of it, or one without a key. Elsewhere what doesn't exist keeps its
-        tokens."""
+        The name ends at a set if they lead into a member, inside which nothing has a name; and at a
+        list if they name no item of it, or one without a key. Elsewhere, what doesn't exist keeps
+        its tokens. `written`: a place that decides the key of an item gets the item's name."""
         if not self.lists:
             return tokens
         node: Any = root
@@ -75,7 +75,7 @@ class LocationNames:
                 if index < 0:
                     return tuple(name)
                 if isinstance(rule, ArraySet) and at < len(tokens) - 1:
-                    self._members.clear()  # it may be about to change
+                    self._members.clear()  # the member may be about to change
                     return tuple(name)
                 own = self.item(rule, node[index])
             if own is None:
@@ -91,7 +91,7 @@ class LocationNames:
         return tuple(name)
 
     def item(self, rule: ListRule, item: Json) -> str | None:
-        """What `item` goes by in a list with this rule; None where it has no key."""
+        """The name of `item` in a list with this rule; None if it has no key."""
         if not isinstance(rule, ArraySet):
             return rule.address_of(item)
         known = self._members.get(id(item))
@@ -108,9 +108,9 @@ class LocationNames:
         return found
 
     def order(self, document: Document, name: Tokens) -> list[str | None]:
-        """What the items of the list with this name go by, in order; [] where there is none.
+        """The names of the items of the list with this name, in order; [] if there is none.
 
-        Remembers what it has looked up: not for documents that are being patched."""
+        It caches by id what it finds: don't use it for documents that are being patched."""
         node: Any = document
         lists = self.lists
         for token in name:
@@ -131,11 +131,11 @@ class LocationNames:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Sets of JSON Pointers. A pointer stands for the whole value below it; "" for everything.
+    """What a patch reads and writes, as JSON Pointers. A pointer stands for the whole value at it,
+    "" for everything.
 
-    In them, items of lists go by what tells them apart (see `LocationNames`), and `indexed` are the
-    lists that the patch leads through by index. `a | b` is the footprint of both, so that of many
-    commits is one."""
+    Items of lists go by what tells them apart (see `LocationNames`). `indexed` are the lists that
+    the patch leads through by index. `a | b` is the footprint of both; so many commits have one."""
 
     reads: frozenset[str] = _NOTHING
     writes: frozenset[str] = _NOTHING
@@ -148,9 +148,9 @@ class Footprint:
 
 
 def overlap(a: Footprint, b: Footprint) -> list[str]:
-    """The pointers of `a` that `b` gets in the way of, sorted; [] if the two are independent.
+    """The pointers of `a` that meet with some of `b`, sorted; [] if the two are independent.
 
-    Two pointers meet if they are equal or one lies below the other; reads don't meet reads. The
+    Two pointers meet if they are equal or one lies below the other, unless both are only read. The
     cost is proportional to the text of the pointers times their depth, not to the product of the
     two sets."""
     touched = b.reads | b.writes
@@ -160,8 +160,8 @@ def overlap(a: Footprint, b: Footprint) -> list[str]:
 
 
 def displaced(footprint: Footprint, base: Document, now: Document, lists: Lists) -> list[str]:
-    """The lists that the patch with this footprint on `base` leads through by index, and in which
-    an item of `base` is elsewhere `now`; sorted. Items behind the last one of `base` move none."""
+    """Of the lists that a patch with this footprint on `base` leads through by index, sorted: those
+    in which an item of `base` has another index `now`. Items after those of `base` don't count."""
     names = LocationNames(lists)
     found = []
     for pointer in sorted(footprint.indexed):
@@ -208,17 +208,17 @@ def written(path: str, tokens: Tokens, root: Document) -> str:
     return _parent(path) if could_be_index else path
 
 
-_KEYED_ITEMS_MAX = 256  # of a larger array an address reads all, rather than each item's keys
+_KEYED_ITEMS_MAX = 256  # an address into a larger array reads all of it, not each item's keys
 
 
-# They write where something is, and with `create_parents` where nothing is.
+# They change what is there or, with `create_parents`, create it.
 _UPSERTS: Final = (AddToSet, Increment, SetValue, Watermark, AppendText, StampCommit)
 _ANY_COMMIT: Final = CommitStamp(0, 0, "")
 
 
 class _Recorder:
-    """The pointers that the operations so far read and write; a subclass knows how they name what
-    they are about. `root` is the state that the next one meets; `ABSENT` if unknown."""
+    """The pointers that the operations so far read and write. A subclass knows how operations name
+    their locations. `root` is the state that the next one meets; `ABSENT` if unknown."""
 
     def __init__(self, document: Document, lists: Lists) -> None:
         self.root = document
@@ -236,7 +236,7 @@ class _Recorder:
 
 
 class _ByAddress(_Recorder):
-    """Of an extended patch, whose addresses may lead through arrays by key."""
+    """Records an extended patch, whose addresses may lead through arrays by key."""
 
     def __init__(self, keyed: Lists, document: Document, lists: Lists) -> None:
         super().__init__(document, lists)
@@ -244,7 +244,7 @@ class _ByAddress(_Recorder):
             document, keyed, DEFAULT_LIMITS, 0, lists, _ANY_COMMIT
         )
         self.locator = self.lowering.locator
-        # per array, of how many items the keys are among the reads already
+        # by array: of how many items the keys are among the reads already
         self.noted: dict[Tokens, int] = {}
 
     def record(self, operation: ExtendedOperation) -> None:
@@ -299,8 +299,8 @@ class _ByAddress(_Recorder):
             self.reads.add(self.value_at(address))
 
     def to_item(self, address: Tokens) -> Tokens:
-        """`address`; or where it leads to the key of a list's item, that of the item: by another
-        key it is another one."""
+        """`address`, or the item's if it leads to the key of a list's item: with another key, it is
+        another item."""
         for position in range(len(address) - 1) if self.lists else ():
             rule = self.lists.at(address[:position])
             if isinstance(rule, ArrayKeys) and rule.decided_by(address[position + 1 :]):
@@ -308,7 +308,7 @@ class _ByAddress(_Recorder):
         return address
 
     def member(self, operation: Change) -> str | None:
-        """The pointer of the member that `operation` adds to a set, or takes from it, by value."""
+        """The pointer of the member that `operation` adds to or removes from a set, by value."""
         if isinstance(operation, AddToSet | Pull):
             address = operation.tokens
         elif isinstance(operation, Add | Replace) and operation.tokens:
@@ -321,14 +321,14 @@ class _ByAddress(_Recorder):
         if self.root is not ABSENT:
             place = self.locate(address)
             if place.known < len(address) or not isinstance(place.value, list):
-                return None  # the set is made
+                return None  # the operation creates the set
             address = self.names.of(self.root, place.tokens)
         if isinstance(operation, Replace):
             self.writes.add(self.value_at(operation.tokens))
         return join_pointer((*address, rule.address_of(operation.value)))
 
     def value_at(self, address: Tokens) -> str:
-        """The pointer of what is at `address`, or of the first location that is missing."""
+        """The pointer of the value at `address`, or of the first location that is missing."""
         if self.root is ABSENT:
             return self.unknown(address)
         place = self.locate(address)
@@ -387,8 +387,8 @@ class _ByAddress(_Recorder):
         return place
 
     def unknown(self, address: Tokens) -> str:
-        """The pointer of `address` in an unknown document: at its widest, the first keyed array on
-        the way, which is then read too."""
+        """The pointer of `address` in an unknown document: it leads no further than the first keyed
+        array on the way, which then counts as read, too."""
         position = self.keyed_position(address)
         pointer = join_pointer(address[:position])
         if position < len(address):
@@ -396,8 +396,8 @@ class _ByAddress(_Recorder):
         return pointer
 
     def keyed_position(self, address: Tokens) -> int:
-        """How many tokens of `address` lead to its first array whose items it can't name: a keyed
-        one of the patch's own, or a set; all where there is none."""
+        """How many tokens of `address` lead to the first array whose items have no names here: one
+        that only the patch declares as keyed, or a set; all if there is none."""
         for position in range(len(address)):
             declared = self.lists.at(address[:position])
             own = self.locator.keyed.keys_at(address[:position]) and not declared
@@ -416,32 +416,32 @@ def _leaves(predicate: Predicate) -> Iterator[Predicate]:
 def footprint(
     patch: Patch | ExtendedPatch | Operations, document: Document = ABSENT, lists: Lists = NO_LISTS
 ) -> Footprint:
-    """The pointers that `patch` reads and writes.
+    """Returns the pointers that `patch` reads and writes.
 
-    Read are the paths of `test` and the sources of `copy` and `move`; written are the paths of all
+    It reads the paths of `test` and the sources of `copy` and `move`; it writes the paths of all
     operations but `test`, and the sources of `move`. Adding or removing an array item shifts its
     neighbours, so it counts as writing the whole array.
 
-    The patch alone doesn't tell arrays from objects with members like "0". Given the `document` it
-    is meant for, the footprint is exact: each operation is looked up in the state that the ones
-    before it leave. Without one, and from an operation on that doesn't fit `document`, a last
-    token that could be an array index (or "-") is taken for one; that only ever names more.
+    The patch alone doesn't tell arrays from objects with members like "0". With the `document` that
+    it is meant for, the footprint is exact: each operation is looked up in the state that the
+    earlier ones leave. Without it, and after an operation that doesn't fit it, a last token that
+    could be an array index (or "-") counts as one; that only ever names more.
 
     Applied to any document that has arrays and objects where `document` has them (any at all, if
     none was given), the patch changes nothing outside `writes`; and two patches that both apply to
     it and don't `overlap` give the same result in either order.
 
-    Of an extended patch, predicates read their paths, operations that depend on what is there read
+    In an extended patch, predicates read their paths, operations that depend on what is there read
     and write theirs, and `if_exists` reads its path. An address with keys reads the key members of
-    the array it leads through, and writes the item it leads to, or the array where it adds or
-    removes one; without a document it reads and writes the first keyed array on its way. What holds
-    for any document of the same shape then holds for those that are equal where the patch reads.
+    the array it leads through, and writes its item, or the array if it adds or removes one; without
+    a document it reads and writes the first keyed array on its way. What holds for any document of
+    the same shape then holds for those that are equal wherever the patch reads.
 
-    Of `lists`, the item alone is read or written, whatever is added or removed beside it, and "the
-    same result" is up to the order of items. A patch that leads through one by index (`indexed`)
-    means what it meant only where the items have kept their places: see `displaced`.
+    In `lists`, only the item itself is read or written, whatever is added or removed next to it,
+    and "the same result" ignores the order of items. A patch that leads through one by index
+    (`indexed`) keeps its meaning only if the items have kept their indexes: see `displaced`.
 
-    Errors as `parse`, where `patch` is no `Patch` yet, and as `ExtendedPatch.under`."""
+    Errors as `parse`, if `patch` isn't a `Patch` yet, and as `ExtendedPatch.under`."""
     if isinstance(patch, ExtendedPatch):
         if lists:
             patch = patch.under(lists)
@@ -456,7 +456,7 @@ def footprint(
 
 
 class _Touch(NamedTuple):
-    """A location that an operation reads or writes; `shifts`: by adding or removing there."""
+    """A location that an operation reads or writes; `shifts`: it adds or removes a value there."""
 
     tokens: Tokens
     reads: bool
@@ -484,12 +484,12 @@ def _touches(operation: Operation) -> list[_Touch]:
 
 
 class _ByIndex(_Recorder):
-    """Of a plain patch, whose pointers lead through arrays by index."""
+    """Records a plain patch, whose pointers lead through arrays by index."""
 
     def __init__(self, document: Document, lists: Lists) -> None:
         super().__init__(document, lists)
         self.run: PatchRun | None = PatchRun(document, DEFAULT_LIMITS, 0)
-        self.appended: set[str] = set()  # lists that the patch has put an item at the end of
+        self.appended: set[str] = set()  # lists that the patch has appended an item to
 
     def record(self, operation: Operation) -> None:
         for touch in _touches(operation):
@@ -518,7 +518,7 @@ class _ByIndex(_Recorder):
         if touch.reads:
             self.reads.add(self.pointer(tokens))
         if touch.inserts and in_list and root is not ABSENT:
-            return  # what is inserted has its name afterwards
+            return  # what is inserted has a name only afterwards: see `after`
         if touch.writes:
             name = self.names.of(root, tokens, written=True)
             pointer = join_pointer(name)
@@ -528,14 +528,14 @@ class _ByIndex(_Recorder):
             self.writes.add(written(pointer, tokens, root) if shifts else pointer)
 
     def lead_through(self, tokens: Tokens, *, inserts: bool) -> None:
-        """Notes the lists that `tokens` lead through by index; not the one that it `inserts` in."""
+        """Notes the lists that `tokens` lead through by index, without the one it `inserts` in."""
         through = [join_pointer(name) for name in self.names.indexed(self.root, tokens)]
         if inserts and through:
             into = through.pop()
             if tokens[-1] == "-":
                 self.appended.add(into)
         self.indexed.update(through)
-        # Whether an index is of an item of its own depends on how many there are.
+        # Whether an index means an item that the patch appended depends on the list's length.
         self.reads.update(self.appended.intersection(through))
 
     def after(self, tokens: Tokens) -> None:

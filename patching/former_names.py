@@ -1,4 +1,4 @@
-"""Names that are somewhere else by now: they work, and warn."""
+"""Former names of things that have moved: they still work, and warn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 
 
 def former_names(module: str, moved: Mapping[str, str]) -> Callable[[str], object]:
-    """A ``__getattr__`` for ``module``. ``moved`` says where each of its former names is.
+    """A ``__getattr__`` for ``module``. ``moved`` says where its former names are now.
 
     Raises AttributeError for a name that ``module`` never had.
     """
@@ -25,5 +25,5 @@ def former_names(module: str, moved: Mapping[str, str]) -> Callable[[str], objec
 
 
 def by_module(names: Mapping[str, str]) -> dict[str, str]:
-    """Where each of the ``names`` is that are called as before: by module, with spaces between."""
+    """The present places of names that only moved. ``names``: by module, separated by spaces."""
     return {name: f"{module}.{name}" for module, text in names.items() for name in text.split()}

@@ -14,10 +14,10 @@ from patching.operations import as_json
 from patching.pointers import Tokens, join_pointer, split_pointer
 from patching.values import shown
 
-_RULES_MAX = 100  # each is compared with each prefix of each address
+_RULES_MAX = 100  # each is compared with every other one
 
 _PATTERN_CHARACTERS_MAX = 1000
-_KNOWN_MAX = 1000
+_KNOWN_MAX = 1000  # cached results of `lists_of`
 
 Rule: TypeAlias = "tuple[Tokens, ListRule]"
 
@@ -27,16 +27,16 @@ _PRIMARY_KEYS: Final = "array_primary_keys"
 def parse_lists(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Lists:
     """Parses `[{"pointer": "/fields", "item_key": ["path"]}, {"pointer": "/tags", "set": true}]`.
 
-    In a pointer the token `*` stands for every member or item. InvalidPatch, with the pointer into
-    `value` and the member at fault, for all that is not of this form; and where two rules
-    contradict each other: see `contradiction`."""
+    In a pointer the token `*` stands for every member or item. Raises InvalidPatch, with the
+    pointer into `value` and the member at fault, for anything that isn't of this form, and if two
+    rules contradict each other: see `contradiction`."""
     rules = [_rule(each, at, limits) for at, each in _entries(value)]
     _refuse_contradictions([("*", rule) for rule in rules])
     return ordered(rules)
 
 
 class ListDeclarations:
-    """Which rules for lists hold of which documents, by key. False where there is none.
+    """Which rules for lists apply to which documents, by key. False if there are none.
 
     Made by `parse_declarations`."""
 
@@ -66,7 +66,7 @@ class ListDeclarations:
         return lists
 
     def adds_to(self, other: ListDeclarations) -> bool:
-        """Whether one of them isn't among the `other` ones."""
+        """Whether it has a declaration that `other` lacks."""
         return not set(self.entries) <= set(other.entries)
 
 
@@ -74,11 +74,11 @@ NO_DECLARATIONS: Final = ListDeclarations()
 
 
 def parse_declarations(value: object, *, limits: Limits = DEFAULT_LIMITS) -> ListDeclarations:
-    """Parses rules as those of `parse_lists`, each with the pattern of the keys that it is for:
+    """Parses rules like those of `parse_lists`, each with a pattern of the keys that it applies to:
     `[{"keys": "tables/*", "pointer": "/fields", "item_key": ["path"]}]`.
 
-    In the pattern `*` stands for any text. Errors as `parse_lists`; rules that no document has both
-    of don't contradict each other."""
+    In the pattern `*` stands for any text. Errors as `parse_lists`; rules that can't both apply to
+    one document don't contradict each other."""
     entries: list[tuple[str, Rule]] = []
     for at, each in _entries(value):
         rule = _rule(each, at, limits, ("keys",))
@@ -115,8 +115,8 @@ def _refuse_contradictions(entries: Sequence[tuple[str, Rule]]) -> None:
 def parse_keyed(value: object, limits: Limits) -> Lists:
     """Parses `array_primary_keys`: pointers to arrays, each with the key members of its items.
 
-    Literal tokens go before "*", and below a list they are keys of its items. InvalidPatch, with
-    the pointer, for all that is not of this form; also where a pointer is deeper than
+    Literal tokens take precedence over "*"; below a list they are keys of its items. Raises
+    InvalidPatch, with the pointer, for anything that isn't of this form, or is deeper than
     `depth_max`."""
 
     def refused(detail: str, pointer: str | None) -> InvalidPatch:
@@ -140,15 +140,15 @@ def parse_keyed(value: object, limits: Limits) -> Lists:
 
 
 def ordered(rules: list[Rule]) -> Lists:
-    """Of rules in any order."""
+    """The `Lists` with these rules, which may be in any order."""
     return NO_LISTS.extended_by(Lists(tuple(rules)))
 
 
 def contradiction(one: Rule, other: Rule) -> str:
-    """Why the two can't hold of one document, naming both; "" where they can.
+    """Why the two rules can't both apply to one document, naming both; "" if they can.
 
-    They contradict each other where both can mean one list and say different things of it; and
-    where one lies in the other, but in items of a set, in a key member, or in one certain item."""
+    They contradict each other if both can mean one array but declare different things; and if one
+    lies inside the other: in items of a set, in a key member, or in one particular item."""
     upper, lower = sorted((one, other), key=lambda rule: len(rule[0]))
     (above, rule), (tokens, lower_rule) = upper, lower
     names = f"'{join_pointer(above)}' and '{join_pointer(tokens)}'"
@@ -224,7 +224,7 @@ def _keys(members: object, refused: Callable[[str], InvalidPatch]) -> ArrayKeys:
 
 
 def key_pattern(pattern: str) -> Callable[[str], object]:
-    """A test of whether a key fits. In time linear in the key's length for each `*`."""
+    """Returns a test of whether a key matches, in time linear in its length for each `*`."""
     # Each piece is looked for once, leftmost: an atomic group never gives back what it took.
     first, *pieces = pattern.split("*")
     if not pieces:
@@ -235,12 +235,12 @@ def key_pattern(pattern: str) -> Callable[[str], object]:
 
 
 def can_meet(one: str, other: str) -> bool:
-    """Whether some key fits both patterns."""
+    """Whether some key matches both patterns."""
     if "*" not in one:
         return bool(key_pattern(other)(one))
     if "*" not in other:
         return bool(key_pattern(one)(other))
-    # A star takes whatever the other pattern has in its middle: the ends alone can forbid it.
+    # A star takes whatever the other pattern has in its middle: only the ends can differ.
     starts = one.split("*", 1)[0], other.split("*", 1)[0]
     ends = one.rsplit("*", 1)[1], other.rsplit("*", 1)[1]
     short, long = sorted(starts, key=len)

@@ -6,10 +6,10 @@ Worked example. In a document with
 
 the rules {"pointer": "/fields", "item_key": ["path"]} and {"pointer": "/tags", "set": true} and
 {"pointer": "/fields/*/tags", "set": true} say: the items of /fields are told apart by their `path`,
-and those of the others are all of what they are. The *key* of the only field is ("id",), of the tag
-in it ('"pii"',); the *address* "/fields/id/tags" is that of /fields/0/tags, wherever the field is.
+and the tags by their whole value. The *key* of the only field is ("id",), that of its only tag is
+('"pii"',). The *address* "/fields/id/tags" means /fields/0/tags, wherever the field is in its list.
 
-Objects, and such lists, are *containers*: what is in them has a name, that of a member or the
+Objects and such lists are *containers*: everything in them has a name, that of a member or the
 address of an item. All else, and an empty container, is a leaf.
 """
 
@@ -31,7 +31,7 @@ SEPARATOR: Final = "␟"  # U+241F, between the values of a composite key
 
 ANY_TOKEN: Final = "*"  # in the pointer of a rule: every member or item
 
-_INTEGRAL_MAX = 2.0**63  # floats up to here are taken for the integers they are equal to
+_INTEGRAL_MAX = 2.0**63  # whole floats up to this are written like the integers they equal
 
 ItemKey: TypeAlias = "tuple[str, ...]"
 
@@ -44,20 +44,20 @@ class ArrayKeys(msgspec.Struct, frozen=True):
 
     def key_of(self, item: Json) -> ItemKey | None:
         """The text of each key member of `item`: strings as they are, other scalars as canonical
-        JSON, so that 1, 1.0 and "1" are one key. None where one is missing or a container, and
-        where one of several has the separator in it."""
+        JSON, so that 1, 1.0 and "1" are one key. None if one is missing or a container, or if one
+        of several contains the separator."""
         texts = [_text(find(item, path)) for path in self.paths]
         if None in texts or (len(texts) > 1 and any(SEPARATOR in text for text in texts if text)):
             return None
         return tuple(texts)  # type: ignore[arg-type]
 
     def address_of(self, item: Json) -> str | None:
-        """The token that addresses `item`; None where it has no key."""
+        """The token that addresses `item`; None if it has no key."""
         key = self.key_of(item)
         return None if key is None else SEPARATOR.join(key)
 
     def fault_of(self, item: Json) -> tuple[Tokens, str]:
-        """Where below `item`, which has no key, and why."""
+        """Returns where in `item`, which has no key, the fault is, and what it is."""
         if not isinstance(item, dict):
             return (), f"an item with a key is an object, not {described(item)}"
         for path in self.paths:
@@ -70,13 +70,13 @@ class ArrayKeys(msgspec.Struct, frozen=True):
         return (), "it has a key"
 
     def text_at(self, item: Document, path: Tokens) -> str | None:
-        """How the key at `path` of `item` is written in an address; None where it can't be."""
+        """The key at `path` of `item` as it is written in an address; None if it can't be."""
         return _text(find(item, path))
 
     def parts(self, token: str) -> list[str]:
         """The text of each key in the address `token`.
 
-        InvalidPatch where a composite key has another number of parts than there are members."""
+        Raises InvalidPatch if a composite key hasn't as many parts as there are members."""
         if len(self.paths) == 1:
             return [token]
         parts = token.split(SEPARATOR)
@@ -88,8 +88,8 @@ class ArrayKeys(msgspec.Struct, frozen=True):
         return parts
 
     def check(self, value: Json, token: str) -> None:
-        """InvalidPatch where `value` can't be the item at `token`: it is no object, or it has a key
-        of another value."""
+        """Raises InvalidPatch if `value` can't be the item at `token`: it isn't an object, or it
+        has a key of another value."""
         if not isinstance(value, dict):
             raise InvalidPatch(
                 f"an item of a keyed array is an object, not {shown(value)}", member="value"
@@ -105,9 +105,9 @@ class ArrayKeys(msgspec.Struct, frozen=True):
 
     def filled(self, value: Json, token: str, present: Document = ABSENT) -> dict[str, Any]:
         """`value` with the key members that it lacks: those of the item that is there now
-        (`present`), else the text of the address. A value that needs nothing is returned itself.
+        (`present`), else the text of the address. If it lacks none, `value` itself.
 
-        PatchConflict where `value` is no object."""
+        Raises PatchConflict if `value` isn't an object."""
         if not isinstance(value, dict):
             raise PatchConflict(f"an item of a keyed array is an object, not {described(value)}")
         for path, part in zip(self.paths, self.parts(token), strict=True):
@@ -125,11 +125,11 @@ class ArraySet(msgspec.Struct, frozen=True):
     """An array that has no two equal items (see `equal`)."""
 
     def key_of(self, item: Json) -> ItemKey:
-        """Its canonical JSON: `json.loads` makes an equal item of it again."""
+        """The item's canonical JSON, of which `json.loads` makes an equal item."""
         return (canonical(item).decode(),)
 
     def address_of(self, item: Json) -> str:
-        """What stands for `item` in the pointers of a footprint; no patch addresses it so."""
+        """The token for `item` in the pointers of a footprint; patches don't address items so."""
         return self.key_of(item)[0]
 
 
@@ -137,12 +137,12 @@ ListRule: TypeAlias = ArrayKeys | ArraySet
 
 
 class Lists(msgspec.Struct, frozen=True, eq=False):
-    """The rules for the lists of a document, or of a part of it. False where there is none.
+    """The rules for the lists of a document, or of a part of it. False if there are none.
 
     Made by `parse_lists`. Rules with a literal token come before those with "*" in its place."""
 
     rules: tuple[tuple[Tokens, ListRule], ...] = ()
-    _way: Any = None  # made when it is asked for
+    _way: Any = None  # made on first use
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Lists) and self.rules == other.rules
@@ -159,7 +159,7 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
         return next((rule for own, rule in self.rules if not own), None)
 
     def at(self, tokens: Tokens) -> ListRule | None:
-        """The rule for the array at `tokens`, a pointer or an address; None: it is told apart by
+        """The rule for the array at `tokens`, a pointer or an address; None if its items go by
         index."""
         way = self.way
         for token in tokens:
@@ -167,8 +167,7 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
         return way.rule
 
     def keys_along(self, address: Tokens) -> Iterator[ArrayKeys | None]:
-        """`keys_at` the value itself, what the first token of `address` leads to, the first two, …,
-        all."""
+        """`keys_at` for each prefix of `address`, from () to the whole."""
         way = self.way
         yield way.keys
         for token in address:
@@ -184,7 +183,7 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
         return way
 
     def keys_at(self, tokens: Tokens) -> ArrayKeys | None:
-        """Likewise, where the items have a key."""
+        """The rule for the array at `tokens`, if its items have a key; else None."""
         rule = self.at(tokens)
         return rule if isinstance(rule, ArrayKeys) else None
 
@@ -195,14 +194,14 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
         return Lists(rules) if rules else NO_LISTS
 
     def extended_by(self, more: Lists) -> Lists:
-        """With the rules of `more`, which don't contradict them."""
+        """These rules and those of `more`, which don't contradict them."""
         if not more:
             return self
         rules = {*self.rules, *more.rules}
         return Lists(tuple(sorted(rules, key=lambda rule: [t == ANY_TOKEN for t in rule[0]])))
 
     def check(self, address: Tokens) -> None:
-        """InvalidPatch where a composite key in `address` lacks parts."""
+        """Raises InvalidPatch if a composite key in `address` lacks parts."""
         for keys, token in zip(self.keys_along(address), address, strict=False):
             if keys:
                 keys.parts(token)
@@ -222,10 +221,10 @@ class Lists(msgspec.Struct, frozen=True, eq=False):
                 yield tokens, part, way.rule
 
     def require(self, document: Document, before: Document = ABSENT) -> int:
-        """The number of items and members that were looked at.
+        """Checks the lists in `document`. Returns how many items and members it examined.
 
-        Raises ListViolation where a list has two items with one key, or one without. What is the
-        same object in `before` is not looked at: see `apply` for what is shared."""
+        Raises ListViolation if a list has two items with one key, or one without. It skips what is
+        the same object in `before`: see `apply` for what is shared."""
         examined = 0
         for tokens, part, way in _parts(self, document, before):
             if way.others is not None:
@@ -245,7 +244,7 @@ _Name = TypeVar("_Name", str, ItemKey)
 def told_apart(
     items: Iterable[Any], name_of: Callable[[Any], _Name | None]
 ) -> dict[_Name, Any] | None:
-    """The items by their names; None where two have one name, or one has none."""
+    """The items by their names; None if two have one name, or one has none."""
     found: dict[_Name, Any] = {}
     for item in items:
         name = name_of(item)
@@ -256,7 +255,7 @@ def told_apart(
 
 
 def require_distinct(array: list[Any], tokens: Tokens, rule: ListRule) -> None:
-    """ListViolation where two items of the list at `tokens` have one key, or one has none."""
+    """Raises ListViolation if two items of the list at `tokens` have one key, or one has none."""
     first: dict[ItemKey, int] = {}
     for index, item in enumerate(array):
         key = rule.key_of(item)
@@ -281,9 +280,9 @@ def _fits(own: str, token: str) -> bool:
 
 
 class _Way:
-    """The rules for a value, `depth` tokens down, and for what is in it: by token, and for all
-    `others`. Those by token are found as they are needed. However many rules there are, a step
-    takes the same time. It has nothing of the `Lists` that it is of: they would be a cycle."""
+    """The rules for a value, `depth` tokens down, and for what is in it: by token (made when
+    needed), and for all `others`. However many rules there are, a step takes the same time. It
+    doesn't refer to its `Lists`, for that would be a cycle."""
 
     __slots__ = ("_depth", "_rules", "keys", "named", "others", "rule")
 
@@ -308,7 +307,7 @@ class _Way:
         return way
 
     def inside(self, tokens: Tokens, part: Container, before: Document) -> Iterator[_Part]:
-        """The containers in `part` that rules lead to, but those that are the same in `before`."""
+        """The containers in `part` that rules lead to, except those that `before` shares."""
         names: Iterable[Any] = self.named
         if self.others is not None or len(part) < len(self.named):
             names = part if isinstance(part, dict) else range(len(part))
@@ -327,7 +326,7 @@ _Part: TypeAlias = "tuple[Tokens, Container, Document, _Way]"
 
 
 def _member(part: Document, name: Any) -> Any:
-    """`name` is a token, or an index."""
+    """The value in `part` under `name`, a token or an index; or ABSENT."""
     if isinstance(part, dict):
         return part.get(name, ABSENT)
     if isinstance(part, list):
@@ -339,8 +338,8 @@ def _member(part: Document, name: Any) -> Any:
 def _parts(
     lists: Lists, document: Document, before: Document
 ) -> Iterator[tuple[Tokens, Container, _Way]]:
-    """The containers in `document` that the rules lead to or through, each once, in its order. Of
-    what is the same object in `before`, none. No more are held than the document is deep."""
+    """The containers in `document` that the rules lead to or through, each once, in its order;
+    without what is the same object in `before`. Holds one iterator per level."""
     if not lists or document is before or not isinstance(document, dict | list):
         return
     first: _Part = ((), document, before, lists.way)
@@ -357,7 +356,7 @@ def _parts(
 
 def _text(key: Document) -> str | None:
     """How a key value is written in an address: strings as they are, other scalars as compact JSON,
-    numbers that are equal alike. None for what can't be a key."""
+    equal numbers alike. None if it can't be a key."""
     if isinstance(key, str):
         return key
     if isinstance(key, float) and key.is_integer() and abs(key) <= _INTEGRAL_MAX:
@@ -368,7 +367,7 @@ def _text(key: Document) -> str | None:
 
 
 def _nearest(value: Json, path: Tokens) -> Document:
-    """The value at `path`, or the first value on the way that isn't an object."""
+    """The value at `path`. If a value on the way isn't an object: a list of it, which is no key."""
     node: Document = value
     for token in path:
         if not isinstance(node, dict):
@@ -378,18 +377,18 @@ def _nearest(value: Json, path: Tokens) -> Document:
 
 
 def _with(value: dict[str, Any], path: Tokens, leaf: Json) -> dict[str, Any]:
-    """A copy of `value` with `leaf` at `path`, whose missing parents are made; new members first,
-    as people write keys."""
+    """A copy of `value` with `leaf` at `path`, whose missing parents are made. New members come
+    first, as people write keys."""
     inner = _with(value.get(path[0], {}), path[1:], leaf) if len(path) > 1 else leaf
     return {path[0]: inner} | value | {path[0]: inner}
 
 
-# The rules for a value and what is in it. None: it is a leaf, whatever it is, as items of sets are.
+# The rules for a value and what is in it. None: it counts as a leaf, as all items of sets do.
 Rules: TypeAlias = "Lists | None"
 
 
 def kind(value: Document, rules: Rules) -> Literal["object", "list"] | None:
-    """None: it is no container."""
+    """Which kind of container `value` is; None if it is none."""
     if rules is None:
         return None
     if isinstance(value, dict):
@@ -400,7 +399,7 @@ def kind(value: Document, rules: Rules) -> Literal["object", "list"] | None:
 
 
 def members(value: Document, rules: Rules) -> dict[str, Any] | None:
-    """What is in a container, by name; None: it is a leaf, or absent."""
+    """What is in a container, by name; None if it is a leaf, or absent."""
     if not value or rules is None:
         return None
     if isinstance(value, dict):
@@ -418,8 +417,8 @@ def within(value: Json, rules: Rules, name: str) -> Rules:
 
 
 def changed(value: Any, inside: Mapping[str, Any], changes: Mapping[str, Document]) -> Any:
-    """The container `value`, in which `inside` is, with what `changes` has under these names;
-    ABSENT is removed, and new items come last."""
+    """The container `value`, which contains `inside`, with `changes` by name: ABSENT removes, and
+    new items come last."""
     if not changes:
         return value
     now = {name: changes.get(name, item) for name, item in inside.items()}
@@ -429,7 +428,7 @@ def changed(value: Any, inside: Mapping[str, Any], changes: Mapping[str, Documen
 
 
 def with_key(value: Json, rules: Rules, name: str, item: Document, before: Json) -> Document:
-    """`item`, what is left of `before`, with the key that the list `value` finds it by."""
+    """`item`, the rest of `before`, with the key by which the list `value` finds it."""
     rule = rules.rule if rules and isinstance(value, list) else None
     if isinstance(rule, ArrayKeys) and item is not ABSENT and item is not before:
         return rule.filled(item, name, before)
@@ -437,13 +436,13 @@ def with_key(value: Json, rules: Rules, name: str, item: Document, before: Json)
 
 
 def _items(array: list[Any], rules: Lists) -> dict[str, Any] | None:
-    """By address; None where the items have no rule, or one has no address of its own."""
+    """The items by address; None if they have no rule, or one has no address of its own."""
     rule = rules.rule
     return None if rule is None else told_apart(array, rule.address_of)
 
 
 def owned_leaves(tree: Tree, content: Json, rules: Rules) -> Iterator[tuple[Tokens, int, Json]]:
-    """The owned leaves in `content`."""
+    """The owned leaves in `content`: tokens, place in the table of owners, value."""
     if isinstance(tree, int):
         yield (), tree, content
         return

@@ -1,15 +1,14 @@
-"""Merging: JSON Merge Patch (RFC 7396), and three-way: what led from one state to another, done to
-a third.
+"""Merging: JSON Merge Patch (RFC 7396), and three-way: applying the change from one state to
+another to a third.
 
     base = {"name": "orders", "tier": 1}      # as a change left it
     wanted = {"name": "order", "tier": 1}     # as it was before: the change is to be undone
     now = {"name": "orders", "tier": 2}       # somebody set the tier since
     three_way(base, wanted, now).content      # {"name": "order", "tier": 2}
 
-Three ways, objects are merged member by member, and lists whose items have keys (`Lists`) item by
-item. The items of any other array are merged by index where all three have as many of them, and are
-one value each: after others have moved items around, nobody can tell which one is which. Else the
-array is one value.
+A three-way merge takes objects member by member, and lists whose items have keys (`Lists`) item by
+item. Any other array is merged by index if all three have equally many items, each as one value:
+once others have moved items, nobody can tell which is which. Otherwise the array is one value.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from patching.values import ABSENT, Document, Json, depth, encoded_bytes, equal
 
 
 def merge(document: Document, merge_patch: Json, *, limits: Limits = DEFAULT_LIMITS) -> Document:
-    """The document that `merge_patch` makes of `document` (RFC 7396 section 2).
+    """Returns the document that `merge_patch` makes of `document` (RFC 7396 section 2).
 
-    Neither is modified. What doesn't change keeps its identity, where "change" is that of `equal`:
-    a member 1 that is patched with 1.0 stays the object it was. So the result *is* `document` if
-    and only if nothing changes. Any JSON value is a merge patch, and an absent document is merged
-    as any other value that is no object: `merge(ABSENT, {"a": 1, "b": None})` is `{"a": 1}`.
+    Neither is modified. What doesn't change keeps its identity, by the measure of `equal`: a member
+    1 that is patched with 1.0 stays the object it was. So the result *is* `document` if and only if
+    nothing changes. Any JSON value is a merge patch. An absent document is merged like any value
+    that isn't an object: `merge(ABSENT, {"a": 1, "b": None})` is `{"a": 1}`.
 
-    LimitExceeded where `merge_patch` is nested deeper than `depth_max`, or where the result is
+    Raises LimitExceeded if `merge_patch` is nested deeper than `depth_max`, or if the result is
     larger than both `result_bytes_max` and `document`. The result is measured if it changed."""
     # a document of unknown size counts as full: anything that can grow it is measured
     full = limits.result_bytes_max
@@ -48,10 +47,10 @@ def merge_within(
     limits: Limits = DEFAULT_LIMITS,
     document_bytes: int,
 ) -> tuple[Document, int]:
-    """Like `merge`, for a document that has at most `document_bytes` as compact JSON, and a patch
-    of `patch_bytes`.
+    """Like `merge`, for a document that has at most `document_bytes` bytes as compact JSON, and a
+    patch of `patch_bytes`.
 
-    Returns the result and a bound of its size, for the next call, as `apply_within` does: the
+    Returns the result and an upper bound of its size for the next call, as `apply_within` does: the
     result is measured, and the bound made exact, only when the bound would pass
     `result_bytes_max`."""
     nested = depth(merge_patch)
@@ -91,9 +90,9 @@ def _merged(target: Document, patch: Json) -> Document:
 
 
 class Dispute(msgspec.Struct, frozen=True):
-    """A place that differs between `base` and `now` and is wanted to be otherwise than both.
+    """A place in which `base`, `now` and `wanted` all differ.
 
-    `now` and `wanted` are the values there; ABSENT: none. `forced`: it was made as wanted."""
+    `now` and `wanted` are the values there; ABSENT: none. `forced`: it got the wanted value."""
 
     pointer: str
     now: Document
@@ -102,7 +101,7 @@ class Dispute(msgspec.Struct, frozen=True):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """`content` is what was merged, with `now` (or, forced, `wanted`) in the places of `disputes`.
+    """The merged `content`, which has `now` (or, if forced, `wanted`) in the places of `disputes`.
 
     It shares what it can with its sources."""
 
@@ -119,12 +118,12 @@ def three_way(
     force_at: Iterable[str] = (),
     lists: Lists = NO_LISTS,
 ) -> Merged:
-    """Do to `now` what leads from `base` to `wanted`. `ABSENT`: there is no document.
+    """Applies the change from `base` to `wanted` to `now`. `ABSENT`: there is no document.
 
-    Where `now` is as `base`, the result is as `wanted`; where `wanted` is as `base`, it is as
-    `now`. A place in which all three differ is disputed: it stays as it is `now`, or becomes as
-    `wanted` where `force` is true, or the place is at or below a pointer in `force_at`.
-    InvalidPatch where that is none."""
+    Where `now` equals `base`, the result is as `wanted`; where `wanted` equals `base`, it is as
+    `now`. A place in which all three differ is disputed: it stays as in `now`, or becomes as in
+    `wanted` if `force` is true or the place is at or below a pointer in `force_at`. Raises
+    InvalidPatch if one of these isn't a pointer."""
     work = _Work([()] if force else [split_pointer(each) for each in force_at])
     content = work.merged((), lists, base, wanted, now)
     return Merged(content, tuple(work.disputes))
@@ -195,7 +194,7 @@ class _Work:
         wanted: dict[ItemKey, Any],
         now: dict[ItemKey, Any],
     ) -> Document:
-        """In the order that is wanted, unless others have made one since."""
+        """In the order of `wanted`, unless the keys or their order have changed since `base`."""
         after: list[Any] = []
         ordered = list(wanted) if list(base) == list(now) else _ordered(list(now), list(wanted))
         for key in dict.fromkeys((*ordered, *now)):
@@ -208,7 +207,7 @@ class _Work:
 
 
 def _ordered(now: list[ItemKey], wanted: list[ItemKey]) -> list[ItemKey]:
-    """`now`, with the keys that only `wanted` has behind those that they follow there."""
+    """`now`, with each key that only `wanted` has after the key that it follows there."""
     there = set(now)
     following: dict[ItemKey | None, list[ItemKey]] = {}
     last: ItemKey | None = None

@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902) as data: parsing a decoded JSON value into operations.
 
-Each member is checked as it is read, and each error names the one at fault; the parsers of extended
-patches read theirs by the same functions."""
+Each member is checked as it is read, and each error names the member at fault. The parsers of
+extended patches use the same functions."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Remove(_Operation, frozen=True, eq=False):
 
 
 class _FromSource(msgspec.Struct, frozen=True, eq=False):
-    """`source` is the member `from`, a Python keyword. `growth_bytes` leaves out what is copied:
-    only the document tells."""
+    """`source` is the member `from`, a keyword in Python. `growth_bytes` leaves out the copied
+    value, whose size depends on the document."""
 
     op: ClassVar[str]
 
@@ -101,8 +101,8 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
     operations: tuple[Operation, ...]
 
     growth_bytes: int
-    """An upper bound of the bytes that the operations add to a document as compact JSON, what
-    `copy` copies left out. 0: the patch can't make a document larger, unless it copies."""
+    """An upper bound of the bytes that the operations add to a document as compact JSON, without
+    what `copy` copies. 0: the patch can't make a document larger, unless it copies."""
 
     depth: int
     """The nesting of the deepest value that `add` and `replace` insert, counted from the root."""
@@ -119,7 +119,7 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
         return [operation.to_json() for operation in self.operations]
 
     def without_tests(self) -> Patch:
-        """The effective operations: what is recorded once the tests have been decided."""
+        """The patch without its tests: what is recorded once they have passed."""
         if Test not in map(type, self.operations):
             return self
         effective = tuple(each for each in self.operations if not isinstance(each, Test))
@@ -127,7 +127,7 @@ class Patch(msgspec.Struct, frozen=True, eq=False):
 
 
 def as_operations(patch: object) -> Any:
-    """The operations of a `jsonpatch.JsonPatch`; anything else as it is."""
+    """The operations of a `jsonpatch.JsonPatch`; anything else unchanged."""
     # Not imported here: a caller that has such a patch has imported it.
     jsonpatch = sys.modules.get("jsonpatch")
     if jsonpatch is None or not isinstance(patch, jsonpatch.JsonPatch):
@@ -139,11 +139,11 @@ def as_operations(patch: object) -> Any:
 def parse(patch: object, *, limits: Limits = DEFAULT_LIMITS) -> Patch:
     """Parses `patch`, a decoded JSON value or a `jsonpatch.JsonPatch`, as RFC 6902 defines it.
 
-    Members that an operation doesn't define are ignored (section 4), missing ones are not made up.
-    A `move` into its own child is refused here: it fits no document (section 4.4).
+    Members that an operation doesn't define are ignored (section 4); missing ones are never filled
+    in. A `move` into its own child is refused here: it fits no document (section 4.4).
 
-    InvalidPatch with code `invalid_patch`, `unknown_operation` or `invalid_pointer`, the index of
-    the operation and the member at fault. LimitExceeded over `operations_max`, or where a
+    Raises InvalidPatch with code `invalid_patch`, `unknown_operation` or `invalid_pointer`, the
+    index of the operation and the member at fault. LimitExceeded over `operations_max`, or if a
     pointer, or a value at its pointer, reaches deeper into the document than `depth_max`."""
     if not isinstance(patch, list):
         patch = as_operations(patch)
@@ -226,8 +226,8 @@ PARSERS: Final[dict[str, Callable[[dict[str, Any], int, Limits], Operation]]] = 
 def pointer_of(
     members: dict[str, Any], member: str, position: int, limits: Limits
 ) -> tuple[str, Tokens]:
-    """The pointer under `member`, and its tokens. InvalidPatch where it is none, LimitExceeded
-    where it is too deep."""
+    """The pointer under `member`, and its tokens. Raises InvalidPatch if it is none, LimitExceeded
+    if it is too deep."""
     pointer = members.get(member)
     if not isinstance(pointer, str):
         said = f"not {shown(as_json(pointer))}" if member in members else "it is missing"
@@ -248,7 +248,7 @@ def pointer_of(
 
 
 def value_of(members: dict[str, Any], position: int) -> Json:
-    """What is under 'value'. InvalidPatch where it is missing."""
+    """The member 'value'. Raises InvalidPatch if it is missing."""
     try:
         value: Json = members["value"]
     except KeyError:
@@ -262,7 +262,7 @@ def value_of(members: dict[str, Any], position: int) -> Json:
 
 
 def nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits) -> int:
-    """How deep `value` reaches at `tokens`, counted from the root."""
+    """How deep `value` reaches at `tokens`, from the root. LimitExceeded over `depth_max`."""
     levels = len(tokens)
     if isinstance(value, (dict, list)):
         levels += depth(value)
@@ -272,12 +272,12 @@ def nested(value: Json, path: str, tokens: Tokens, position: int, limits: Limits
 
 
 def name_bytes(tokens: Tokens) -> int:
-    """The bytes of a new member beside its value: name, colon and comma."""
+    """The bytes of a new member besides its value: name, colon and comma."""
     return encoded_bytes(tokens[-1]) + 2 if tokens else 0
 
 
 def flag(members: dict[str, Any], member: str, position: int) -> bool:
-    """An option that is either there and true or false, or left out and false."""
+    """The boolean option `member`, false if left out. Raises InvalidPatch if it isn't a boolean."""
     given = members.get(member, False)
     if not isinstance(given, bool):
         raise InvalidPatch(
@@ -309,7 +309,7 @@ def unknown_operation(members: dict[str, Any], position: int, known: Iterable[st
 
 
 def as_json(value: object) -> Json:
-    """`value` if it is JSON on its face, else its type's name; for messages."""
+    """`value` if its type is one of JSON's, else the name of its type; for messages."""
     if value is None or isinstance(value, dict | list | str | int | float):
         return value
     return type(value).__name__

@@ -1,11 +1,11 @@
-"""Owners: who stands for which leaves of a document, and since when.
+"""Owners: who owns which leaves of a document, and since when.
 
-A *leaf* is what is owned: a scalar, an empty object, a whole array. An object that has members is
-none; its members are, or what is in them. A leaf may have several owners, who want the same value.
+A *leaf* is what is owned: a scalar, an empty object, a whole array. An object with members isn't
+one; its members are, or what is in them. A leaf may have several owners, who want the same value.
 
-Owners are a tree in the shape of the document, whose leaves are places in a table: most leaves of a
-document have the same few owners. The table is sorted and holds nothing twice, so equal owners have
-equal fields, and equal JSON but for the order of members:
+Owners are a tree in the shape of the document, whose leaves are places in a table, because most
+leaves of a document have the same few owners. The table is sorted and without duplicates, so equal
+owners have equal fields, and equal JSON except for the order of members:
 
     {"by": [[["ann", 7, true]], [["nightly", 3, false]]],
      "of": {"comment": 0, "columns": {"id": {"type": 1}, "at": {"type": 1}}}}
@@ -23,14 +23,14 @@ from patching.pointers import Tokens, join_pointer
 
 _encode = msgspec.json.Encoder().encode
 
-# By member, what is below; an integer is a leaf. There are no empty trees.
+# By member, the tree below it; an integer is a leaf, its place in the table. No tree is empty.
 Tree: TypeAlias = "dict[str, Any] | int"
 
 
 class Ownership(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """`manager` owns a leaf since `since`, a revision. `plain`: by a write that wasn't an apply.
+    """`manager` has owned a leaf since revision `since`. `plain`: by a write that wasn't an apply.
 
-    A manager and the author of plain writes are two owners, also where they have one name."""
+    A manager and the author of plain writes are two owners, even if they have one name."""
 
     manager: str
     since: int
@@ -46,9 +46,9 @@ Set: TypeAlias = "tuple[Ownership, ...]"
 
 
 class OwnerTree(msgspec.Struct, frozen=True):
-    """The owners of a document's leaves, at least of one; a document without any has None.
+    """The owners of a document's leaves; a document in which nobody owns anything has None.
 
-    `by` are the sets of owners that leaves have, each sorted, and sorted among themselves."""
+    `by` is the table: the sets of owners that leaves have, sorted, as is each of them."""
 
     by: tuple[Set, ...]
     of: Tree
@@ -59,7 +59,7 @@ class OwnerTree(msgspec.Struct, frozen=True):
             yield tokens, self.by[place]
 
     def at(self, tokens: Tokens) -> Set:
-        """The owners of the leaf at `tokens`; () where it has none, or is no leaf."""
+        """The owners of the leaf at `tokens`; () if it has none, or isn't a leaf."""
         node: Any = self.of
         for token in tokens:
             node = node.get(token) if isinstance(node, dict) else None
@@ -70,24 +70,25 @@ class OwnerTree(msgspec.Struct, frozen=True):
         return _count(self.of)
 
     def total(self) -> int:
-        """How many owners the leaves have, each leaf's counted."""
+        """The number of owners, summed over the leaves."""
         times = Counter(places_of(self.of))
         return sum(len(self.by[place]) * count for place, count in times.items())
 
     def managers(self) -> list[str]:
-        """Who owns anything by an apply, sorted."""
+        """The managers that own anything by an apply, sorted."""
         return sorted({each.manager for owners in self.by for each in owners if not each.plain})
 
     def size_bytes(self) -> int:
-        """The length of the owners as JSON."""
+        """The size of the owners as JSON."""
         return len(_encode(self))
 
 
 class OwnersChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a change did to a document's owners: by manager and kind, the leaves as a tree of zeros.
+    """What a change did to a document's owners: by manager and kind (plain or not), the leaves as a
+    tree.
 
-    Who gained a leaf owns it since the change's revision; or since the one in the place of the
-    zero, where it owned it before as a part of another leaf. `lost` names nobody who gained it."""
+    In `gained` a leaf is 0, or an earlier revision since which the owner owns it: as a part of
+    another leaf, or elsewhere. Nobody has one leaf in both `gained` and `lost`."""
 
     gained: tuple[tuple[str, bool, Tree], ...] = ()
     lost: tuple[tuple[str, bool, Tree], ...] = ()
@@ -106,7 +107,7 @@ class OwnersChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def owners_of(leaves: Mapping[Tokens, Iterable[Ownership]]) -> OwnerTree | None:
-    """The owners of these leaves, none of which lies below another; None where nobody owns any."""
+    """The owners of these leaves, none of which lies below another; None if nobody owns any."""
     sets = {tokens: tuple(sorted(owners)) for tokens, owners in leaves.items()}
     by = sorted({owners for owners in sets.values() if owners})
     places = {owners: place for place, owners in enumerate(by)}
@@ -118,7 +119,7 @@ def owners_of(leaves: Mapping[Tokens, Iterable[Ownership]]) -> OwnerTree | None:
 
 
 def canonical(by: list[Set], of: Tree) -> OwnerTree:
-    """The owners of a tree whose table may be unsorted, and hold what no leaf has."""
+    """The owners of a tree whose table may be unsorted, or contain sets that no leaf has."""
     used = {place for _, place in _leaves(of)}
     order = sorted(used, key=lambda place: by[place])
     table = tuple([by[place] for place in order])
@@ -131,8 +132,8 @@ def canonical(by: list[Set], of: Tree) -> OwnerTree:
 def change_between(
     before: OwnerTree | None, after: OwnerTree | None, *, revision: int | None = None
 ) -> OwnersChange | None:
-    """What makes `after` of `before`; None where they are equal. `revision`: that of the change,
-    where leaves may come from elsewhere, whose owners own them since earlier."""
+    """The change that turns `before` into `after`; None if they are equal. `revision` is that of
+    the change, if leaves may come from elsewhere: their owners have owned them for longer."""
     if before is after:
         return None
     then = dict(before.leaves()) if before else {}
@@ -165,7 +166,7 @@ def change_between(
 def changed_owners(
     before: OwnerTree | None, change: OwnersChange, revision: int
 ) -> OwnerTree | None:
-    """The owners that `change`, made at `revision`, leaves: the reverse of `change_between`."""
+    """The owners after `change`, made at `revision`: the reverse of `change_between`."""
     leaves = dict(before.leaves()) if before else {}
     sets = {tokens: {owner.name: owner for owner in owners} for tokens, owners in leaves.items()}
     for manager, plain, tree in change.lost:
@@ -179,7 +180,7 @@ def changed_owners(
 
 
 def tree_of(leaves: Iterable[tuple[Tokens, int]]) -> Tree:
-    """The tree with these leaves: of each its tokens from the root, and its place in the table."""
+    """The tree with these leaves: of each, its tokens from the root and its place in the table."""
     root: dict[str, Any] = {}
     for tokens, place in leaves:
         if not tokens:
@@ -192,13 +193,13 @@ def tree_of(leaves: Iterable[tuple[Tokens, int]]) -> Tree:
 
 
 def tokens_of(tree: Tree) -> Iterator[Tokens]:
-    """Of each leaf, from the root."""
+    """The tokens of each leaf, from the root."""
     for tokens, _ in _leaves(tree):
         yield tokens
 
 
 def places_of(tree: Tree) -> Iterator[int]:
-    """Of each leaf, in the table of sets of owners; leaves with the same owners have the same."""
+    """The place of each leaf in the table; leaves with the same owners have the same place."""
     for _, place in _leaves(tree):
         yield place
 

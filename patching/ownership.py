@@ -1,38 +1,38 @@
 """Applying what a manager wants of a document, and what plain writes do to owners.
 
-A manager sends the part of the document that it wants, an object. It owns the leaves in it from
-then on (`owners` says what a leaf is). Worked example: A wants {"a": {"x": 1}, "b": 2}, and there
-is no document. The document is that now, and A owns /a/x and /b. Then B wants {"a": {"y": 5},
-"b": 2}: the document has /a/y too, which B owns, and both own /b. Then A wants {"a": {"x": 3}}:
-/a/x changes, and A lets go of /b, which stays, for B owns it. When B wants {}, /a/y and /b go.
+A manager sends the part of the document that it wants, an object. From then on it owns the leaves
+in it (`owners` says what a leaf is). Worked example: A wants {"a": {"x": 1}, "b": 2}, and there is
+no document. This becomes the document, and A owns /a/x and /b. Then B wants {"a": {"y": 5}, "b":
+2}: the document gets /a/y too, which B owns, and both own /b. Then A wants {"a": {"x": 3}}: /a/x
+changes, and A lets go of /b, which stays, because B owns it. When B wants {}, /a/y and /b go.
 
 The rules:
 
-- A leaf that isn't there is added. One that has the wanted value already becomes owned together,
-  whoever owns it. One of another value changes, and is the manager's alone, where nobody else owns
-  it. Otherwise it is *contested*, and `conflict` decides.
-- What the manager owned and wants no longer, it lets go of, before anything is added. A leaf that
-  nobody else owns is then removed, and so is a container that becomes empty because of that, but
-  not the document. What nobody ever owned stays.
+- A leaf that isn't there is added. If one has the wanted value already, the manager becomes one
+  more of its owners. One with another value changes, and becomes the manager's alone, if nobody
+  else owns it. Otherwise it is *contested*, and `conflict` decides.
+- Before anything is added, the manager lets go of what it owned and no longer wants. A leaf that
+  nobody else owns is then removed, and so is a container that this leaves empty, but not the
+  document. What nobody ever owned stays.
 - null is a value like any other: it removes nothing.
-- An array is one leaf, whatever is in it; unless `lists` tell its items apart. Items with a key are
-  like members, and what is in them is owned. Each member of a set is a leaf, and equal to itself.
-  New items come last. An item keeps its key as long as anything is left in it. What is said of
+- An array is one leaf, whatever is in it, unless `lists` tell its items apart. Items with a key are
+  like members: what is in them is owned. Each member of a set is a leaf, and never changes. New
+  items come last. An item keeps its key as long as anything else is left in it. What is said of
   empty objects is true of empty lists, too.
-- {} means that an object is there. An object with members will do; that is no leaf, so the manager
-  owns nothing there. Whoever owns an empty object, others may add members to it: then it is no
-  leaf any more, and nobody owns it as one.
-- A container is wanted where there is another leaf, or a leaf where there is a container: the leaf,
-  or each leaf in the container, stands in the way. Contested are those that others own; where there
+- {} means that an object is there. An object with members will do; it isn't a leaf, so the manager
+  owns nothing there. Others may add members to an empty object that somebody owns: then it is no
+  longer a leaf, and nobody owns it as one.
+- If a container is wanted in the place of another leaf, or a leaf in the place of a container, that
+  leaf, or each leaf in the container, is in the way. Those that others own are contested; if there
   are none, the whole is replaced.
-- A document that is absent is made, also by {}. One that is deleted has no owners any more.
+- An absent document is created, even by {}. A deleted one has no owners any more.
 
-A plain write knows no managers. It is told from the document before and after it: an owned leaf
-that it changed is its author's alone, marked as plain. So are the leaves of a container in the
-place of an owned leaf, and a leaf in the place of a container with owned leaves. An owned leaf
-that it removed is nobody's, and what nobody owned stays nobody's. Whoever took a leaf over so can
-give it back (`give_back`): it keeps its value and loses that owner, so that the next apply may
-change it.
+A plain write knows no managers. Its effect follows from the document before and after it: an owned
+leaf that it changed is its author's alone, marked as plain. So are the leaves of a container in the
+place of an owned leaf, and a leaf in the place of a container with owned leaves. An owned leaf that
+it removed is nobody's, and what nobody owned stays nobody's. Whoever took a leaf over like this can
+give it back (`give_back`): it keeps its value and loses that owner, so the next apply may change
+it.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ CONFLICTS: Final[tuple[OnConflict, ...]] = ("refuse", "skip", "force")
 
 @dataclass(frozen=True, slots=True)
 class Contested:
-    """A leaf that a manager wants otherwise, and the others that own it; `value` is what it is.
+    """A leaf that others own with the present `value`, and that a manager wants with another.
 
-    `wanted` is what the manager sends at `pointer`: ABSENT where it sends a leaf at `wanted_at`,
-    above `pointer`, and so leaves no room for it."""
+    `wanted` is what the manager sends at `pointer`; ABSENT if what it sends at `wanted_at` replaces
+    it."""
 
     pointer: str
     owners: Set
@@ -76,9 +76,9 @@ class Contested:
 
 
 class OwnedByOthers(PatchConflict):
-    """What a manager wants, or somebody gives up, is others': nothing was changed. At least one.
-
-    `hint`: what to do about it, if that isn't clear."""
+    """Others own what a manager wants to change, or what somebody gives up (at least one leaf);
+    nothing was changed. `hint` is added to the message: what to do about it, if that isn't
+    clear."""
 
     code = "owned_by_others"
 
@@ -96,10 +96,10 @@ class OwnedByOthers(PatchConflict):
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """A document and its owners (None: nobody owns any of it) as an apply leaves them.
+    """A document and its owners (None: nobody owns any of it) after an apply.
 
-    Both are what they were, the same objects, where nothing changed. `skipped` stayed as others
-    want it."""
+    Each is the same object as before if it didn't change. `skipped` are contested leaves left
+    alone."""
 
     content: Document
     owners: OwnerTree | None
@@ -118,21 +118,22 @@ def apply_wanted(
     lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
 ) -> ApplyResult:
-    """What becomes of `document` when `manager` applies `wanted`, at `revision`: see the module.
+    """Returns the document and its owners after `manager` applies `wanted` at `revision`: see the
+    module.
 
-    Of contested leaves, those at or below a pointer in `force` become the manager's alone, with the
-    value that it wants. The others are, by `conflict`, so forced, too; or skipped: they stay as
-    they are, and the manager doesn't own them; or else everything is refused. A value that would
-    replace several contested leaves does so only where all of them are forced. A pointer in `force`
-    may name what isn't contested.
+    Contested leaves at or below a pointer in `force` become the manager's alone, with its value.
+    For the others `conflict` decides: "force" does the same; "skip" leaves them as they are, not
+    owned by the manager; "refuse" refuses everything. A value that would replace several contested
+    leaves does so only if all of them are forced. A pointer in `force` may name what isn't
+    contested.
 
-    Applied once more, with the document and owners that came of it, it changes nothing.
+    Applied again to the resulting document and owners, it changes nothing.
 
-    `lists` are the rules for the document's lists. InvalidPatch where `wanted` is no object, or a
-    pointer is none; ListViolation where it breaks `lists`. OwnedByOthers; LimitExceeded for
-    `depth_max`, `result_bytes_max`, and for `managers_max`, `owned_leaves_max`, `owners_max` and
-    `owners_bytes_max` where the owners have grown. Arguments aren't modified, and the result
-    shares what didn't change."""
+    `lists` are the rules for the document's lists. Raises InvalidPatch if `wanted` isn't an object,
+    or `force` has what isn't a pointer; ListViolation if `wanted` breaks `lists`; OwnedByOthers;
+    LimitExceeded for `depth_max`, `result_bytes_max`, and for `managers_max`, `owned_leaves_max`,
+    `owners_max` and `owners_bytes_max` if the owners have grown. Arguments aren't modified, and the
+    result shares what didn't change."""
     if not isinstance(wanted, dict):
         detail = f"what a manager wants is an object, not {described(wanted)}"
         raise InvalidPatch(detail, pointer="")
@@ -159,11 +160,11 @@ def apply_wanted(
 def let_go(
     document: Document, owners: OwnerTree, manager: str, *, lists: Lists = NO_LISTS
 ) -> ApplyResult:
-    """What becomes of `document` when `manager` wants nothing of it any more.
+    """Returns the document and its owners after `manager` has let go of all that it owned.
 
-    Like applying {}, but that an emptied document isn't owned, and that nothing changes where the
-    manager owns nothing. OwnedByOthers where it owns nothing, but plain writes of the same name own
-    something: these aren't let go of, but given back."""
+    It is like applying {}, but an emptied document isn't owned, and nothing changes if the manager
+    owns nothing. Raises OwnedByOthers if it owns nothing by applies, but plain writes of the same
+    name own something, which can only be given back."""
     if manager not in owners.managers():
         by_writes = _plainly_owned(document, owners, lists, lambda name: name == manager)
         if by_writes:
@@ -184,13 +185,13 @@ def give_back(
     author: str | None,
     lists: Lists = NO_LISTS,
 ) -> ApplyResult:
-    """`document`, of which `author` owns nothing by plain writes any more at and below `pointers`;
-    None: nobody does.
+    """Returns `document` and its owners without what `author` (None: anybody) owns by plain writes
+    at and below `pointers`.
 
-    No value changes, and what applies own stays theirs. A leaf without another owner is nobody's:
-    the next apply may change it. OwnedByOthers for pointers where plain writes of others own
-    something, and none of the author's; nothing changes where none owns anything. InvalidPatch
-    where a pointer is none."""
+    No value changes, and what applies own stays theirs. A leaf without another owner becomes
+    nobody's: the next apply may change it. Raises OwnedByOthers if at one of the pointers only
+    plain writes of others own something; nothing changes if none does. InvalidPatch if one isn't a
+    pointer."""
     places = frozenset(map(split_pointer, pointers))
     found = fitted(owners, document, lists) or owners
     after: dict[Tokens, Set] = {}
@@ -214,7 +215,7 @@ def give_back(
 def _plainly_owned(
     document: Document, owners: OwnerTree, lists: Lists, is_meant: Callable[[str], bool]
 ) -> list[Contested]:
-    """The leaves that plain writes of such authors own."""
+    """The leaves owned by plain writes of authors whose names satisfy `is_meant`."""
     owners = fitted(owners, document, lists) or owners
     if document is ABSENT:
         return []
@@ -236,11 +237,12 @@ def taken_over(
     lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
 ) -> OwnerTree | None:
-    """The owners after a plain write by `author`, which made `after` of `before`: see the module.
+    """Returns the owners after a plain write by `author`, which made `after` of `before`: see the
+    module.
 
-    The same object where it changed nothing that is owned; where it changed nothing at all, also if
-    `lists` are others than they were. It looks at what is owned, and no further than where both
-    documents share a value. LimitExceeded for `owned_leaves_max` and `owners_max`."""
+    Returns the same object if no owned leaf changed; if nothing at all did, even with new `lists`.
+    It examines only what is owned and not shared by both. Raises LimitExceeded for
+    `owned_leaves_max` and `owners_max`."""
     if owners is None or before is after:
         return owners
     work = _Work(owners, Ownership(author, revision, plain=True), "force", frozenset())
@@ -255,25 +257,25 @@ def taken_over(
 
 
 def require_fit(owners: OwnerTree | None, content: Document, lists: Lists, limits: Limits) -> None:
-    """LimitExceeded where the owners of a document would be too many if these were its lists: what
-    is in a list is whose the array was. For a document that comes where there are others."""
+    """Raises LimitExceeded if a document that comes where it has these `lists` would have too many
+    owners, now that what is in a new list belongs to the owners of the array."""
     if owners is not None and lists:
         refuse_many(owners, fitted(owners, content, lists), limits, plain=True)
 
 
 def fitted(owners: OwnerTree | None, content: Document, lists: Lists) -> OwnerTree | None:
-    """`owners` as the rules for lists have it by now: what is in a new list is whose the array was,
-    and an array that is none any more is theirs who owned something in it."""
+    """`owners`, fitted to the present rules for lists: what is in a new list belongs to the owners
+    of the array, and an array that is no longer a list to all who owned something in it."""
     work = _Work(owners, Ownership("", 0), "refuse", frozenset())
     work.start(content, lists)
     return work.fitted_owners
 
 
 class _Work:
-    """One owner at work. `table` begins with the sets of the owners as they were found; nearly all
-    that is asked of a leaf follows from its place in it, and is found once.
+    """What one owner does. `table` begins with the sets of owners that were found. Nearly
+    everything about a leaf follows from its place in the table, and is computed once for each.
 
-    `fitted_owners`: all owners before the work, as the rules for lists have them by now."""
+    `fitted_owners`: all owners before that, `fitted` to the present rules for lists."""
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class _Work:
         self.skipped: list[Contested] = []
 
     def start(self, document: Document, rules: Rules) -> Tree | None:
-        """The tree that was found, as the rules for lists have it by now."""
+        """The tree that was found, fitted to the present rules for lists."""
         if self.found is None or document is ABSENT:
             return None
         tree = self.fitted(self.found.of, document, rules)
@@ -318,7 +320,7 @@ class _Work:
         return found
 
     def own(self, tree: Tree | None) -> Ownership | None:
-        """The owner at work as it owns this leaf already, if it does."""
+        """How `owner` owns this leaf already; None if it doesn't."""
         if not isinstance(tree, int):
             return None
         if tree not in self._own:
@@ -335,7 +337,7 @@ class _Work:
         return found
 
     def joined(self, tree: Tree | None) -> int:
-        """A leaf with the owner at work among its owners."""
+        """The place of a leaf once `owner` is among its owners."""
         if not isinstance(tree, int):
             return self.place((self.owner,))
         if tree not in self._joined:
@@ -345,7 +347,7 @@ class _Work:
         return self._joined[tree]
 
     def alone(self, tree: Tree | None, value: Json, rules: Rules) -> Tree:
-        """What is owned in `value`, which the owner at work put in the place of `tree`."""
+        """The tree of `value`, which `owner` put in the place of `tree` and owns alone."""
         inside = members(value, rules)
         if inside:
             return {
@@ -357,11 +359,10 @@ class _Work:
             return tree
         return self.place((own or self.owner,))
 
-    # Each step returns the tree and the content, the same objects where nothing changed.
+    # Each step returns the tree and the content: the same objects if nothing changed.
 
     def fitted(self, tree: Tree, content: Json, rules: Rules) -> Tree:
-        """As the rules for lists have it by now: what is in a new list is whose the array was, and
-        an array that is none any more is theirs who owned something in it."""
+        """`tree`, fitted to the present rules for lists: see the function `fitted`."""
         inside = members(content, rules)
         if isinstance(tree, int):
             if not inside:
@@ -414,7 +415,7 @@ class _Work:
     def want(
         self, way: Tokens, wanted: Json, content: Document, tree: Tree | None, rules: Rules
     ) -> tuple[Tree | None, Document]:
-        """With what the manager wants at `way`; what stays contested is noted."""
+        """With what the manager wants at `way`. Notes what stays contested."""
         if content is ABSENT:
             return self.alone(None, wanted, rules), wanted
         of_kind = kind(wanted, rules)
@@ -476,7 +477,7 @@ class _Work:
         return is_within(way, self.force)
 
     def taken(self, tree: Tree, before: Json, after: Document, rules: Rules) -> Tree | None:
-        """What is owned of `after` where `tree` was of `before`, which the author made it of."""
+        """The tree of `after`, which the author made of `before`, whose tree is `tree`."""
         if before is after:
             return tree
         if after is ABSENT:
@@ -504,7 +505,7 @@ def _node(tree: Tree | None) -> Tree | Absent:
 
 
 def refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
-    """LimitExceeded where `after` is larger than a result may be, and has grown."""
+    """Raises LimitExceeded if `after` is larger than `result_bytes_max` and than `before`."""
     if after is before or after is ABSENT:
         return
     size = encoded_bytes(after)
@@ -515,8 +516,8 @@ def refuse_oversized(before: Document, after: Document, limits: Limits) -> None:
 def refuse_many(
     before: OwnerTree | None, after: OwnerTree | None, limits: Limits, *, plain: bool = False
 ) -> None:
-    """LimitExceeded where `after` has grown beyond a bound. `plain`: no manager can have come, and
-    the size of the owners isn't looked at."""
+    """Raises LimitExceeded if `after` has grown beyond a bound. `plain`: without those of managers,
+    who can't be new, and of the size."""
     if after is None or after is before:
         return
     for name, maximum, count in (

@@ -1,13 +1,13 @@
 """The digest of a manager's part of a document: of what it sends, and of what it owns.
 
-Equal digests say that who applies this again changes nothing, neither the document nor its owners:
-the leaves that the manager sends are those that it owns, with the values that they have there.
-(Owners that are older than the rules for a list are fitted to these whenever anything is applied.)
+If the two are equal, applying the part again changes neither the document nor its owners: the
+manager owns exactly the leaves that it sends, with the values that they have in the document.
+(Owners from before the rules for a list are fitted to these whenever anything is applied.)
 
-A part without lists has the digest of its value. Items of lists are told apart by their addresses,
-and their order is no difference: the text that is digested has them in the order of these, and a
-second line with the addresses by pointer. So nothing else has this text, which has no line break
-otherwise; above all not an array of the same items whose rules have come or gone since:
+A part without lists has the digest of its value. Items of lists are told apart by address, and
+their order is no difference: the digested text has them in the order of their addresses, and a
+second line with the addresses by pointer. As canonical JSON has no line break, nothing else has
+this text; above all not an array of the same items without its rule:
 
     {"f":[{"k":"a","v":1},{"k":"b"}],"s":["x"]}
     {"/f":["a","b"],"/s":["\\"x\\""]}
@@ -25,14 +25,14 @@ from patching.owners import OwnerTree, Tree, places_of
 from patching.pointers import Tokens, join_pointer
 from patching.values import ABSENT, Document, Json
 
-# Of the items of each list that something is wanted or owned of, by pointer.
+# By pointer of a list: the addresses of its items of which anything is wanted or owned.
 _Addresses: TypeAlias = "dict[str, Any]"
 
 
 def part_text(wanted: Json, lists: Lists = NO_LISTS) -> bytes:
-    """What is digested of `wanted`, the part of a document that a manager sends.
+    """The digested text of `wanted`, the part of a document that a manager sends.
 
-    ListViolation where it breaks `lists`; other errors are those of `canonical`."""
+    Raises ListViolation if it breaks `lists`, and what `canonical` raises."""
     if not lists:
         return canonical(wanted)
     lists.require(wanted)
@@ -48,10 +48,10 @@ def part_digest(wanted: Json, lists: Lists = NO_LISTS) -> str:
 def owned_digest(
     document: Json, owners: OwnerTree | None, manager: str, lists: Lists = NO_LISTS
 ) -> str | None:
-    """The digest of what `manager` owns of `document`; None: nothing.
+    """The digest of what `manager` owns of `document`; None if it owns nothing.
 
-    It is `part_digest` of what the manager sends exactly where it owns these leaves and no others.
-    What it wants as empty, and others have put something into, it doesn't own."""
+    It equals `part_digest` of what the manager sends if and only if it owns exactly these leaves.
+    If it wants a container empty, and others have put something into it, it doesn't own that."""
     places = _places(owners, manager)
     if owners is None or not places:
         return None
@@ -62,8 +62,8 @@ def owned_digest(
 
 
 def owned_digests(document: Json, owners: OwnerTree) -> dict[str, str] | None:
-    """`owned_digest` of each manager that owns anything; None where items of lists are owned, and
-    so the rules for these are needed."""
+    """`owned_digest` of each manager that owns anything, by name; None if items of lists are owned,
+    for then the rules for these are needed."""
     if not _is_of_objects(owners.of, document):
         return None
     found = {}
@@ -99,11 +99,11 @@ def _owned(
     way: Tokens,
     addresses: _Addresses,
 ) -> Document:
-    """ABSENT: nothing is owned here."""
+    """The part that is owned; ABSENT: nothing is owned here."""
     if isinstance(tree, int):
         return value if tree in places else ABSENT
     inside = members(value, rules) or {}
-    if not tree.keys() <= inside.keys():  # the rules are others than they were
+    if not tree.keys() <= inside.keys():  # the rules have changed
         if places.isdisjoint(places_of(tree)):
             return ABSENT
         addresses[join_pointer(way)] = sorted(tree)
@@ -120,7 +120,7 @@ def _owned(
 def _container(
     value: Json, found: dict[str, Any], way: Tokens, addresses: _Addresses
 ) -> dict[str, Any] | list[Any]:
-    """What is of the kind of `value`, with what was `found` in it."""
+    """A container of the same kind as `value`, with what was `found` in it."""
     if not isinstance(value, list):
         return found
     names = sorted(found)
@@ -129,7 +129,7 @@ def _container(
 
 
 def _is_of_objects(tree: Tree, value: Json) -> bool:
-    """Whether no items are owned."""
+    """Whether no items of lists are owned."""
     if isinstance(tree, int):
         return True
     if not isinstance(value, dict) or not tree.keys() <= value.keys():

@@ -18,7 +18,7 @@ _is_index = re.compile("0|[1-9][0-9]{0,17}", re.ASCII).fullmatch
 def split_pointer(pointer: str) -> Tokens:
     """The unescaped reference tokens of `pointer`; () for "", the whole document.
 
-    InvalidPatch (`invalid_pointer`) where it neither is "" nor starts with "/", or where a "~" is
+    Raises InvalidPatch (`invalid_pointer`) if it is neither "" nor starts with "/", or if a "~" is
     not followed by 0 or 1."""
     if not pointer:
         return ()
@@ -41,13 +41,13 @@ def split_pointer(pointer: str) -> Tokens:
 
 
 def is_within(tokens: Tokens, places: Set[Tokens]) -> bool:
-    """Whether it is one of `places`, or below one."""
+    """Whether `tokens` is one of `places`, or below one."""
     return any(tokens[:count] in places for count in range(len(tokens) + 1))
 
 
 def join_pointer(tokens: Iterable[str | int]) -> str:
-    """The pointer made of unescaped `tokens`, of which array indexes may be integers; the reverse
-    of `split_pointer`."""
+    """The pointer made of unescaped `tokens`; array indexes may be integers. The reverse of
+    `split_pointer`."""
     return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
 
 

@@ -1,7 +1,7 @@
-"""Owners after a revert: who lost a leaf with a change owns it again once the change is undone.
+"""Owners after a revert: whoever lost a leaf through a change owns it again once that is undone.
 
 Worked example. nightly applied {"rows": 1} at revision 1, and ann wrote 2 at revision 2, so that
-she owns /rows plainly. Who reverts 2 gives /rows back: it is 1, and nightly's since 1.
+she owns /rows plainly. Reverting 2 gives /rows back: it is 1, and nightly's since 1.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ def restored(
     lists: Lists = NO_LISTS,
     limits: Limits = DEFAULT_LIMITS,
 ) -> OwnerTree | None:
-    """The owners after a revert by `author`, which made `content` of `now` by doing to it what
-    leads from `base`, the document as a change left it, to `target`, as it was before.
+    """Returns the owners after a revert by `author`, which turned `now` into `content` by the
+    change from `base`, the document as the undone change left it, to `target`, as it was before.
 
-    A leaf that has the value that it has in `target` has its owners, too:
+    A leaf that has the same value as in `target` gets its owners from there:
 
-    - If it had that value already, who lost it with the change owns it again, who gained it
-      doesn't, and who came since stays.
-    - If its value changes back, it is theirs who owned it in `target`. Who came since wants
-      another value. If nobody owned it in `target`, it is then the author's, marked as plain, so
-      that who came since is told.
+    - If it had that value already, whoever lost it with the change owns it again, whoever gained it
+      doesn't, and owners that came since stay.
+    - If its value changes back, it belongs to its owners in `target`: those who came since want
+      another value. If it had none there, but others came since, it is the author's, marked as
+      plain, to tell them.
 
-    What becomes of any other leaf is what a plain write does, and so it is at and below a pointer
-    in `kept`, which the revert left as it was changed since. Of the last change, exactly the
-    owners before it are restored. LimitExceeded as in `apply_wanted`.
+    Other leaves, and those at and below pointers in `kept`, which the revert left as they were
+    changed since, fare as in a plain write. Reverting the last change restores exactly the owners
+    before it. LimitExceeded as in `apply_wanted`.
     """
 
     def taken(owners: OwnerTree | None) -> Owned:
@@ -77,7 +77,7 @@ def restored(
 
 
 def _is_as_it_was(now: Owned, after: Owned, lists: Lists) -> bool:
-    """Whether nothing changed but the lists that there are: that alone makes no commit."""
+    """Whether at most the rules for lists have changed: that alone makes no commit."""
     owners = (fitted(now.owners, now.content, lists), after.owners)
     then, there = ({} if each is None else dict(each.leaves()) for each in owners)
     return then == there and equal(now.content, after.content)
@@ -98,7 +98,7 @@ def _came_since(base: Owned, now: Owned, lists: Lists) -> OwnerTree | None:
 
 
 class _Place(NamedTuple):
-    """What is at one place of a document, and whose it is; `by` are the sets of owners there."""
+    """The value at one place of a document, and its owners; `by` is the table of sets of owners."""
 
     value: Document
     tree: Tree | None = None
@@ -111,7 +111,7 @@ class _Place(NamedTuple):
 
     @property
     def owners(self) -> Set:
-        """() where it is no leaf."""
+        """() if it isn't a leaf."""
         return self.by[self.tree] if isinstance(self.tree, int) else ()
 
     @property

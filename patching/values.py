@@ -42,8 +42,8 @@ _encode = msgspec.json.Encoder().encode
 def encoded_bytes(value: Json) -> int:
     """The size of `value` as compact UTF-8 JSON, in bytes.
 
-    What UTF-8 can't hold (lone surrogates) counts as its escape. RecursionError where `value` is
-    nested deeper than the interpreter's limit."""
+    What UTF-8 can't hold (lone surrogates) counts as its escape. Raises RecursionError if `value`
+    is nested deeper than the interpreter's limit."""
     try:
         return len(_encode(value))
     except (UnicodeEncodeError, ValueError):
@@ -70,7 +70,7 @@ def depth(value: Json) -> int:
 def exceeds_bytes(value: Json, budget: int) -> bool:
     """Whether `value` surely takes more than `budget` bytes as compact JSON.
 
-    A lower bound (escapes, digits and separators are not counted) at a cost proportional to
+    It computes a lower bound (without escapes, digits and separators) at a cost proportional to
     `budget`, however large `value` is. False says nothing."""
     pending = [value]
     while pending and budget >= 0:
@@ -89,12 +89,12 @@ def exceeds_bytes(value: Json, budget: int) -> bool:
 
 
 def repeated_member(text: bytes, encoded: bytes) -> tuple[str, ...] | None:
-    """The way to the first member that an object in `text` has twice; None where none has.
+    """The tokens of the first member that an object in `text` has twice; None if there is none.
 
     `text` is JSON; `encoded` is what it was decoded to (the last of equal members) and encoded
-    again. A lost member takes its colon along, and only an escaped colon (`\\u003a`) makes one that
-    wasn't there: where `text` has no such escape, and both have equally many colons, no member was
-    lost. Otherwise `text` is parsed once more; RecursionError as `json.loads`."""
+    again. A lost member takes its colon along, and only an escaped colon (`\\u003a`) adds one. So
+    if `text` has no such escape, and both have equally many colons, no member was lost. Otherwise
+    `text` is parsed again; RecursionError as `json.loads`."""
     if text == encoded:
         return None
     if text.count(b":") == encoded.count(b":") and not _escapes_a_colon(text):
@@ -156,7 +156,7 @@ _SHOWN_CHARACTERS_MAX = 200
 
 
 def shown(value: Document) -> str:
-    """`value` for a message: its JSON, or a description where that takes over 200 characters."""
+    """`value` for a message: its JSON, or a description if that takes over 200 characters."""
     if value is ABSENT:
         return "nothing"
     if isinstance(value, str) and len(value) > _SHOWN_CHARACTERS_MAX:
@@ -196,7 +196,7 @@ def equal(a: Document, b: Document) -> bool:
     if a is b:
         return True
     try:
-        is_surely_other = a != b  # true is 1 to Python, but what it tells apart is never one JSON
+        is_surely_other = a != b  # Python takes true for 1, but never equal JSON values for unequal
     except RecursionError:
         is_surely_other = False
     if is_surely_other:
@@ -259,7 +259,7 @@ def float_of(text: str) -> float:
 def decoded(text: str | bytes) -> Json:
     """The value of `text`, which msgspec has written.
 
-    ValueError where it is no JSON."""
+    Raises ValueError if it isn't JSON."""
     raw = text.encode() if isinstance(text, str) else text
     if has_many_exponents(raw):
         return json.loads(raw, parse_float=float_of)  # type: ignore[no-any-return]
