@@ -5,11 +5,11 @@
         orders = catalog.get("orders")
         catalog.patch("orders", [{"op": "add", "path": "/tier", "value": 2}], if_match=orders)
 
-`Gateway` and `Catalog` are what programs use; `Follower` keeps a local copy of a catalog, and
-`append` commits on top of that. Every error is a `ClientError`, whose docstring draws the tree.
-What fewer programs need is in submodules: all `errors`, the gateway's answers as `results`, the
-`terms` of a write, and the layer below, requests as they are, without retries: `transport`,
-`routes` (of one catalog) and `bulk_writer`.
+Programs use `Gateway` and `Catalog`; `Follower` keeps a local copy of a catalog, and `append`
+commits on top of that. Every error is a `ClientError`, whose docstring draws the tree. Submodules
+have what fewer programs need: all `errors`, the gateway's answers as `results`, the `terms` of a
+write, and the layer below: `transport` and `routes` (of one catalog), which send everything once,
+and `bulk_writer`.
 """
 
 from typing import TYPE_CHECKING
@@ -96,7 +96,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # Former names here, by the module that has them.
+    # The former names of this package, by the module that has them now.
     _MOVED = {
         **by_module(
             {

@@ -1,4 +1,4 @@
-"""Optimistic append: decide on the local copy, commit only if what was looked at is still so."""
+"""Optimistic append: decide on the local copy, commit only if what was read is still the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from patching.client.errors import (
 from patching.client.results import TransactionResult
 
 _T = TypeVar("_T")
-# A transaction that is sent gets this long at least: breaking it off leaves its outcome unknown.
+# The least time that a sent transaction gets: breaking it off leaves its outcome unknown.
 _ANSWER_GRACE_S: Final = 2.0
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 2.0
@@ -35,8 +35,8 @@ Actions = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """``revision``: the commit's, or the one that there was nothing to do at (``changed`` False,
-    ``commit_id`` None). ``attempts``: transactions that were sent."""
+    """``revision``: the commit's, or the one at which there was nothing to do (``changed`` False,
+    ``commit_id`` None). ``attempts``: how many transactions were sent."""
 
     revision: int
     changed: bool
@@ -51,40 +51,40 @@ def append(
     timeout_s: float = 30.0,
     message: str | None = None,
 ) -> Appended:
-    """Commit the actions that ``build`` makes of the state that they are committed on.
+    """Commit the actions that ``build`` returns for the state that they are committed on.
 
-    ``build`` gets a snapshot of the follower's copy and returns a transaction's actions, or None
-    or [] where there is nothing to do. They are committed as one commit at the next revision, if
-    nothing has changed of what ``build`` looked at; else it is called again on a newer state, until
-    ``timeout_s`` is over. So it may be called any number of times and must do nothing else.
+    ``build`` gets a snapshot of the follower's copy and returns a transaction's actions, or None or
+    [] if there is nothing to do. They become one commit, at the next revision, if nothing that
+    ``build`` read has changed; otherwise it is called again on a newer state, for ``timeout_s``
+    seconds. So it may be called any number of times and must do nothing else.
 
-    What it looks at: documents by key, also those that aren't there; all whose keys begin with a
-    prefix, by the snapshot's ``under``; all of the copy, where it goes over ``documents`` or counts
-    them; and every commit, where it asks for ``revision``, ``time`` or ``settings``. So appends
-    that look at different things don't get in each other's way. What ``build`` knows from elsewhere
-    guards nothing.
+    It reads: documents by key, even if they don't exist; all whose keys begin with a prefix, by the
+    snapshot's ``under``; the whole copy, if it iterates over ``documents`` or counts them; and
+    every commit, if it asks for ``revision``, ``time`` or ``settings``. So appends that read
+    different things don't get in each other's way. What ``build`` knows from elsewhere isn't
+    checked.
 
-    A follower with a prefix may take ``poll_s`` to learn that the catalog has moved on: append
-    with one that has none where that is too long. The copy of one without has the commit when this
-    returns, unless ``timeout_s`` is over.
+    A follower with a prefix may take ``poll_s`` to learn that the catalog has moved on; if that is
+    too long, append with one that has none. The copy of a follower without a prefix has the commit
+    when this returns, unless ``timeout_s`` is over.
 
-    That there is nothing to do, and whatever ``build`` raises, is final only where nothing that it
-    looked at has changed: the gateway is asked, and ``build`` called again if something has.
+    That there is nothing to do, and whatever ``build`` raises, is final only if nothing that it
+    read has changed: the gateway is asked, and ``build`` called again if something has.
 
-    AppendFailed at the deadline or, where an answer is waited for, up to 2 s later;
-    FollowerStopped; every other refusal of the gateway as it is. The answer of a transaction that
-    got lost is asked for again, under the same idempotency key.
+    Raises AppendFailed at the deadline, or up to 2 s later if an answer is awaited;
+    FollowerStopped; any other refusal of the gateway as it is. A lost answer is asked for again,
+    under the same idempotency key.
     """
     return _Append(follower, build, time.monotonic() + timeout_s, message).run()
 
 
-# More documents, or ranges, than these count as the whole copy.
+# Reading more documents or ranges than these counts as reading the whole copy.
 _KEYS_MAX: Final = 1000
 _RANGES_MAX: Final = 32
 
 
 class Looks:
-    """What a function looks at of a snapshot, and the compares that say that this is still so.
+    """What a function reads of a snapshot, and the compares that say that it is unchanged.
 
     ``snapshot`` is of a copy of the documents whose keys begin with ``copied``."""
 
@@ -108,20 +108,20 @@ class Looks:
             self.everything()
 
     def copy(self) -> None:
-        """At all documents of the copy."""
+        """Note that all documents of the copy were read."""
         self._prefixes.add(self._copied)
 
     def everything(self) -> None:
-        """At what every commit changes."""
+        """Note that something was read that every commit changes."""
         self._at_all = True
 
     @property
     def compares(self) -> list[dict[str, Any]]:
-        """True as long as nothing that was looked at has changed; none where nothing was."""
+        """They are true as long as nothing that was read has changed; [] if nothing was read."""
         if self._at_all:
             return [{"resource_version": self._revision}]
-        # A document that isn't there is the range of its key. By "absent", two who make the same
-        # of it would both succeed: to the gateway, the second one was sent again.
+        # A missing document is compared as the range of its key. With "absent", two appends that
+        # create the same one would both succeed: the second looks like the first, sent again.
         prefixes = self._prefixes | {key for key, exists in self._keys.items() if not exists}
         if len(self._keys) > _KEYS_MAX or len(prefixes) > _RANGES_MAX:
             prefixes = {self._copied}
@@ -134,7 +134,7 @@ class Looks:
 
 
 class LookedAt(Snapshot):
-    """A snapshot that notes what is looked at."""
+    """A snapshot that notes what is read of it."""
 
     __slots__ = ("_looks", "_snapshot")
     _looks: Looks
@@ -232,7 +232,7 @@ class _Append:
             self._catch_up(max(self._head, snapshot.revision + 1))
 
     def _send(self, snapshot: Snapshot, looks: Looks, actions: Actions) -> TransactionResult | None:
-        """The transaction's result; None where something that was looked at has changed."""
+        """The transaction's result; None if something that was read has changed."""
         idempotency_key = uuid.uuid4().hex
 
         def ask() -> TransactionResult:
@@ -245,12 +245,12 @@ class _Append:
                 read_timeout_s=self._left_s() + _ANSWER_GRACE_S,
             )
 
-        # A refusal is certain, also where an answer got lost before: this key stands for it, so the
-        # next try takes another one.
+        # A refusal is final under its key, even if an answer got lost before; so the next try takes
+        # another one.
         return self._unless_changed(snapshot, lambda: self._persistently(ask))
 
     def _is_final(self, snapshot: Snapshot, looks: Looks) -> bool:
-        """Whether nothing that was looked at has changed; waits for the copy where it has."""
+        """Whether nothing that was read has changed; otherwise waits for the copy."""
         routes, compares = self._follower.routes, looks.compares
         if not compares:
             return True
@@ -265,7 +265,7 @@ class _Append:
     def _unless_changed(
         self, snapshot: Snapshot, ask: Callable[[], TransactionResult]
     ) -> TransactionResult | None:
-        """None where a compare is false, or history doesn't tell any more."""
+        """None if a compare is false, or history doesn't go back that far any more."""
         try:
             return ask()
         except PreconditionFailed as error:
@@ -281,7 +281,7 @@ class _Append:
         return None
 
     def _await_own(self, revision: int) -> None:
-        """What comes next may look at what was committed."""
+        """Wait for the copy to have the commit, which the caller may read next."""
         if not self._follower.prefix:
             with suppress(WaitTimedOut, FollowerStopped):
                 self._follower.wait_for(revision, self._left_s())

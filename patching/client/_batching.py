@@ -6,9 +6,9 @@
     thread 2  put    ──┼──►  POST /v1/bulk  ───┼──►  its refusal
     thread 3  delete ──┘                       └──►  its answer
 
-The first thread that comes leads: it waits a moment for others, sends the lines of all, and deals
-out the answers. A write that no other one meets is sent by itself. What is sent again, and until
-when, is each call's own affair: see `CallSender`.
+The first thread leads: it waits a moment for others, sends the lines of all, and hands out the
+answers. A write that meets no other is sent by itself. Each call decides on its own what is sent
+again, and until when: see `CallPolicy`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from patching.client.errors import RequestError, Unreachable, problem_of
 from patching.client.results import expecting
 from patching.client.transport import HttpAnswer, Transport
 
-# A longer line gains nothing by the company of others.
 _LINES_MAX: Final = 256
-_WHILE_ANSWERED: Final = 9
-_LINE_BYTES_MAX: Final = 64 * 1024
+_WHILE_ANSWERED: Final = 9  # more times `wait_s`, while another batch is being answered
+_LINE_BYTES_MAX: Final = 64 * 1024  # a longer line gains nothing from sharing a request
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Line:
-    """``answer`` becomes the line's answer or error, or None: it was not sent, nor will be."""
+    """``answer`` becomes the line's answer or error; or None if it wasn't sent, and won't be."""
 
     text: bytes
     answer: Future[HttpAnswer | None] = field(default_factory=Future)
@@ -46,17 +45,17 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Lines that go out together; ``is_closed``: no further ones are waited for."""
+    """Lines that are sent together; ``is_closed``: it waits for no more of them."""
 
     lines: list[_Line] = field(default_factory=list)
     is_closed: bool = False
 
 
 class Batcher(PerProcess):
-    """Thread-safe; ``transport`` stays the caller's to close.
+    """Sends writes together. Thread-safe; the caller closes ``transport``.
 
-    ``wait_s``: for how long a write waits for others, if there are any under way; up to ten times
-    as long while another batch is being answered; no longer where ``lines_max`` have come."""
+    ``wait_s``: for how many seconds a write waits for others, if any are under way; up to ten times
+    as long while another batch is being answered; no longer once ``lines_max`` have come."""
 
     def __init__(self, transport: Transport, wait_s: float, lines_max: int = _LINES_MAX) -> None:
         self._transport = transport
@@ -74,13 +73,13 @@ class Batcher(PerProcess):
     def send(
         self, text: bytes, prefer: str, timeout_s: float, alone: Callable[[float], HttpAnswer]
     ) -> HttpAnswer:
-        """The answer to the line ``text``, as the write's own route gives it, within ``timeout_s``;
-        or that of ``alone``, which sends the write by itself in the seconds that are left: where no
-        other write is under way, the line is too long, or the batcher is closed.
+        """Returns the answer to the line ``text``, as the write's own route gives it, within
+        ``timeout_s`` seconds. If no other write is under way, the line is too long, or the batcher
+        is closed, ``alone`` sends the write by itself, in the seconds that are left.
 
-        Lines share a request where they have the same preferences, the text of the header
-        ``prefer``. Raises RequestError: the line's own refusal, or what became of the whole
-        request, an instance for each line.
+        Lines share a request if they have the same preferences, the text of the header ``prefer``.
+        Raises RequestError: the line's own refusal, or the failure of the whole request, as an
+        instance for each line.
         """
         with self._counted() as has_company:
             if not has_company or len(text) > _LINE_BYTES_MAX:
@@ -93,9 +92,9 @@ class Batcher(PerProcess):
             return _answer_by(line, until) or alone(_left_s(until))
 
     def close(self) -> None:
-        """Send what is waiting, and return when every write under way is answered; at once amid a
-        write of this thread (in a handler of a signal), for which others may wait. Later ones go by
-        themselves."""
+        """Send what is waiting, and return when every write under way is answered; but at once if
+        this thread is amid a write (in a signal handler), for which others may wait. Later writes
+        are sent by themselves."""
         with self._changed:
             self._is_closed = True
             for batch in self._collecting.values():
@@ -141,7 +140,7 @@ class Batcher(PerProcess):
             return batch
 
     def _lead(self, batch: _Batch, prefer: str, until: float) -> None:
-        """Every line of the batch has its answer when this returns, or raises."""
+        """Sends the batch. Every line has its answer when this returns, or raises."""
         lines: Sequence[_Line] = ()
         is_sent = False
         try:
@@ -153,7 +152,7 @@ class Batcher(PerProcess):
                 is_sent = True
                 with self._counted_batch():
                     self._send(lines, prefer, _left_s(until))
-        except Exception:  # noqa: BLE001 - before anything was sent: each call meets it by itself
+        except Exception:  # noqa: BLE001 - nothing was sent: each call meets the error by itself
             is_sent = False
         finally:
             lost = Unreachable("its sender was interrupted", applied="unknown")
@@ -168,12 +167,12 @@ class Batcher(PerProcess):
         with self._changed:
             wait_s = min(self._wait_s, _left_s(until))
             if not self._changed.wait_for(lambda: batch.is_closed, wait_s):
-                # Whoever is being answered writes again.
+                # The threads that are being answered will write again.
                 wait_s = min(_WHILE_ANSWERED * self._wait_s, _left_s(until))
                 self._changed.wait_for(lambda: batch.is_closed or not self._batches_sent, wait_s)
 
     def _taken(self, batch: _Batch, prefer: str) -> Sequence[_Line]:
-        """The lines that still wait for their answers. No further ones join them."""
+        """The lines that still wait for their answers. No others can join them any more."""
         with self._changed:
             if self._collecting.get(prefer) is batch:
                 del self._collecting[prefer]
@@ -215,7 +214,7 @@ def _answer_by(line: _Line, until: float) -> HttpAnswer | None:
 
 
 def _own(error: RequestError) -> RequestError:
-    """As ``error``, for another call to raise."""
+    """A copy of ``error``, for another call to raise."""
     own = type(error).__new__(type(error), *error.args)
     own.__dict__.update(error.__dict__)
     return own

@@ -1,4 +1,4 @@
-"""Plans carried out by a thread that waits: each exchange by a `Transport`."""
+"""Plans carried out by a thread that waits; a `Transport` does each exchange."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE_BYTES_MAX: Final = 65_536
 
 
 class Blocking:
-    """Carries plans out, and blocks meanwhile: ``exchange`` gives the answer to a step, ``sleep``
+    """Carries out plans, and blocks meanwhile: ``exchange`` returns the answer to a step, ``sleep``
     lets time pass."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Blocking:
         return progress.result
 
     def each(self, plan: Listing[_T]) -> Iterator[_T]:
-        """What ``plan`` tells, as it is carried out."""
+        """The items of ``plan``, as it is carried out."""
         progress = PlanProgress(plan)
         while not progress.is_over:
             if isinstance(progress.step, PlanItem):
@@ -56,14 +56,14 @@ class Blocking:
                 done = self._ask(step)
             elif step.seconds:
                 self._sleep(step.seconds)
-        except BaseException as error:  # noqa: BLE001 - the plan's to judge, Ctrl+C too
+        except BaseException as error:  # noqa: BLE001 - the plan decides, even on Ctrl+C
             progress.failed(error)
         else:
             progress.answered(done)
 
 
 def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = None) -> Any:
-    """What came of ``step``, sent once. ``timeout_s``: another than its own. RequestError."""
+    """What came of ``step``, sent once. ``timeout_s`` replaces its own. Raises RequestError."""
     send = transport.request if step.takes == "whole" else transport.open
     answer: Any = send(
         step.method,
@@ -77,7 +77,7 @@ def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = No
         return answer
     pieces: list[bytes] = []
     try:
-        # Neither ``stream`` nor the loop over ``answer`` tell all that came before it broke off.
+        # ``stream``, and a loop over ``answer``, lose some of what came before a break.
         while piece := answer.read1(_PIECE_BYTES_MAX):
             pieces.append(piece)
     except (HTTPError, OSError) as error:
@@ -88,15 +88,15 @@ def exchanged(transport: Transport, step: SendOnce, timeout_s: float | None = No
 
 
 class Alone(Blocking):
-    """Each exchange is a request of its own, sent by ``transport``."""
+    """Sends each exchange as a request of its own, by ``transport``."""
 
     def __init__(self, transport: Transport, sleep: Callable[[float], object]) -> None:
         super().__init__(partial(exchanged, transport), sleep)
 
 
 class CallSender(Blocking, CallPolicy):
-    """Carries the plans of calls out. Thread-safe. With a ``batcher``, writes that come with their
-    edit go where other writes do, too."""
+    """Carries out the plans of calls. Thread-safe. With a ``batcher``, writes that come with their
+    edit may share a request."""
 
     def __init__(
         self, transport: Transport, retry: Retry, timeout_s: float, batcher: Batcher | None = None
@@ -107,7 +107,7 @@ class CallSender(Blocking, CallPolicy):
         self._batcher = batcher
 
     def exchange(self, step: SendOnce) -> Any:
-        """What came of ``step``; a line goes with others, if there are any."""
+        """Sends ``step``, and a line with others, if any; returns what came of it."""
         if self._batcher is None or step.line is None:
             return exchanged(self.transport, step)
         timeout_s = self.timeout_s if step.timeout_s is None else step.timeout_s

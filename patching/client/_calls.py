@@ -1,4 +1,4 @@
-"""One call of the client: a request, sent again where that is safe, until its deadline.
+"""One call of the client: a request, sent again if that is safe, until its deadline.
 
 ::
 
@@ -7,7 +7,7 @@
      │         refused for the moment ─► pause ─┐
      │         lost (unknown), repeatable ──────┤
      └──────────────────────────────────────────┘  until retries_max or the deadline; then the last
-                                                   error is raised, or what `outcomes` knows is told
+                                                   error is raised, unless `outcomes` has the answer
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from patching.client.terms import (
 
 _T = TypeVar("_T")
 
-# The answer of a write is waited for so much longer than the gateway tries: breaking it off leaves
-# its outcome unknown.
+# How much longer a write's answer is awaited than the gateway tries: breaking it off leaves its
+# outcome unknown.
 _ANSWER_GRACE_S: Final = 0.5
 _OUTCOME_TIMEOUT_S: Final = 5.0
-_FORGET: Final = 0.9
-# Refusals of the request itself, in any state of the gateway.
+_FORGET: Final = 0.9  # see `CallPolicy._usual_s`
+# Refusals of the request itself, whatever the state.
 _ABOUT_THE_REQUEST: Final = (400, 405, 414, 415)
-# Refusals that an idempotency key stands for. Of 403, it may be the token that was refused.
+# Refusals that are decided once under an idempotency key. A 403 may be about the token.
 _DECIDED: Final = (404, 409, 412, 413, 422, 428)
 
 
@@ -49,12 +49,12 @@ _DECIDED: Final = (404, 409, 412, 413, 422, 428)
 class Call:
     """A request and what may be done with it.
 
-    ``reads``: it changes nothing. ``repeatable``: it may be sent again also where nobody knows what
-    became of it. ``outcome_path``: where to ask that. ``prefer``: preferences beside ``wait``,
-    which is sent if ``waits``: ``wait_s``, or less where the deadline is nearer.
-    ``once``: what the gateway decides of it is decided for all times that it is sent. ``brief``: it
-    is about one document, so its answer comes soon: see ``Retry.answer_s``. ``line``: the same as
-    a line of a bulk request, whose place it may take; None where there is none.
+    ``reads``: it changes nothing. ``repeatable``: it may be sent again even if nobody knows what
+    became of it. ``outcome_path``: where to ask for that. ``prefer``: preferences besides ``wait``,
+    which is sent if ``waits``: ``wait_s``, or less if the deadline is nearer. ``once``: what the
+    gateway decides about it holds for every time that it is sent. ``brief``: it is about one
+    document, so its answer comes soon: see ``Retry.answer_s``. ``line``: the same as a line of a
+    bulk request, which may be sent instead; None if there is none.
     """
 
     method: str
@@ -75,7 +75,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a write does to a document, as a bulk line says it. ``members``: those of its verb, in
+    """What a write does to a document, as a bulk line says it. ``members``: those of its verb, as
     JSON without the braces."""
 
     catalog: str
@@ -86,20 +86,20 @@ class Edit:
 
 class CallPolicy:
     """What both clients do with a call, as plans: what is sent, when it is sent again, and what is
-    known in the end. ``timeout_s`` is the deadline of a call that brings none. ``batches``: writes
-    that come with their edit may go as lines of a bulk request."""
+    known in the end. ``timeout_s`` is the deadline of calls that have none. ``batches``: writes
+    that come with their edit may be sent as lines of a bulk request."""
 
     def __init__(self, retry: Retry, timeout_s: float, *, batches: bool = False) -> None:
         self.retry = retry
         self.timeout_s = timeout_s
         self._batches = batches
-        # How long answers about one document take of late, those to reads and to writes: after a
-        # slow one it falls with each that is faster.
+        # How long answers to reads (True) and writes of one document have taken lately: after a
+        # slow one it falls with each faster one.
         self._usual_s = {True: 0.0, False: 0.0}
 
     @property
     def unbounded_retry(self) -> Retry:
-        """The policy of what has a bound of its own."""
+        """The retries of what has a bound of its own."""
         return Retry(retries_max=None, on_retry=self.retry.on_retry)
 
     def run(self, plan: Steps[_T]) -> Any:
@@ -107,7 +107,7 @@ class CallPolicy:
         raise NotImplementedError
 
     def each(self, plan: Listing[_T]) -> Any:
-        """What ``plan`` tells, as it is carried out."""
+        """The items of ``plan``, as it is carried out."""
         raise NotImplementedError
 
     def get(
@@ -119,7 +119,7 @@ class CallPolicy:
         *,
         brief: bool = False,
     ) -> Steps[HttpAnswer]:
-        """Read. RequestError."""
+        """Read. Raises RequestError."""
         call = Call(
             method="GET",
             path=path,
@@ -132,7 +132,7 @@ class CallPolicy:
         return self.send(call, timeout_s)
 
     def open(self, path: str, query: Query = ()) -> Steps[Any]:
-        """Read what is streamed; returns when the head of the answer is there. RequestError."""
+        """Read a stream; returns when the head of the answer is there. Raises RequestError."""
         tries = self.retry.tries(self.timeout_s)
         while True:
             try:
@@ -147,7 +147,7 @@ class CallPolicy:
     def send(self, call: Call, timeout_s: float | None = None) -> Steps[HttpAnswer]:
         """The answer. Raises RequestError: the refusal, or the last of several failures.
 
-        Nothing is sent, and no answer waited for, after the deadline.
+        Nothing is sent, and no answer awaited, after the deadline.
         """
         tries = self.retry.tries(self.timeout_s if timeout_s is None else timeout_s)
         is_unknown = False
@@ -194,9 +194,9 @@ class CallPolicy:
         brief: bool = False,
         edit: Edit | None = None,
     ) -> Steps[HttpAnswer]:
-        """Write ``rest`` of the catalog. ``once``: whether its idempotency key, the caller's or one
-        that is made, stands for a refusal, too. ``query``: parameters beside the terms'. ``brief``:
-        as of `Call`. ValueError for what can't be asked; RequestError, which has the key."""
+        """Write ``rest`` of the catalog. ``once``: whether a refusal, too, is decided once under
+        the key, the caller's or one made here. ``query``: parameters besides the terms'. ``brief``:
+        as in `Call`. Raises ValueError for what can't be asked; RequestError, which has the key."""
         terms = CheckedTerms(**given)
         headers = {**terms.headers, **condition_headers(if_match, if_absent)}
         if body is not None:
@@ -237,7 +237,7 @@ class CallPolicy:
         if_absent: bool,
         rebase: bool,
     ) -> bytes | None:
-        """A write as a line of a bulk request; None where it is none."""
+        """The write as a line of a bulk request; None if it can't be one."""
         if edit is None or not self._batches or terms.dry_run:
             return None
         members: dict[str, Any] = {"catalog": edit.catalog, "key": edit.key, "op": edit.op}
@@ -268,14 +268,14 @@ class CallPolicy:
             headers=headers,
             timeout_s=timeout_s,
             line=call.line,
-            # Of a rebase, the line tells by itself.
+            # The line itself says that it is a rebase.
             shared=", ".join(each for each in prefer if each != "rebase"),
         )
 
     def _first_answer(self, call: Call, tries: Tries) -> Steps[HttpAnswer | None]:
-        """The answer that got lost, where there is a commit under the call's idempotency key.
+        """The answer that got lost, if one was decided under the call's idempotency key; else None.
 
-        Then sending it once more tells it, and can't do anything else.
+        Sending the call again then returns it, and can't do anything else.
         """
         if call.outcome_path is None or tries.left_s <= 0:
             return None
@@ -290,10 +290,10 @@ class CallPolicy:
 
 
 def _settle(error: RequestError, call: Call, is_unknown: bool) -> None:
-    """Make ``error`` say what is known of all the times that the request was sent.
+    """Make ``error`` say what is known about all the times that the request was sent.
 
-    One that got lost may still be under way: it isn't bound by a later one's refusal, unless their
-    idempotency key is, or any such request would be refused.
+    One whose answer got lost may still be under way: a later one's refusal isn't its own, unless it
+    is decided under their idempotency key, or any such request would be refused.
     """
     if call.reads:
         error.applied = "no"

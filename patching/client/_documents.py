@@ -1,6 +1,6 @@
-"""Reading and writing the documents of a catalog, or the attributes beside them;
-read-modify-write: read, let a function change it, write if nobody else did meanwhile; and applying
-what a manager wants of a document, and who owns what of it."""
+"""Reading and writing a catalog's documents or their attributes; read-modify-write: read, let a
+function change it, write if nobody else has meanwhile; applying what a manager wants of a document,
+and who owns what of it; and reverts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _JSON: Final = "application/json"
 _PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _EXTENDED: Final = "application/vnd.metadata.patch+json"
-# How a bulk line says it: the verb, and the member that has the body.
+# By media type, how a bulk line says it: the verb, and the member that has the body.
 _VERBS: Final = {
     _PATCH: ("patch", b'"patch":'),
     _MERGE: ("merge", b'"value":'),
@@ -67,7 +67,7 @@ _LONGEST_S: Final = 1.0
 class Part:
     """One part of a catalog's documents: their contents, or their attributes. Thread-safe.
 
-    Every method raises RequestError; what was refused is a `Problem`.
+    Every method raises RequestError; a refusal is a `Problem`.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Part:
         if_none_match: Token | None = None,
         timeout_s: float | None = None,
     ) -> Steps[Document]:
-        """The document as it is, or as it was at ``revision`` or at the time ``at`` (aware, or RFC
-        3339). NotFound; Gone where that was compacted away.
+        """The document as it is, or as it was at ``revision`` or at the time ``at`` (an aware
+        datetime, or RFC 3339). Raises NotFound; Gone if that was compacted.
 
-        ``if_none_match``: only if it isn't the one that has this token. Given a `Document`, that is
-        returned again where it is still the same; given a token, NotModified is raised then.
+        ``if_none_match``: only if the document no longer has this token. If it still does, a
+        `Document` given here is returned again; for a bare token, NotModified is raised.
         """
         headers = {}
         if if_none_match is not None:
@@ -117,11 +117,11 @@ class Part:
         if_absent: bool = False,
         **terms: Unpack[WriteTerms],
     ) -> Steps[Written]:
-        """Create the document, or replace it as a whole; attributes are replaced where the document
-        exists. Without a condition the last writer wins.
+        """Create the document, or replace it as a whole; attributes can be replaced only if the
+        document exists. Without a condition the last writer wins.
 
         ``if_match``: only if it has this token (compare-and-set), or all documents of a composite
-        are as it says. ``if_absent``: only if there is none. PreconditionFailed otherwise.
+        are as it says. ``if_absent``: only if there is none. Otherwise raises PreconditionFailed.
         """
         return (
             yield from self._write("PUT", key, encoded(value), _JSON, if_match, if_absent, terms)
@@ -138,12 +138,13 @@ class Part:
         array_primary_keys: Mapping[str, Sequence[str]] | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Steps[Written]:
-        """Apply a JSON Patch (operations, or a `jsonpatch.JsonPatch`), or an extended one where an
-        operation or ``array_primary_keys`` says so, to the document as it is when that is done.
-        Conflict where it doesn't fit.
+        """Apply a JSON Patch (operations, or a `jsonpatch.JsonPatch`), or an extended one if an
+        operation or ``array_primary_keys`` says so, to the document as it is then. Raises Conflict
+        if it doesn't fit.
 
-        ``rebase``, with ``if_match``: also where the document changed since, if nothing that the
-        patch reads or writes did; else PreconditionFailed, whose problem has the ``overlap``.
+        ``rebase``, with ``if_match``: also apply it if the document has changed since, but nothing
+        that the patch reads or writes; otherwise raises PreconditionFailed, whose problem has the
+        ``overlap``.
         """
         operations = operations_of(operations)
         body: Any = operations
@@ -169,7 +170,7 @@ class Part:
         **terms: Unpack[WriteTerms],
     ) -> Steps[Written]:
         """Apply a merge patch (RFC 7396) to a document that exists: members that are null in
-        ``value`` are removed."""
+        ``value`` are removed. ``if_match`` and ``rebase`` as in `patch`."""
         return (
             yield from self._write(
                 "PATCH", key, encoded(value), _MERGE, if_match, False, terms, rebase=rebase
@@ -191,22 +192,22 @@ class Part:
     ) -> Steps[Updated]:
         """Read-modify-write, for what a patch can't say.
 
-        ``function`` gets the content, its own copy, and returns the new one (the same object,
-        changed, will do), a `jsonpatch.JsonPatch` for it, or ABSENT to delete the document. What
-        differs is sent as the smallest patch, on condition that the document still is what was
-        read; where it isn't, all of it is done again: first on what the refusal shows of the
-        document, without reading it, then after a pause. So ``function`` may be called any number
-        of times and should do nothing else. What it raises ends the update.
+        ``function`` gets its own copy of the content and returns the new content (the same object,
+        changed, will do), a `jsonpatch.JsonPatch` for it, or ABSENT to delete the document. The
+        difference is sent as the smallest patch, on condition that the document is still as it was
+        read. If it isn't, all this is done again: first with the document that the refusal shows,
+        without reading it, then after a pause. So ``function`` may be called any number of times
+        and should do nothing else. What it raises ends the update.
 
-        ``create``: where there is no document, the function gets ABSENT; otherwise NotFound.
-        ``rebase``: also where others changed what the function's own change doesn't concern. For
-        functions that look at nothing but what they change. ``lists``: those that the catalog
-        declares for this document; what differs is then sent by the items' keys, so that with
-        ``rebase`` writers of different items don't meet, and their order is no difference.
+        ``create``: if there is no document, the function gets ABSENT; otherwise raises NotFound.
+        ``rebase``: the condition is only that others haven't changed what the function changes. For
+        functions that read nothing else. ``lists``: those that the catalog declares for this
+        document; the difference then names items by key, so that with ``rebase`` writers of
+        different items don't overlap, and the order of items doesn't matter.
 
-        UpdateFailed after ``retries_max`` retries (``tries_max`` is deprecated) or at the deadline.
-        TypeError where ``function`` returns None of what isn't: it has forgotten to return.
-        ``idempotency_key`` is refused: an update is as many requests as it takes.
+        Raises UpdateFailed after ``retries_max`` retries (``tries_max`` is deprecated) or at the
+        deadline; TypeError if ``function`` returns None for content that isn't None (a forgotten
+        return), or an ``idempotency_key`` is given: an update is as many requests as it takes.
         """
         tries, shown = self._tries(retries_max, tries_max, terms), None
         terms["show_refused"] = True
@@ -251,7 +252,7 @@ class Part:
             return None
 
     def _shown(self, key: str, error: PreconditionFailed) -> Document | None:
-        """The document that a refusal shows, if it does."""
+        """The document that a refusal shows; None if it shows none."""
         value = error.current_value
         if self._part == "attributes" and value is not ABSENT:
             value = dict(error.current_attributes)
@@ -268,7 +269,7 @@ class Part:
         lists: Lists,
         terms: WriteTerms,
     ) -> Steps[Written | None]:
-        """None where there is nothing to change."""
+        """Sends what differs; None if nothing does."""
         if before is None:
             if after is ABSENT:
                 return None
@@ -326,7 +327,7 @@ class Part:
 
 
 def time_query(revision: int | None, at: datetime | str | None) -> list[tuple[str, str | int]]:
-    """ValueError for both, and for a time that names no moment."""
+    """The parameter for either. ValueError for both, and for a time without an offset from UTC."""
     if revision is not None and at is not None:
         raise ValueError("revision and at can't be given together")
     if revision is not None:
@@ -352,7 +353,7 @@ _APPLY: Final = "application/vnd.metadata.apply+json"
 
 
 class Owning:
-    """A part of `Catalog`."""
+    """The part of `Catalog` about applies and owners."""
 
     name: str
     _calls: CallPolicy
@@ -372,13 +373,14 @@ class Owning:
         rebase: bool = False,
         **terms: Unpack[WriteTerms],
     ) -> Steps[Written]:
-        """Send what ``manager`` (the principal, unless given) wants of the document: it owns these
-        leaves then, and what it owned and wants no longer goes, unless others own it. An absent
-        document is made.
+        """Send what ``manager`` (by default the principal) wants of the document: it then owns
+        these leaves, and what it no longer wants goes, unless others own it. An absent document is
+        created.
 
-        ``conflict``: what becomes of leaves that others own and that are wanted otherwise: a
-        Conflict is raised, whose leaves `contested` tells; or they are skipped, and listed in the
-        result; or forced. ``force``: pointers at and below which they are forced in any case.
+        ``conflict``: what happens to leaves that others own with another value. "refuse": raises
+        Conflict, whose leaves `contested` returns; "skip": they stay, and the result lists them;
+        "force": they get this value. ``force``: pointers at and below which they are forced in any
+        case.
         """
         if rebase and if_match is None:
             raise ValueError("a rebase needs if_match: the state that the apply was made for")
@@ -406,7 +408,7 @@ class Owning:
     def owners(
         self, key: str, *, revision: int | None = None, at: datetime | str | None = None
     ) -> Steps[tuple[LeafOwners, ...]]:
-        """The document's leaves that have owners, by pointer; as it is, or as it was. NotFound."""
+        """The document's owned leaves, by pointer; as it is, or as it was. Raises NotFound."""
         path = f"{self._catalog_path}/owners/{segment(key)}"
         answer = yield from self._calls.get(path, time_query(revision, at), brief=True)
         content = answer.json()
@@ -423,8 +425,8 @@ class Owning:
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Steps[Written]:
-        """``manager`` owns nothing of the document any more, and what nobody else owns is removed.
-        ``prune``: a document of which nothing is left because of that is deleted."""
+        """``manager`` gives up all that it owns of the document, and what nobody else owns is
+        removed. ``prune``: also delete the document if that leaves nothing of it."""
         query = [*_named(manager), *([("prune", "true")] if prune else [])]
         members = {"prune": prune, **dict(_named(manager))}
         edit = Edit(self.name, key, "let_go", _inner(members))
@@ -438,9 +440,9 @@ class Owning:
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Steps[Written]:
-        """Give back what plain writes of one's own took over at and below ``pointers``, an admin:
-        also what others' did. No value changes, and the next apply may change the fields. Conflict
-        where plain writes of others alone own something there, whom `contested` tells."""
+        """Give back what one's own plain writes (for an admin, anybody's) took over at and below
+        ``pointers``. No value changes, and the next apply may change the fields. Raises Conflict if
+        only other people's plain writes own something there, which `contested` returns."""
         if not pointers:
             raise ValueError("give the pointers of what is given back; '' is the whole document")
         query: list[tuple[str, str | int]] = [("pointer", each) for each in pointers]
@@ -469,9 +471,8 @@ class Owning:
 
     @listed
     def lost_by(self, manager: str, *, after: int = 0, page_size: int = 100) -> Listing[Takeover]:
-        """The fields that ``manager`` owned until others took them over, above revision ``after``,
-        as far as history goes back; the newest first. A field that it owns again, or that nobody
-        owns, isn't among them."""
+        """The fields that others took over from ``manager`` above revision ``after``, as far as
+        history goes back, newest first. Without fields that it owns again, or that nobody owns."""
         query: list[tuple[str, str | int]] = [("lost_by", manager), ("limit", page_size)]
         more: list[tuple[str, str | int]] | None = []
         while more is not None:
@@ -485,8 +486,8 @@ class Owning:
 
 
 def contested(error: Problem) -> tuple[ContestedLeaf, ...]:
-    """The leaves that an apply, or the places that a revert was refused for, the first 100; () for
-    another refusal."""
+    """The first 100 leaves, or places, because of which an apply or a revert was refused; () for
+    any other refusal."""
     shapes = error.problem.get("contested")
     if not isinstance(shapes, list):
         return ()
@@ -512,12 +513,12 @@ def _named(manager: str | None) -> list[tuple[str, str | int]]:
 
 
 def _inner(members: Mapping[str, Any]) -> bytes:
-    """As JSON without the braces."""
+    """``members`` as JSON without the braces."""
     return encoded(members)[1:-1]
 
 
 class Reverting:
-    """A part of `Catalog`: undoing commits, and bringing documents back, as a new commit."""
+    """The part of `Catalog` that undoes commits, and brings documents back, by a new commit."""
 
     _calls: CallPolicy
     _catalog_path: str
@@ -536,17 +537,17 @@ class Reverting:
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Steps[Reverted]:
-        """Undo the commits that made ``revisions``, or all of them after revision ``to``, as one
-        new commit; with a ``prefix`` only what they did to documents whose keys begin so, with a
-        ``key`` to that document.
+        """Undo the commits that made ``revisions``, or all after revision ``to``, by one new
+        commit; with a ``prefix`` only what they did to documents whose keys begin with it, with a
+        ``key`` only to that document.
 
-        What others changed since is kept. Where that is what would be undone, Conflict is raised,
-        and `contested` tells the places; or they are skipped, and listed in the result; or forced
-        to be as they were (``conflict``). Those at and below the places in ``force`` are forced in
-        any case. ``since``, with ``to``: the revision that the caller has
-        seen, what comes after it being changed since; by default the newest.
+        What others have changed since is kept. If that is in the way, ``conflict`` decides.
+        "refuse": raises Conflict, whose places `contested` returns; "skip": they stay, and the
+        result lists them; "force": they become as they were. Those at and below the places in
+        ``force`` are forced in any case. ``since``, with ``to``: the revision that the caller has
+        seen, after which changes count as made since; by default the newest.
 
-        Gone where history was compacted, OverLimit where it is too much for one commit. ValueError
+        Raises Gone if history was compacted, OverLimit if it is too much for one commit, ValueError
         unless one of ``revisions`` and ``to`` is given.
         """
         commits = [revisions] if isinstance(revisions, int) else sorted(set(revisions))

@@ -22,13 +22,13 @@ from patching.client.transport import Closable, Transport
 
 _Page = TypeVar("_Page")
 
-# An empty answer sooner than this is none that waited: asking again at once would be a busy loop.
+# An empty answer sooner than this didn't wait, and asking again at once would be a busy loop.
 _AT_ONCE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """What a feed is asked for, as the keywords of ``Catalog.changes``; ``more``: parameters."""
+    """What a feed asks for: the keywords of ``Catalog.changes``; ``more``: further parameters."""
 
     after: int | None
     keys: tuple[str, ...]
@@ -40,14 +40,14 @@ class Followed:
 
 
 class Following:
-    """What a feed asks for, and where it is: what `Feed` and the one of asyncio have in common.
-    ``calls`` carry its plans out.
+    """What a feed asks for, and where it is: what `Feed` and that of asyncio have in common.
+    ``calls`` carry out its plans.
 
-    ``position``: everything that was asked for up to this revision was handed out: the ``after`` to
-    resume with. Moves on also past commits that are left out, and while there are none. Of the
-    documents that a feed begins with, the revision; there is nothing to resume with before they are
-    all there. ``settings`` are the catalog's, None where nothing was set, and ``time`` is that of
-    its last commit, if known; both are there once the documents are.
+    ``position``: the ``after`` to resume with. All that was asked for up to this revision was
+    handed out; it also moves past commits that are left out, and while there are none. During the
+    documents that a feed begins with, it is their revision; before they are all there, nothing can
+    be resumed. ``settings`` are the catalog's, None if nothing was set, and ``time`` is that of its
+    last commit, if known; both are there once the documents are.
     """
 
     settings: Json = None
@@ -85,7 +85,7 @@ class Following:
 
     @called
     def _wait(self) -> Steps[None]:
-        """Until there is a commit to take, or the feed is at its end."""
+        """Wait until there is a commit to take, or the feed is at its end."""
         self._require_listed()
         while not self._pending and not self._is_closed:
             self.position = self._asked_after
@@ -107,8 +107,8 @@ class Following:
         return found
 
     def _take(self) -> Commit | None:
-        """The next commit; None at the end. No step: who is cancelled while it waits has not taken
-        any."""
+        """The next commit; None at the end. Not a step: a task that is cancelled while it waits has
+        taken none."""
         if not self._pending or self._is_closed:
             return None
         commit = self._pending.popleft()
@@ -120,7 +120,7 @@ class Following:
             raise ValueError("this feed begins with the state: go through its documents first")
 
     def _fill(self) -> Steps[bool]:
-        """Ask once, until there is an answer; False where that is all."""
+        """Ask until there is an answer. False if that was all."""
         asked = self._retry.clock()
         page = yield from self._ask(
             partial(
@@ -144,7 +144,7 @@ class Following:
         return self._asked.follow or bool(page.commits)
 
     def _ask(self, page: Callable[[], Steps[_Page]]) -> Steps[_Page | None]:
-        """The page, once there is an answer; None where the feed was closed before."""
+        """The page, once there is an answer; None if the feed was closed before."""
         outage_s = self._asked.outage_s
         tries = self._retry.tries(math.inf if outage_s is None else outage_s)
         while not self._is_closed:
@@ -163,10 +163,10 @@ class Following:
 class Feed(Following, Closable):
     """The feed that ``Catalog.changes`` returns: one thread iterates over it, any may close it.
 
-    Every commit comes once, in order; after a failure the feed resumes where the last answer
-    ended. It ends with ``close``, with ``follow=False`` at the head, or with a RequestError that
-    won't pass or has lasted for ``outage_s``. One that begins with the state (``after`` None) has
-    ``documents`` to be gone through first.
+    Every commit comes once, in order; after a failure the feed resumes where the last answer ended.
+    It ends with ``close``, at the head with ``follow=False``, or with a RequestError that won't
+    pass or has lasted for ``outage_s``. If it begins with the state (``initial``), go through its
+    ``documents`` first.
     """
 
     def __init__(self, transport: Transport, retry: Retry, catalog: str, asked: Followed) -> None:
@@ -177,24 +177,24 @@ class Feed(Following, Closable):
 
     @property
     def documents(self) -> Iterator[Document]:
-        """The documents, by key, as the catalog has them at one revision; once, where the feed
-        begins with the state. The feed goes on above that revision.
+        """The documents, once and by key, as the catalog has them at one revision, if the feed
+        begins with the state. The feed continues above that revision.
 
-        Gone where that was compacted away meanwhile, which happens only where the gateway couldn't
-        be reached for minutes: begin anew.
+        Raises Gone if that was compacted meanwhile, which happens only if the gateway couldn't be
+        reached for minutes: begin again.
         """
         return self._documents()
 
     def pages(self) -> Iterator[list[Commit]]:
-        """The commits as they are answered, in place of one by one; an empty list where there were
-        none for a while (``poll_s``). With each, `position` moves on: for who keeps it, although
-        the commits that he wants are rare."""
+        """The commits by answer instead of one by one; an empty list if there were none for a while
+        (``poll_s``). Each moves `position`: for callers that save it although the commits that they
+        want are rare."""
         while (page := self._page()) is not None:
             yield page
         self.close()
 
     def close(self) -> None:
-        """End the iteration, also one that waits in another thread."""
+        """End the iteration, even one that waits in another thread."""
         self._is_closed = True
         self._closed.set()
         self._transport.close()

@@ -36,7 +36,7 @@ class Diverged(Exception):
 
 
 class OfAnotherHistory(Diverged):
-    """The next commit names another one before it than the copy's last."""
+    """The next commit's parent isn't the copy's last commit."""
 
 
 def _utc_now() -> datetime:
@@ -48,20 +48,19 @@ class Follower(PerProcess):
 
     The follower survives restarts of the gateway: it retries with the pauses of ``retry`` until it
     is stopped, and continues from its position; ``last_error`` is the reason meanwhile. It loads
-    the copy anew, and forgets its past, where the gateway has compacted the next commits away, or
-    has another commit at the copy's revision, which the follower names whenever it asks; and each
-    commit names the one before it. So a database that was set back is noticed, also where it has
-    grown beyond the copy since. ``backoff``, the former name of ``retry``, is deprecated. It stops
-    where a gateway doesn't understand what it asks for (400), as one older than this client may
-    not.
+    the copy again, and forgets its past, if the gateway has compacted the next commits, or has
+    another commit at the copy's revision. As it names its last commit in each request, and each
+    commit names the one before it, it notices a database that was set back, even one that has grown
+    beyond the copy since. It stops if a gateway, older than this client, say, doesn't
+    understand it (400). ``backoff``, the former name of ``retry``, is deprecated.
 
-    In a forked process it has stopped: the copy is readable, and gets no further.
+    In a forked process it has stopped: the copy stays readable, but doesn't move on.
 
     ``prefix``: only documents whose keys begin with it are copied, and the settings. The position
-    of such a copy passes other commits late, after ``poll_s`` at most. Listeners get whole commits.
-    ``history`` bounds the past that the copy keeps. ``token``: see ``Transport``.
-    ``now`` is the clock for the age of history and for ``at_time``. ``connect`` makes the
-    connections, in place of ``url`` and ``token``.
+    of such a copy passes other commits late, after at most ``poll_s`` seconds (1 to 60). Listeners
+    get whole commits. ``history`` bounds the past that the copy keeps. ``token``: see
+    ``Transport``. ``now`` is the clock for the age of history and for ``at_time``. ``connect``
+    makes the connections, instead of ``url`` and ``token``.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Follower(PerProcess):
     def start(self) -> Self:
         """Load the copy and follow. The copy of an absent catalog is empty, at revision 0.
 
-        Raises RequestError where the catalog can't be loaded; ``start`` may then be called again.
+        Raises RequestError if the catalog can't be loaded; ``start`` may then be called again.
         """
         self._copy.load(load(self._routes, self.prefix))
         self._thread.start()
@@ -117,7 +116,7 @@ class Follower(PerProcess):
     def stop(self, timeout_s: float = 5.0) -> None:
         """End following: break off the poll and stop the listeners. The copy stays readable.
 
-        Waits for each thread, at most ``timeout_s``.
+        Waits for each thread, for at most ``timeout_s`` seconds.
         """
         self._stopping.set()
         listening = self._copy.end()
@@ -143,7 +142,7 @@ class Follower(PerProcess):
 
     @property
     def last_error(self) -> Exception | None:
-        """The reason why the gateway can't be followed at the moment, if any."""
+        """Why the gateway can't be followed at the moment; None if it can."""
         return self._copy.last_error
 
     def current(self) -> Snapshot:
@@ -158,16 +157,16 @@ class Follower(PerProcess):
         """The catalog after the last commit at or before ``moment``, an aware datetime.
 
         Commit times are the gateway's. Raises RevisionTooOld before the earliest that is kept, and
-        RevisionUnknown where ``moment`` is later than both the last commit and now, or the loss of
-        the gateway, if it is lost. A commit before ``moment`` may not have arrived yet: to be sure,
-        ``wait_for`` a later revision.
+        RevisionUnknown if ``moment`` is later than the last commit, and later than now or, if the
+        gateway is out of reach, than when it was lost. A commit before ``moment`` may not have
+        arrived yet: to be sure, ``wait_for`` a later revision.
         """
         return self._copy.at_time(moment)
 
     def wait_for(self, revision: int, timeout_s: float | None = None) -> None:
         """Return when the copy is at ``revision`` or later.
 
-        Raises WaitTimedOut; FollowerStopped where the copy won't move any more.
+        Raises WaitTimedOut after ``timeout_s`` seconds; FollowerStopped if the copy won't move.
         """
         self._copy.wait_for(revision, timeout_s)
 
@@ -178,10 +177,10 @@ class Follower(PerProcess):
         order, each once, when the copy has it, in a thread of the listener's own.
 
         With a prefix, the listener gets the commits that change such a document. Commits older than
-        the copy's history come from the gateway. If some are gone there too, ``on_reload`` is
-        called in the same thread with a snapshot, and the commits after it follow; without
-        ``on_reload`` the listener is stopped by CommitsMissed. A listener that raises, or for which
-        more than ``listener_queue_max`` commits wait, is stopped alone.
+        the copy's history come from the gateway. If some are gone there, too, ``on_reload`` is
+        called in the same thread with a `Reload`, and the commits after its snapshot follow;
+        without ``on_reload`` the listener is stopped by CommitsMissed. A listener that raises, or
+        for which more than ``listener_queue_max`` commits wait, is stopped alone.
         """
         position = self._copy.revision if after is None else after
         subscription = Subscription(
@@ -208,7 +207,7 @@ class Follower(PerProcess):
             self._copy.end(error)
 
     def _step(self) -> None:
-        """Poll the feed once; then apply its commits, load the copy anew, or pause."""
+        """Poll the feed once; then apply its commits, load the copy again, or pause."""
         try:
             try:
                 asked = time.monotonic()
@@ -249,7 +248,7 @@ class Follower(PerProcess):
         return self._copy.revision > before
 
     def _require_next(self, revision: int) -> None:
-        """Raise Diverged where a feed without a prefix skips a revision."""
+        """Raise Diverged if a feed without a prefix skips a revision."""
         position = self._copy.revision
         if not self.prefix and revision != position + 1:
             raise Diverged(f"the feed went from revision {position} to {revision}")
@@ -259,14 +258,14 @@ class Follower(PerProcess):
         versions = load(self._routes, self.prefix)
         is_another = isinstance(reason, OfAnotherHistory | PatchError | NotFound)
         self._copy.load(versions, is_another=is_another)
-        if self._failures:  # loading anew didn't help the last time
+        if self._failures:  # loading it again didn't help the last time
             self._pause(reason)
         self._failures += 1
 
     def _pause(self, error: Exception) -> None:
         if self._stopping.is_set():
             return
-        # What a gateway doesn't understand, as one older than this client, it never will.
+        # A gateway that doesn't understand it, as one older than this client, never will.
         is_final = isinstance(error, BadRequest)
         if is_final:
             self._copy.heard(error)
@@ -311,7 +310,7 @@ def _loaded(routes: CatalogRoutes, prefix: str) -> VersionedCopy:
 
 
 def starts_anew(error: Exception) -> bool:
-    """Whether ``error`` means that the copy has to be loaded anew.
+    """Whether ``error`` means that the copy has to be loaded again.
 
     An unknown revision means that the database was set back: the catalog is behind the copy.
     """

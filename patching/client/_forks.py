@@ -1,5 +1,5 @@
-"""What a process that was forked begins anew: connections and locks that it shares with the process
-that it came from, whose threads it doesn't have."""
+"""What a forked process has to replace: connections and locks shared with its parent,
+whose threads it doesn't have."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 
 class PerProcess:
-    """Has state of which each process needs its own, made by ``_begin``."""
+    """Has state that each process needs for itself, made by ``_begin``."""
 
     def __init__(self) -> None:
         self._begin()
         _MADE.add(self)
 
     def _begin(self) -> None:
-        """Called in a forked process, too, where no other thread is."""
+        """Also called in a forked process, where there is no other thread."""
         raise NotImplementedError
 
     def _forked(self) -> None:
@@ -34,5 +34,5 @@ def _begin_all() -> None:
         each._forked()
 
 
-if hasattr(os, "register_at_fork"):  # where there are forks
+if hasattr(os, "register_at_fork"):  # if the system has forks
     os.register_at_fork(after_in_child=_begin_all)

@@ -42,21 +42,21 @@ from patching.list_declarations import ListDeclarations, parse_declarations
 class Gateway(Closable):
     """The gateway at ``url``. Thread-safe; holds connections until ``close``.
 
-    ``token`` goes out as a bearer token; a callable is asked for each request, so that it can be
+    ``token`` is sent as a bearer token; a callable is called before each request, so that it can be
     renewed. It is in no repr and no error, and goes nowhere else: redirects aren't followed.
-    ``timeout_s`` is the deadline of each call, all its retries included. ``retry`` says what is
-    sent again, and when: what the gateway calls retryable, and what got lost where sending it again
-    can't do it twice. No precondition is ever left out of what is sent again.
+    ``timeout_s`` is the deadline of each call in seconds, all its retries included. ``retry`` says
+    what is sent again, and when: what the gateway calls retryable, and what got lost, if sending it
+    again can't apply it twice. What is sent again keeps its preconditions.
 
-    ``batch_s``: concurrent writes of documents go as lines of one bulk request; each waits so many
-    seconds at most for others, one that no other meets for none. 0.002 is a good choice where many
-    threads write. None: each write is a request. Answers, errors, keys and time limits are the
-    same.
+    ``batch_s``: concurrent writes of documents are sent as lines of one bulk request. Each waits up
+    to ``batch_s`` seconds for others, up to ten times as long while an earlier request is being
+    answered, and not at all if no other write is under way. 0.002 is a good choice if many threads
+    write. None: each write is a request. Answers, errors, keys and time limits are the same.
 
     ``ca_file``: certificates to trust instead of the system's, for a gateway with TLS;
     ``certificate_file`` and ``key_file``: the client's own, for one that asks for it. ``headers``
-    go out with each request. ``pool_size`` connections (10) are kept for the next requests; a new
-    one may take ``connect_timeout_s`` (5).
+    are sent with each request. ``pool_size`` connections (10) are kept for the next requests; a new
+    one may take ``connect_timeout_s`` (5 seconds).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Gateway(Closable):
         batch_s: float | None = None,
         **connection: Unpack[ConnectionTerms],
     ) -> None:
-        if not timeout_s > 0:  # nor is NaN
+        if not timeout_s > 0:  # refuses NaN, too
             raise ValueError("timeout_s is more than 0")
         if batch_s is not None and batch_s < 0:
             raise ValueError("batch_s can't be negative")
@@ -90,7 +90,7 @@ class Gateway(Closable):
         return transport
 
     def catalog(self, name: str) -> Catalog:
-        """The catalog of that name, which needn't exist: its first write makes it."""
+        """The catalog of that name, which needn't exist: its first write creates it."""
         return Catalog(self._calls, self._feed, name)
 
     def _feed(self, catalog: str, asked: Followed) -> Feed:
@@ -119,11 +119,11 @@ class Gateway(Closable):
     def bulk(
         self, lines: Iterable[BulkLine | Mapping[str, Any]], terms: BulkTerms | None = None
     ) -> Iterator[BulkAnswer]:
-        """Many independent writes to any catalogs, answered in order, as `BulkWriter` does it.
+        """Send many independent writes to any catalogs; returns their answers in order, by
+        `BulkWriter`.
 
-        A line is a mapping with the contract's members (``catalog``, ``op``, ``key``, …), which
-        comes back as ``answer.line.subject``. One without ``idempotency_key`` is given one, as
-        ``retry.make_keys`` says.
+        A line is a mapping with the contract's members (``catalog``, ``op``, ``key``, …), returned
+        as ``answer.line.subject``. Without ``idempotency_key`` it gets one, by ``retry.make_keys``.
         """
         made = bulk_lines(lines, make_keys=self._calls.retry.make_keys)
         terms = terms or BulkTerms(retry=self._calls.unbounded_retry)
@@ -137,7 +137,7 @@ class Gateway(Closable):
 
     @called
     def is_ready(self, *, timeout_s: float = 5.0) -> Steps[bool]:
-        """Whether its database answers. Unreachable where the gateway itself doesn't."""
+        """Whether its database answers. Raises Unreachable if the gateway itself doesn't."""
         try:
             yield SendOnce("GET", "/readyz", timeout_s=timeout_s)
         except Problem:
@@ -145,8 +145,8 @@ class Gateway(Closable):
         return True
 
     def close(self) -> None:
-        """Calls under way in other threads end with Unreachable, and so do later ones, those of its
-        feeds among them; followers are stopped, and pins left to expire. With ``batch_s``, the
+        """Calls under way in other threads end with Unreachable, and so do later ones, including
+        those of its feeds; followers are stopped, and pins left to expire. With ``batch_s``, the
         writes under way are sent and answered before."""
         if self._batcher is not None:
             self._batcher.close()
@@ -163,13 +163,12 @@ class Catalog(Owning, Readable, Reverting):
     """A catalog of the gateway; only its methods send requests. Thread-safe.
 
     ``get``, ``put``, ``patch``, ``merge`` and ``update`` are about documents' contents;
-    ``attributes`` has the same methods for the attributes beside them, under the same tokens.
-    ``apply``, ``owners``, ``let_go``, ``give_back`` and ``lost_by`` are about managers, who own
-    what they send.
-    ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
+    ``attributes`` has the same methods for their attributes, under the same tokens. ``apply``,
+    ``owners``, ``let_go``, ``give_back`` and ``lost_by`` are about managers, who own what they
+    send. ``settings`` has ``get`` and ``put``, ``uploads`` replaces large documents in two phases.
 
-    Every write takes the keywords of `WriteTerms`. Every method raises RequestError; a refusal is
-    a `Problem`.
+    Every write takes the keywords of `WriteTerms`. Every method raises RequestError; a refusal is a
+    `Problem`.
     """
 
     def __init__(self, calls: CallPolicy, feed: Callable[[str, Followed], Feed], name: str) -> None:
@@ -185,8 +184,8 @@ class Catalog(Owning, Readable, Reverting):
     def delete(
         self, key: str, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
     ) -> Steps[Written]:
-        """Delete the document. Where there is none that is done already, unless ``if_match``
-        demands one (PreconditionFailed)."""
+        """Delete the document. If there is none, nothing changes, unless ``if_match`` demands one
+        (PreconditionFailed)."""
         return (yield from self._write("DELETE", key, None, "", if_match, False, terms))
 
     def transaction(self) -> Transaction:
@@ -201,9 +200,9 @@ class Catalog(Owning, Readable, Reverting):
         if_match: Tokens | None = None,
         **terms: Unpack[WriteTerms],
     ) -> Steps[TransactionResult]:
-        """Run a transaction that is given as the contract writes it: ``compare``, ``then`` and
-        ``else``. PreconditionFailed, where a compare is false and there is no ``else``, has the
-        ``failed_compares`` in its problem."""
+        """Run a transaction given as the contract's JSON: ``compare``, ``then`` and ``else``. If a
+        compare is false and there is no ``else``, raises PreconditionFailed, whose problem has the
+        ``failed_compares``."""
         asked = dict(body)
         if asked.pop("dry_run", False) is True:
             terms["dry_run"] = True
@@ -221,7 +220,7 @@ class Catalog(Owning, Readable, Reverting):
     def touch(
         self, *, if_match: Tokens | None = None, **terms: Unpack[WriteTerms]
     ) -> Steps[CatalogWritten]:
-        """Make a commit that changes nothing: followers see a new revision."""
+        """Make a commit that changes no document: followers see a new revision."""
         return (yield from self._write_catalog("POST", "/touch", if_match, terms))
 
     @called
@@ -234,15 +233,15 @@ class Catalog(Owning, Readable, Reverting):
     def pin(
         self, revision: int | None = None, seconds: int = 600, *, note: str | None = None
     ) -> Pin:
-        """Hold ``revision`` (None: the head) against compaction: a context manager that renews it
-        until it is left. Gone where it is compacted already. ``note`` is for people who look at
-        `pins`."""
+        """Hold ``revision`` (None: the head) against compaction. Returns a context manager that
+        renews the pin, for ``seconds`` at a time, until it is left. Entering it raises Gone if the
+        revision is compacted already. ``note`` is for people who read `pins`."""
         return Pin(self._calls, self._catalog_path, revision, seconds, note)
 
     @called
     def compact(self, revision: int, *, timeout_s: float | None = None) -> Steps[Compaction]:
-        """Make ``revision`` the oldest one that can be read. Conflict: a pin holds what is below,
-        or it is done that far already (``snapshot_exists``)."""
+        """Make ``revision`` the oldest one that can be read. Raises Conflict if a pin holds a lower
+        one, or the floor is that high already (``snapshot_exists``)."""
         call = Call(
             method="POST",
             path=f"{self._catalog_path}/compactions",
@@ -269,14 +268,14 @@ class SettingsPart:
 
     @called
     def get(self) -> Steps[CatalogState]:
-        """The catalog's state, whose ``settings`` are None where nothing was set and whose ``etag``
-        is the settings' token. NotFound where there is no catalog."""
+        """The catalog's state. Its ``settings`` are None if nothing was set; its ``etag`` is the
+        settings' token. Raises NotFound if there is no catalog."""
         return (yield from plan_of(self._catalog.read)())
 
     @called
     def lists(self) -> Steps[ListDeclarations]:
-        """The lists that the catalog declares, for `Documents.update` and `patching.diff`: those of
-        a document are ``lists().lists_of(key)``. NotFound where there is no catalog."""
+        """The lists that the catalog declares, for `Catalog.update` and `patching.diff`: those of a
+        document are ``lists().lists_of(key)``. Raises NotFound if there is no catalog."""
         settings = (yield from plan_of(self.get)()).settings or {}
         return parse_declarations(settings.get("arrays", []))
 
@@ -290,11 +289,11 @@ class SettingsPart:
         check_documents: bool = True,
         **terms: Unpack[WriteTerms],
     ) -> Steps[CatalogWritten]:
-        """Set all of them; what is left out is as if it had never been set. Makes the catalog where
-        there is none. The conditions are about the settings.
+        """Replace all settings; what is left out is unset. Creates the catalog if there is none.
+        The conditions are about the settings.
 
-        Refused, naming ``documents`` in its problem, where they break the lists that it declares;
-        without ``check_documents`` nobody looks, as a very large catalog may need."""
+        Refused if documents break the lists that it declares: the problem's ``documents``. With
+        ``check_documents=False`` nobody looks, as a very large catalog may need."""
         plan = self._catalog._write_catalog(
             "PUT",
             "",

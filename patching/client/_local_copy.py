@@ -1,7 +1,7 @@
 """A follower's local copy of a catalog, with its recent past, the calls that wait for it, and its
 listeners.
 
-A reload replaces the copy's versions. One lock guards them all, so that a listener that joins
+A reload replaces the copy's versions. One lock guards all this, so that a listener that joins
 misses nothing and gets nothing twice.
 """
 
@@ -24,7 +24,7 @@ from patching.client.errors import FollowerStopped, RevisionTooOld, RevisionUnkn
 from patching.client.results import Change, Commit
 from patching.values import Absent
 
-# The gateway has held every commit to its limits; here they'd only keep the copy from following.
+# The gateway has checked every commit by its limits; here they could only stop the copy.
 _UNLIMITED: Final = Limits(
     operations_max=1 << 62, copy_growth_bytes_max=1 << 62, depth_max=300, result_bytes_max=1 << 62
 )
@@ -32,8 +32,8 @@ _UNLIMITED: Final = Limits(
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The past that a copy keeps: the last ``commits``, of which none is older than ``seconds``
-    (None: any age). States with a snapshot that is still in use are kept besides."""
+    """The past that a copy keeps: the last ``commits`` commits, none older than ``seconds`` (None:
+    any age). States whose snapshot is still in use are kept as well."""
 
     commits: int = 1000
     seconds: float | None = None
@@ -45,12 +45,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A catalog as ``revision`` had it. It stays readable, whatever happens to the follower.
+    """A catalog as of ``revision``. It stays readable, whatever happens to the follower.
 
     ``documents`` are the contents by key, in no particular order. They are shared with other
-    snapshots: treat them as immutable. ``time`` is that of the last commit up to ``revision``
-    that the copy was told of, None where the copy began empty. ``settings`` are the catalog's own,
-    None where nothing was set.
+    snapshots: treat them as immutable. ``time`` is that of the last commit up to ``revision`` that
+    the copy knows, None if it began empty. ``settings`` are the catalog's, None if nothing was set.
     """
 
     revision: int
@@ -82,7 +81,7 @@ class _Chain:
         self.values.append(value)
 
     def forget_before(self, revision: int) -> bool:
-        """Drop what no state at ``revision`` or later needs; whether anything is left."""
+        """Drop what no state at ``revision`` or later needs. Returns whether anything is left."""
         oldest = bisect_right(self.revisions, revision) - 1
         if oldest >= 0 and self.values[oldest] is ABSENT:
             oldest += 1
@@ -93,20 +92,19 @@ class _Chain:
 
 
 class VersionedCopy(PerProcess):
-    """The copy. Thread-safe; changed by one thread.
+    """The copy. Thread-safe; one thread changes it.
 
-    ``revision`` is how far it goes, ``last`` the id of the commit there, None if it isn't known,
+    ``revision`` is how far it goes, ``last`` the id of the commit there, None if unknown,
     ``earliest`` the oldest state that can be asked for. ``prefix`` limits the copy to documents
-    whose keys begin so.
+    whose keys begin with it.
 
-    Per key there is a chain of the values it had, each with the revision that made it; a state is a
-    revision, and reading a key at it is a bisection. Nothing is copied for a commit but what it
-    changes.
+    Each key has a chain of its values, each with the revision that made it; a state is a revision,
+    and reading a key at it is a bisection. For a commit, only what it changes is copied.
 
     Worked example. Loaded at 5 with a=1; commit 6 sets a=2, commit 8 deletes it (7 changed other
-    keys). The chain of a is [5: 1, 6: 2, 8: ABSENT]; a at 7 is 2. Kept are the last two commits, 7
-    and 8, so states from 6 on: "5: 1" is dropped, unless a snapshot at 5 is still held by somebody.
-    Once 8 is the earliest, the chain says ABSENT alone and goes as a whole.
+    keys). The chain of a is [5: 1, 6: 2, 8: ABSENT]; a at 7 is 2. The last two commits, 7 and 8,
+    are kept, so states from 6 on: "5: 1" is dropped, unless somebody still holds a snapshot at 5.
+    Once 8 is the earliest, the chain has only ABSENT and is dropped as a whole.
     """
 
     def __init__(
@@ -123,8 +121,8 @@ class VersionedCopy(PerProcess):
         self._prefix = prefix
         super().__init__()
         self._chains: dict[str | None, _Chain] = {}
-        self._log: deque[Commit] = deque()  # those above `earliest`, as far as they were told
-        self._unpruned: deque[Commit] = deque()  # dropped from the log, but chains remember them
+        self._log: deque[Commit] = deque()  # the known ones above `earliest`
+        self._unpruned: deque[Commit] = deque()  # dropped from the log, but not from the chains
         self._held: WeakValueDictionary[int, _Documents] = WeakValueDictionary()
         self.revision = self.earliest = revision
         self.earliest_time = time
@@ -152,8 +150,8 @@ class VersionedCopy(PerProcess):
             self.revision, self.last = commit.revision, commit.commit_id
 
     def advance(self, revision: int, last: str | None = None) -> None:
-        """Nothing that concerns this copy happened up to ``revision``, which ``last`` made, if that
-        is known."""
+        """Move to ``revision`` without a change of this copy. ``last`` is the commit there, if
+        known."""
         with self._lock:
             if revision > self.revision:
                 self.revision, self.last = revision, last
@@ -184,7 +182,7 @@ class VersionedCopy(PerProcess):
             return self._snapshot(self.revision)
 
     def at_revision(self, revision: int) -> Snapshot:
-        """The state at ``revision``. RevisionTooOld, RevisionUnknown."""
+        """The state at ``revision``. Raises RevisionTooOld, RevisionUnknown."""
         with self._lock:
             if revision < self.earliest:
                 raise RevisionTooOld(revision, self.earliest, self.revision)
@@ -195,8 +193,8 @@ class VersionedCopy(PerProcess):
     def at_time(self, moment: datetime, known_until: datetime) -> Snapshot:
         """The state after the last commit at or before ``moment``, by commit times.
 
-        RevisionTooOld; RevisionUnknown where ``moment`` is later than both the last commit and
-        ``known_until``. ValueError for a naive time.
+        Raises RevisionTooOld; RevisionUnknown if ``moment`` is later than both the last commit and
+        ``known_until``; ValueError for a naive time.
         """
         if moment.tzinfo is None:
             raise ValueError("a time without an offset from UTC names no moment")
@@ -213,7 +211,7 @@ class VersionedCopy(PerProcess):
             return self._snapshot(self.earliest)
 
     def commits_above(self, revision: int, limit: int) -> list[Commit] | None:
-        """The first commits above ``revision``, at most ``limit``; None: not all are kept."""
+        """The first commits above ``revision``, at most ``limit``; None if not all are kept."""
         with self._lock:
             if revision < self.earliest:
                 return None
@@ -251,12 +249,12 @@ class VersionedCopy(PerProcess):
         return chain.at(revision) if chain is not None else ABSENT
 
     def value(self, key: str, revision: int) -> Json | Absent:
-        """The content of ``key`` at ``revision``, which has to be kept or held."""
+        """The content of ``key`` at ``revision``, which must be kept or held."""
         with self._lock:
             return self._at(key, revision)
 
     def keys(self, revision: int) -> list[str]:
-        """The keys of the documents there were at ``revision``, which has to be kept or held."""
+        """The keys of the documents at ``revision``, which must be kept or held."""
         with self._lock:
             return [
                 key
@@ -266,7 +264,7 @@ class VersionedCopy(PerProcess):
 
 
 class _Documents(Mapping[str, Json]):
-    """The documents at one revision. While it lives, pruning leaves the revision alone."""
+    """The documents at one revision. While this lives, pruning leaves the revision alone."""
 
     def __init__(self, versions: VersionedCopy, revision: int) -> None:
         self._versions = versions
@@ -306,20 +304,20 @@ class Audience(Protocol):
     def push(self, commit: Commit) -> None: ...
 
     def bookmark(self, revision: int) -> None:
-        """Nothing more of interest up to ``revision``."""
+        """There is nothing more of interest up to ``revision``."""
 
     def reloaded(self, *, is_another: bool) -> None:
-        """The copy began anew: nobody is joined any more. ``is_another``: with another history, so
-        what was told may never have happened."""
+        """The copy was loaded again: nobody is joined any more. ``is_another``: from another
+        history, in which earlier commits may never have happened."""
 
     def end(self, reason: Exception | None) -> None:
-        """Nothing will come any more."""
+        """Nothing more will come."""
 
 
 class LocalCopy(PerProcess):
-    """Thread-safe; changed by one thread. ``now`` tells the time as an aware datetime.
-
-    In a forked process, which doesn't have that thread, it has ended.
+    """The copy, those who wait for it, and its listeners. Thread-safe; one thread changes it.
+    ``now`` returns an aware datetime. In a forked process, which doesn't have that thread, it has
+    ended.
     """
 
     def __init__(self, history: History, now: Callable[[], datetime]) -> None:
@@ -344,8 +342,8 @@ class LocalCopy(PerProcess):
     # Changing
 
     def load(self, versions: VersionedCopy, *, is_another: bool = False) -> None:
-        """Begin, or begin anew, with ``versions``. ``is_another``: these are of another history
-        than those before, as they are anyway where they don't come as far."""
+        """Begin, or begin again, with ``versions``. ``is_another``: they are of another history
+        than those before, as they are in any case if they don't go as far."""
         with self._changed:
             before, self._versions = self._versions, versions
             self._joined = []
@@ -355,14 +353,14 @@ class LocalCopy(PerProcess):
             self._changed.notify_all()
 
     def place(self) -> tuple[int, str | None]:
-        """The revision, and the id of the commit that made it, if that is known."""
+        """The revision, and the id of the commit that made it, if known."""
         with self._changed:
             versions = self._loaded()
             return versions.revision, versions.last
 
     def follows(self, commit: Commit) -> bool:
-        """Whether ``commit`` can be the next one of this copy's history, as far as it names the one
-        before it."""
+        """Whether ``commit`` can be the next one of this copy's history, by its parent, if that is
+        known."""
         with self._changed:
             versions = self._loaded()
             is_next = commit.revision == versions.revision + 1
@@ -370,7 +368,7 @@ class LocalCopy(PerProcess):
             return known is None or commit.parent is None or commit.parent == known
 
     def commit(self, commit: Commit) -> None:
-        """Apply ``commit`` and tell it. Nothing of it happened where this raises PatchError."""
+        """Apply ``commit`` and push it to the listeners. On PatchError, nothing has happened."""
         with self._changed:
             versions = self._loaded()
             versions.commit(commit)
@@ -380,7 +378,7 @@ class LocalCopy(PerProcess):
             self._changed.notify_all()
 
     def advance(self, revision: int, last: str | None = None) -> None:
-        """Everything up to ``revision`` was told, which ``last`` made, if that is known."""
+        """There is nothing more up to ``revision``, which the commit ``last`` made, if known."""
         with self._changed:
             versions = self._loaded()
             versions.prune(self._history, self._now())
@@ -392,7 +390,7 @@ class LocalCopy(PerProcess):
                 self._changed.notify_all()
 
     def heard(self, error: Exception | None) -> None:
-        """A request of the follower was answered, or (``error``) it was not."""
+        """A request of the follower was answered or, with ``error``, failed."""
         with self._changed:
             if error is not None:
                 self._cut_off()
@@ -400,10 +398,10 @@ class LocalCopy(PerProcess):
 
     def _cut_off(self) -> None:
         if self._last_error is None and self._ended is None:
-            self._heard_at = self._now()  # till now it was told everything, as far as it knew
+            self._heard_at = self._now()  # until now, as far as it knew, it missed nothing
 
     def end(self, failure: Exception | None = None) -> list[Audience]:
-        """End the copy's changes: waiting calls raise. Returns the listeners; reads go on."""
+        """End the copy's changes: waiting calls raise. Returns the listeners; reads still work."""
         with self._changed:
             text = "the follower was stopped" if failure is None else "the follower failed"
             stopped = FollowerStopped(text)
@@ -421,7 +419,7 @@ class LocalCopy(PerProcess):
         if self._ended is None:
             self._ended = stopped
 
-    # Looking
+    # Reading
 
     @property
     def revision(self) -> int:
@@ -448,7 +446,7 @@ class LocalCopy(PerProcess):
             return self._loaded().at_time(moment, known_until)
 
     def wait_for(self, revision: int, timeout_s: float | None) -> None:
-        """Until the copy is at ``revision`` or later. WaitTimedOut, FollowerStopped."""
+        """Wait until the copy is at ``revision`` or later. Raises WaitTimedOut, FollowerStopped."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while (position := self._loaded().revision) < revision:
@@ -462,7 +460,7 @@ class LocalCopy(PerProcess):
     # Listening
 
     def add(self, audience: Audience) -> None:
-        """``audience`` will be told of the end. It gets commits once it has joined."""
+        """``audience`` will learn of the end. It gets commits once it has joined."""
         with self._changed:
             self._loaded()
             if self._ended is not None:
@@ -476,10 +474,10 @@ class LocalCopy(PerProcess):
                     listed.remove(audience)
 
     def join(self, audience: Audience, position: int, limit: int) -> list[Commit] | None:
-        """The first commits kept above ``position``, up to ``limit``; None: not all are kept.
+        """The first commits above ``position``, up to ``limit``; None if not all are kept.
 
-        Where that are fewer than ``limit``, the audience has joined, and those returned were
-        pushed to it already.
+        If these are fewer than ``limit``, the audience has joined, and they were pushed to it
+        already.
         """
         with self._changed:
             versions = self._loaded()
@@ -492,7 +490,7 @@ class LocalCopy(PerProcess):
             return commits
 
     def join_now(self, audience: Audience) -> Snapshot:
-        """The current state; the audience has joined at it."""
+        """The current state, at which the audience has joined."""
         with self._changed:
             snapshot = self._loaded().current()
             self._join(audience, snapshot.revision)

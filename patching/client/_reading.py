@@ -37,7 +37,7 @@ from patching.client.transport import Closable, in_words
 
 _T = TypeVar("_T")
 
-# So many keys in one request at most, and a line no longer than servers and proxies take.
+# The most keys in one request, and a query that is no longer than servers and proxies take.
 _KEYS_MAX: Final = 1000
 _QUERY_BYTES_MAX: Final = 3500
 
@@ -62,9 +62,9 @@ class Readable(Part):
     ) -> Listing[Document]:
         """All documents whose keys begin with ``prefix`` and contain the text ``contains``, in
         upper or lower case, by key, as the catalog has them at one revision: that of the first
-        page, or ``revision`` or ``at``. Read page by page.
+        page, or ``revision``, or that at the time ``at``. Reads ``page_size`` of them at a time.
 
-        Gone where that revision is compacted away meanwhile: hold a `pin` where it must not be.
+        Raises Gone if that revision is compacted meanwhile: hold a `pin` if it must not be.
         """
         asked = _asked(None, page_size, prefix, contains)
         yield from self._each("page of documents", parse_listed, asked, time_query(revision, at))
@@ -95,12 +95,12 @@ class Readable(Part):
         manager: str | None = None,
         page_size: int = 10_000,
     ) -> Listing[DocumentDigest]:
-        """Like `documents`, but of each only its token and its digest, which is that of every equal
-        document (`patching.digest`): to find out what differs without reading it.
+        """Like `documents`, but only their tokens and digests; equal documents have equal digests
+        (`patching.digest`). So you find out what differs without reading it.
 
-        With `manager`, the documents that it owns anything of, and the digest of that: where it is
-        the `patching.part_digests.part_digest` of what it wants, applying this again would change
-        nothing."""
+        With `manager`, the documents of which it owns anything, and the digest of that: if it
+        equals the `patching.part_digests.part_digest` of what the manager wants, applying this
+        again would change nothing."""
         asked = _asked("digest", page_size, prefix, contains)
         asked += [] if manager is None else [("manager", manager)]
         yield from self._each("page of digests", _digest, asked, time_query(revision, at))
@@ -108,7 +108,7 @@ class Readable(Part):
     def _each(
         self, what: str, parse: Callable[[Any, int], _T | None], asked: Query, when: Query
     ) -> Listing[_T]:
-        """What ``parse`` makes of all that is listed, page by page, and of the page's revision."""
+        """What ``parse`` makes of each listed shape and its page's revision, page by page."""
         following: Query | None = when
         while following is not None:
             content = yield from self._ask("/documents", [*asked, *following])
@@ -131,8 +131,8 @@ class Readable(Part):
         revision: int | None = None,
         at: datetime | str | None = None,
     ) -> Steps[Several]:
-        """These documents at one revision, and the token of all of them together. ValueError where
-        there is no key."""
+        """These documents at one revision, with one token for all. ValueError if there is no
+        key."""
         found: dict[str, Document | None] = {}
         tags: list[str] = []
         query: list[tuple[str, str | int]] = time_query(revision, at)
@@ -147,7 +147,7 @@ class Readable(Part):
                 for shape in content["documents"]:
                     found[shape["key"]] = parse_listed(shape, told_at)
                 tags.append(unquoted(answer.headers["ETag"]))
-            query = [("revision", told_at)]  # what one request can't hold is of the first one's
+            query = [("revision", told_at)]  # further requests are for the first one's revision
         if not tags:
             raise ValueError("there has to be a key")
         return Several(told_at, found, ";".join(tags))
@@ -182,9 +182,9 @@ class Readable(Part):
         author: str | None = None,
         page_size: int = 100,
     ) -> Listing[Commit]:
-        """The commits above revision ``after``, ascending, up to the last there is; with ``key``,
-        those that changed this document; with ``author``, those by this one. Gone where they were
-        compacted away."""
+        """The commits above revision ``after``, ascending, up to the newest; with ``key``, those
+        that changed this document; with ``author``, those by this one. Raises Gone if they were
+        compacted."""
         position: int | None = after
         while position is not None:
             query: list[tuple[str, str | int]] = [("after", position), ("limit", page_size)]
@@ -200,7 +200,7 @@ class Readable(Part):
 
     @called
     def commit(self, revision: int) -> Steps[Commit]:
-        """The commit that made ``revision``. NotFound, Gone."""
+        """The commit that made ``revision``. Raises NotFound, Gone."""
         return parse_commit((yield from self._ask(f"/commits/{revision}")))
 
     @listed
@@ -212,10 +212,10 @@ class Readable(Part):
         prefix: str = "",
         page_size: int = 100,
     ) -> Listing[Difference]:
-        """What the catalog has otherwise at revision ``after`` (None: now) than at ``before``, by
-        key: the settings first, unless there is a ``prefix``. Either may be the later one.
+        """How revision ``after`` (None: now) differs from ``before``, by key: the settings first,
+        unless there is a ``prefix``. Either may be the later one.
 
-        NotFound above the head, Gone below the floor.
+        Raises NotFound above the head, Gone below the floor.
         """
         query: list[tuple[str, str | int]] = [("from", before), ("limit", page_size)]
         if prefix:
@@ -231,7 +231,7 @@ class Readable(Part):
     @called
     def outcome(self, idempotency_key: str) -> Steps[Commit | None]:
         """The commit that was made under the key. None: the request was decided without one, or
-        none was made up to now, but a request that still is on its way may yet make one."""
+        nothing has been decided so far; a request that is still on its way may yet make one."""
         try:
             content = yield from self._ask(f"/outcomes/{segment(idempotency_key)}")
             with expecting("outcome"):
@@ -256,23 +256,24 @@ class Readable(Part):
         outage_s: float | None = None,
     ) -> Feed:
         """Every commit above ``after``, in order, each once, as it is made; with ``keys`` or
-        ``prefix`` those that change such a document; of these the ones by one of ``authors``, or
-        with such a change by one of ``managers``. An iterator and a context manager::
+        ``prefix`` those that change such a document; of these, the ones by one of ``authors``, or
+        with such a change by one of ``managers``. Returns an iterator and context manager::
 
             with catalog.changes(after=41) as feed:
                 for commit in feed: ...      # feed.position is what to resume with
 
-        ``include`` "before" and "value": the changes have the content before and after the commit.
-        With ``initial`` it begins with the documents, whose keys begin with ``prefix``, in place of
-        ``after``::
+        ``include`` "before" and "value": changes have the content before and after the commit;
+        "settings": the settings' changes are included. With ``initial`` it begins with the
+        documents, whose keys begin with ``prefix``, instead of ``after``::
 
             with catalog.changes(initial=True, prefix="tables/") as feed:
                 copy = {each.key: each.value for each in feed.documents}
                 for commit in feed: ...      # every one since
 
-        It outlives restarts of the gateway; ``outage_s``: until it has failed for so long.
-        ``follow=False``: it ends where there is nothing more for the moment. Gone where the commits
-        were compacted away. ValueError unless there is either ``after`` or ``initial``.
+        It survives restarts of the gateway, up to ``outage_s`` seconds long (None: any). A poll
+        takes up to ``poll_s`` seconds (1 to 60). ``follow=False``: it ends when there is nothing
+        more for the moment. Raises Gone if the commits were compacted; ValueError unless either
+        ``after`` or ``initial``.
         """
         if initial == (after is not None):
             raise ValueError("a feed begins after a revision, or with the state (initial)")
@@ -293,7 +294,7 @@ class Readable(Part):
 
     @called
     def read(self) -> Steps[CatalogState]:
-        """Where it is, and its settings. NotFound where it was never written or is deleted."""
+        """The catalog's state and settings. NotFound if it was never written or is deleted."""
         return parse_state((yield from self._ask("")))
 
     @called
@@ -324,7 +325,7 @@ def key_chunks(keys: Iterable[str]) -> Iterator[list[str]]:
 class ExportStream(Closable):
     """Pairs of key and content, as the catalog had them at ``revision``; iterated once.
 
-    Unreachable where it breaks off before its end: what came until then is right, but not all.
+    Raises Unreachable if it breaks off before its end: what came until then is right, but not all.
     """
 
     def __init__(self, response: urllib3.BaseHTTPResponse, revision: int) -> None:
@@ -353,7 +354,7 @@ def _asked(
 
 
 def _digest(shape: Any, told_at: int) -> DocumentDigest | None:
-    """None: a manager owns nothing of it."""
+    """None: the manager owns nothing of it."""
     if shape["digest"] is None:
         return None
     return value_of(DocumentDigest, shape, catalog_revision=told_at)

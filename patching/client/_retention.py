@@ -1,4 +1,4 @@
-"""Holding a catalog's history, and dropping it."""
+"""Pins: holding a catalog's history."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _log = logging.getLogger(__name__)
 
 # A pin is renewed when a third of it has passed, so that two renewals may fail.
 _RENEWALS: Final = 3
-# Leaving a pin doesn't wait for longer: it expires by itself.
+# Leaving a pin waits no longer than this: it expires by itself.
 _TIMEOUT_S: Final = 5.0
 _JSON: Final = {"Content-Type": "application/json"}
 
 
 class Pin:
     """A pin, from ``Catalog.pin``. Entered, it holds ``revision`` for ``seconds`` at a time; a
-    thread renews it until the block is left, and history may be compacted again.
+    thread renews it until the block is left. Then history may be compacted again.
 
-    The pin of a process that dies holds for at most ``seconds`` more. A pin that can't be renewed
-    in time is lost: `check` says so, and reads at the revision may be Gone.
+    If the process dies, its pin holds for at most ``seconds`` more. A pin that can't be renewed in
+    time is lost: `check` raises PinLost, and reads at the revision may raise Gone.
 
     Without a thread: `take` the pin, and `keep` it between two steps of the work; it then expires
     by itself. ``shared``: which pins of the same principal hold the revision well enough to be
@@ -68,19 +68,20 @@ class Pin:
 
     @property
     def revision(self) -> int:
-        """The revision that is held. RuntimeError before it was entered."""
+        """The revision that is held. Raises RuntimeError before the pin is entered."""
         assert self.id
         assert self._revision is not None
         return self._revision
 
     @property
     def id(self) -> str:
+        """The gateway's name for it. Raises RuntimeError before the pin is entered."""
         if self._id is None:
             raise RuntimeError("the pin was not entered")
         return self._id
 
     def check(self) -> None:
-        """PinLost where it doesn't hold any more."""
+        """Raises PinLost if it doesn't hold any more."""
         if isinstance(self._error, NotFound) or (
             self._calls.retry.clock() - self._renewed_at > self._seconds
         ):
@@ -88,7 +89,7 @@ class Pin:
 
     @called
     def take(self) -> Steps[None]:
-        """Hold it from now on. RequestError."""
+        """Hold it from now on. Raises RequestError."""
         shared = self._shared
         pins: list[PinState] = []
         if shared is not None:
@@ -99,14 +100,14 @@ class Pin:
                 yield from self._renew()
                 return
         asked = {"seconds": self._seconds, "revision": self._revision, "note": self._note}
-        # One whose answer got lost expires by itself.
+        # If the answer gets lost, that pin expires by itself.
         given = {name: value for name, value in asked.items() if value is not None}
         state = yield from self._send("POST", "", given)
         self._id, self._revision = state.id, state.revision
 
     @called
     def keep(self) -> Steps[None]:
-        """Renew it if that is due. Where it has expired another is taken: RequestError, Gone if it
+        """Renew it if that is due; if it has expired, take another. Raises RequestError; Gone if it
         is too late for that."""
         if self._calls.retry.clock() - self._renewed_at < self._seconds / _RENEWALS:
             return
@@ -137,12 +138,12 @@ class Pin:
     # Plans
 
     def begin(self) -> Steps[None]:
-        """Take it, unless that was done."""
+        """Take it, unless it was taken already."""
         if self._id is None:
             yield from plan_of(self.take)()
 
     def end(self) -> Steps[None]:
-        """Let it go; what fails is left to expire."""
+        """Let it go; if that fails, it expires by itself."""
         path = f"{self._catalog_path}/pins/{segment(self.id)}"
         call = Call(method="DELETE", path=path, repeatable=True)
         try:
@@ -152,7 +153,7 @@ class Pin:
                 _log.info("a pin of revision %s is left to expire: %s", self.revision, failure)
 
     def renewing(self) -> Steps[None]:
-        """Renew it again and again, until it can't be any more."""
+        """Renew it again and again, until that is no longer possible."""
         pause_s = self._seconds / _RENEWALS
         while True:
             yield Pause(pause_s)

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class RetryDetails:
     """A retry that is about to be made: after ``failures`` in a row, the last being ``error``, and
-    after a pause of ``pause_s``."""
+    after a pause of ``pause_s`` seconds."""
 
     failures: int
     pause_s: float
@@ -33,18 +33,17 @@ class Retry:
     bounds it in any case).
 
     The n-th pause in a row is drawn evenly from 0 to ``first_s`` doubled n-1 times, at most
-    ``longest_s`` (full jitter), so that many clients that failed together don't come back together.
-    Where the gateway said how long to stay away, that comes on top. ``luck`` gives numbers from 0
-    to 1.
+    ``longest_s`` seconds (full jitter), so that many clients that failed together don't come back
+    together. If the gateway said how long to stay away, that comes on top. ``luck`` returns numbers
+    from 0 to 1.
 
-    ``answer_s``: how long the first try of a request on one document waits for its answer, if it
-    may be sent again, or twice as long as the client's answers take of late, where that is longer;
-    each further try waits twice as long, and none beyond the deadline. So an answer that is lost on
-    the way costs as much, and not the whole time. None: up to the deadline.
+    ``answer_s``: how many seconds the first try of a request on one document waits for its answer,
+    if it may be sent again; twice as long as answers have taken lately, if that is longer. Each
+    further try waits twice as long, and none beyond the deadline. So an answer that gets lost on
+    the way costs that much, not the whole time. None: up to the deadline.
 
-    ``make_keys``: a write that comes without an idempotency key is given one, so that it can be
-    sent again when its answer got lost. Without a key it is sent again only where it is certain
-    that it was not applied.
+    ``make_keys``: a write without an idempotency key gets one, so that it can be sent again if its
+    answer gets lost. Without a key, it is sent again only if it certainly wasn't applied.
 
     ``on_retry`` is called before each pause, in the thread that pauses: to count or to log.
 
@@ -77,23 +76,23 @@ class Retry:
             raise ValueError("answer_s is more than 0")
 
     def pause_s(self, failures: int, error: BaseException | None = None) -> float:
-        """After so many ``failures`` in a row (1 or more), the last being ``error``."""
+        """The seconds to pause after ``failures`` (from 1) in a row, the last being ``error``."""
         longest_s = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 60))
         asked_s = error.retry_after_s if isinstance(error, RequestError) else None
         return longest_s * self.luck() + (asked_s or 0.0)
 
     def announce(self, failures: int, pause_s: float, error: Exception) -> None:
-        """Tell ``on_retry``."""
+        """Call ``on_retry``."""
         if self.on_retry is not None:
             self.on_retry(RetryDetails(failures, pause_s, error))
 
     def tries(self, timeout_s: float) -> Tries:
-        """The tries of one request that begins now and is last sent within ``timeout_s``."""
+        """The tries of one request that begins now, all within ``timeout_s`` seconds."""
         return Tries(self, self.clock() + timeout_s)
 
 
 def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
-    """That a caller uses a name that is to go."""
+    """Warn that a caller uses a deprecated name."""
     warnings.warn(f"{old} is deprecated: use {new}", DeprecationWarning, stacklevel)
 
 
@@ -107,12 +106,12 @@ class Tries:
 
     @property
     def left_s(self) -> float:
-        """How long until the deadline; below 0 where it has passed."""
+        """Seconds until the deadline; below 0 if it has passed."""
         return self._deadline - self._retry.clock()
 
     def answer_s(self, usual_s: float = 0.0) -> float:
-        """How long the next try of a request on one document waits for its answer, where answers
-        take ``usual_s`` of late; infinite for the last try."""
+        """How long the next try of a request on one document waits for its answer, if answers have
+        taken ``usual_s`` lately; infinite for the last try."""
         retry = self._retry
         is_last = retry.retries_max is not None and self.failures >= retry.retries_max
         if retry.answer_s is None or is_last:
@@ -122,9 +121,9 @@ class Tries:
     def pause_after(
         self, error: RequestError, passes: bool | None = None, *, pauses: bool = True
     ) -> float | None:
-        """How long to pause before the next try, 0 unless it ``pauses``. Counts ``error``. None
-        where it doesn't pass (None: as `may_pass` says), the request was sent often enough, or the
-        pause would end after the deadline."""
+        """Counts ``error``; returns how many seconds to pause before the next try, 0 unless
+        ``pauses``. None if ``error`` won't pass (by default as `may_pass` says), the request was
+        sent often enough, or the pause would end after the deadline."""
         self.failures += 1
         passes = may_pass(error) if passes is None else passes
         retries_max = self._retry.retries_max
@@ -137,15 +136,15 @@ class Tries:
         return pause_s
 
     def again(self, error: RequestError) -> bool:
-        """Pause as `pause_after` says. False, at once, where there is no next try."""
+        """Pause as `pause_after` says. Returns False, at once, if there is no next try."""
         pause_s = self.pause_after(error)
         if pause_s:
             self._retry.sleep(pause_s)
         return pause_s is not None
 
     def ask(self, send: Callable[[], _T]) -> _T:
-        """The result of ``send``, which is called again after each failure that may pass, and so
-        must be safe to repeat. Raises the last RequestError."""
+        """Returns the result of ``send``, which is called again after each failure that may pass,
+        and so must be safe to repeat. Raises the last RequestError."""
         while True:
             try:
                 return send()
@@ -157,8 +156,8 @@ class Tries:
 
 
 def may_pass(error: RequestError) -> bool:
-    """Whether sending the request again makes sense at all: it may succeed, or what became of it
-    may be found out by that."""
+    """Whether it makes sense to send the request again: it may succeed, or tell what became of the
+    first."""
     if isinstance(error, NotAuthorized):
         return False
     return error.retryable or (isinstance(error, Problem) and error.code == "outcome_unknown")

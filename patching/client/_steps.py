@@ -2,7 +2,7 @@
 
 A *plan* is a generator. It yields what is to be done next, is sent what came of it, and returns the
 result of the call. It does no I/O, takes no time and knows no threads, so one plan serves the
-client that blocks (`_calls`) and the one of asyncio (`aio`)::
+client that blocks (`_blocking`) and the one for asyncio (`aio`)::
 
     plan     ──►  SendOnce(GET …)  ──►  client: sends it, once
              ◄──  HttpAnswer, or a RequestError is thrown in
@@ -31,10 +31,10 @@ Query = Sequence[tuple[str, str | int]]
 class SendOnce:
     """A request to be sent once. ``path`` is percent-encoded already.
 
-    ``takes``: "whole" comes back as an `HttpAnswer`; "lines" as `Pieces`, whatever became of the
-    body; "stream" is the client's own, with the head of the answer there. ``timeout_s``: for how
-    long the answer is waited for (None: as long as the client does by itself). ``line``: the same
-    as a line of a bulk request, which may go with others of the preferences ``shared``.
+    ``takes``: "whole" comes back as an `HttpAnswer`; "lines" as `Pieces`, even if the body breaks
+    off; "stream" as the client's own response, once its head is there. ``timeout_s``: how many
+    seconds to wait for the answer (None: the client's default). ``line``: the same as a line of a
+    bulk request, which may share one with others of the same preferences ``shared``.
     """
 
     method: str
@@ -50,7 +50,7 @@ class SendOnce:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A body as far as it came. ``broken``: why it broke off, in words; None where it didn't."""
+    """A body as far as it came. ``broken``: why it broke off, in words; None if it didn't."""
 
     pieces: list[bytes]
     broken: str | None
@@ -75,8 +75,8 @@ Listing: TypeAlias = Generator[SendOnce | Pause | PlanItem[_T], Any, None]
 
 
 class PlanProgress(Generic[_T]):
-    """A plan under way: the ``step`` that is to be carried out, until it ``is_over`` with a
-    ``result``. Raises what the plan raises."""
+    """A plan under way: the ``step`` to carry out next, until it ``is_over`` with a ``result``.
+    Raises what the plan raises."""
 
     step: Any
     result: _T
@@ -87,7 +87,7 @@ class PlanProgress(Generic[_T]):
         self.answered(None)
 
     def answered(self, value: Any) -> None:
-        """The step was carried out, and this came of it."""
+        """The step was carried out, with this result."""
         try:
             self.step = self._plan.send(value)
         except StopIteration as end:
@@ -104,8 +104,8 @@ class PlanProgress(Generic[_T]):
 def called(
     plan: Callable[Concatenate[_S, _P], Steps[_T]],
 ) -> Callable[Concatenate[_S, _P], _T]:
-    """A method, written as its plan, that blocks until the result is there. Its object has
-    ``_calls``, which carry it out."""
+    """Makes a method that is written as its plan block until the result is there. The ``_calls`` of
+    its object carry the plan out."""
 
     @functools.wraps(plan)
     def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -119,7 +119,7 @@ def called(
 def listed(
     plan: Callable[Concatenate[_S, _P], Listing[_T]],
 ) -> Callable[Concatenate[_S, _P], Iterator[_T]]:
-    """Likewise, for a method that is looped over."""
+    """Likewise, for a method that returns an iterator."""
 
     @functools.wraps(plan)
     def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
@@ -134,7 +134,7 @@ _PLAN: Final = "_plan"
 
 
 def _show(call: Any, plan: Callable[..., Any], wrapped: str, shown: str = "") -> None:
-    """Have the result in the method's signature, not its plan, which it keeps."""
+    """Make the method's signature show the result instead of the plan, which it keeps."""
     told = str(inspect.get_annotations(plan).get("return")).removeprefix(wrapped)
     told = shown + told if shown else told[1:-1]
     call.__signature__ = inspect.signature(plan).replace(return_annotation=told)
@@ -144,7 +144,7 @@ def _show(call: Any, plan: Callable[..., Any], wrapped: str, shown: str = "") ->
 
 def plan_of(method: Callable[_P, _T]) -> Callable[_P, Steps[_T]]:
     """The plan of an object's method that is `called`: to be part of another plan, or to be carried
-    out by another client. A method that somebody has put in its place is called as it is."""
+    out by another client. A method that has replaced it, without a plan, is just called."""
     bound: Any = method
     plan = getattr(getattr(bound, "__func__", bound), _PLAN, None)
     return (

@@ -1,9 +1,9 @@
-"""One listener: a thread that tells it every commit, in order, each once.
+"""One listener: a thread that calls it with every commit, in order, each once.
 
-It is either *joined* (the local copy pushes to it, into a bounded queue) or *catching up*: it
-reads what the copy keeps, and what the copy doesn't reach back to from the gateway, until there
-is so little left that it can join. A reload of the copy takes it back to catching up from where it
-is; only what the gateway can't tell any more is missed, and that is said.
+It is either *joined* (the local copy pushes to it, into a bounded queue) or *catching up*: it reads
+what the copy keeps, and what is older from the gateway, until so little is left that it can join.
+After a reload of the copy it catches up again from where it is; it misses only what the gateway no
+longer has, and says so.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Commits above ``missed_after`` can't be told: begin anew from ``snapshot``. The next commit
-    told is the first above ``snapshot.revision``, which may be lower than ``missed_after`` where
-    the database was set back."""
+    """Commits above ``missed_after`` are missing: begin again from ``snapshot``. The next commit is
+    the first above ``snapshot.revision``, which may be lower than ``missed_after`` if the database
+    was set back."""
 
     reason: str
     missed_after: int
@@ -49,8 +49,8 @@ OnReload = Callable[[Reload], object]
 class Subscription(PerProcess):
     """A listener's subscription, from ``Follower.subscribe``.
 
-    The listener has had every commit up to ``position``: with that as ``after`` it can be resumed,
-    here or in another follower. A commit counts when the listener has returned.
+    The listener has had every commit up to ``position``; with that as ``after`` it can be resumed,
+    here or in another follower. A commit counts once the listener has returned.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Subscription(PerProcess):
         self._pending: deque[Commit | int] = deque()  # commits, and bookmarks between them
         self._is_joined = False
         self._was_set_back = False
-        self._waiting = 0  # the commits among them
+        self._waiting = 0  # the commits in `_pending`
         self._pushed = after  # what was pushed last; nothing up to it is taken again
         self._position = after
         self._error: Exception | None = None
@@ -87,22 +87,23 @@ class Subscription(PerProcess):
         self._stopped = threading.Event()
 
     def _forked(self) -> None:
-        """Its thread is elsewhere."""
+        """The listener's thread is in the parent process."""
         self.end(self._error or FollowerStopped(FORKED))
 
     @property
     def position(self) -> int:
+        """The listener has had every commit up to this revision."""
         return self._position
 
     @property
     def stopped(self) -> bool:
-        """Whether no more commits will be told; one may still be in the listener's hands."""
+        """Whether the listener gets no more commits; it may still be busy with one."""
         return self._stopped.is_set()
 
     @property
     def error(self) -> Exception | None:
-        """Why it stopped: what the listener raised, a ListenerStopped, or FollowerStopped where
-        the follower failed. None: it was stopped by ``stop`` (its own or the follower's)."""
+        """Why it stopped: what the listener raised, a ListenerStopped, or FollowerStopped if the
+        follower failed. None: it was stopped by ``stop`` (its own or the follower's)."""
         return self._error
 
     def start(self) -> None:
@@ -110,14 +111,14 @@ class Subscription(PerProcess):
         self._thread.start()
 
     def stop(self, timeout_s: float | None = 5.0) -> bool:
-        """Tell nothing more. Waits for the listener to return, unless called by the listener;
-        False where it did not in time."""
+        """Call the listener no more. Waits up to ``timeout_s`` seconds until it has returned,
+        unless it is the caller; False if it hasn't."""
         self._copy.remove(self)
         self.end(None)
         return self.wait(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until nothing is told any more and the listener has returned; False: not in time."""
+        """Wait until the listener has returned and won't be called again; False: not in time."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
             return not self._thread.is_alive()
@@ -179,14 +180,14 @@ class Subscription(PerProcess):
             while not self.stopped:
                 for event in self._take():
                     self._tell(event)
-        except Exception as error:  # noqa: BLE001 - a listener may raise anything: it ends itself
+        except Exception as error:  # noqa: BLE001 - a listener may raise anything: this ends it
             self.end(error)
         finally:
             self.end(ListenerStopped("its thread was ended"))  # by SystemExit, say
             self._copy.remove(self)
 
     def _take(self) -> list[Commit | int]:
-        """The next commits for the listener; none where it was stopped meanwhile."""
+        """The next commits for the listener; none if it was stopped meanwhile."""
         with self._changed:
             while not (self._pending or self.stopped or self._must_catch_up()):
                 self._changed.wait()
@@ -203,12 +204,12 @@ class Subscription(PerProcess):
         if isinstance(event, int):
             self._position = max(self._position, event)
         elif not self.stopped:
-            if not self._prefix or event.touches(self._prefix):  # the copy has the settings, too
+            if not self._prefix or event.touches(self._prefix):  # the copy gets settings, too
                 self._listener(event)
             self._position = event.revision
 
     def _catch_up(self) -> list[Commit | int]:
-        """Join, or get some of what has to be told before that."""
+        """Join, or return some of the commits that come before that."""
         if self._was_set_back:
             return self._begin_anew("the catalog was set back")
         limit = min(_PAGE, self._queue_max)
@@ -218,7 +219,7 @@ class Subscription(PerProcess):
         return list(commits) if len(commits) == limit else []
 
     def _from_gateway(self) -> list[Commit | int]:
-        """Commits that the copy doesn't keep, up to where the copy is and no further."""
+        """Commits that the copy doesn't keep, up to the copy's revision."""
         until = self._copy.revision
         failures = 0
         while not (self.stopped or self._was_set_back):
@@ -232,7 +233,7 @@ class Subscription(PerProcess):
                 self._retry.announce(failures, pause_s, error)
                 self._stopped.wait(pause_s)
                 continue
-            if self._was_set_back:  # these may be of the history since
+            if self._was_set_back:  # the page may be of the new history
                 break
             found = [commit for commit in page.commits if commit.revision <= until]
             is_last = page.next_after is None or len(found) < len(page.commits)
@@ -245,9 +246,9 @@ class Subscription(PerProcess):
         return []
 
     def _begin_anew(self, reason: str) -> list[Commit | int]:
-        """Go on from the copy's current state, and say what that misses."""
+        """Continue from the copy's current state, and say what that misses."""
         with self._changed:
-            self._was_set_back = False  # before joining: what comes after that counts
+            self._was_set_back = False  # before joining, to notice the next time
         snapshot = self._copy.join_now(self)
         if self._on_reload is None:
             raise CommitsMissed(self._position, snapshot.revision, reason)

@@ -28,17 +28,16 @@ _VISIBLE: Final = re.compile(r"[!-~]+").fullmatch
 _PASSING: Final = (502, 503, 504)
 READ_TIMEOUT_S: Final = 60.0
 _LEAST_S: Final = 0.05
-# What a proxy might ask for: feeds and followers try again within this.
+# The most that a Retry-After, which a proxy may have sent, delays feeds and followers.
 _PAUSE_S_MAX: Final = 3600.0
 
 
 class ConnectionTerms(TypedDict, total=False):
     """The keywords of whatever connects to a gateway.
 
-    ``token`` goes out as a bearer token; a callable is asked for each request, so that it can be
-    renewed. ``headers`` go out with each request.
-    ``pool_size``: how many connections are kept for the next requests.
-    ``connect_timeout_s``: for how long a connection may take to be there.
+    ``token`` is sent as a bearer token; a callable is called before each request, so that it can be
+    renewed. ``headers`` are sent with each request. ``pool_size``: how many connections are kept
+    for the next requests. ``connect_timeout_s``: how many seconds it may take to connect.
     ``ca_file`` has the certificates to trust instead of the system's; ``certificate_file`` and
     ``key_file`` are the client's own, for a gateway that asks for them.
     """
@@ -78,7 +77,7 @@ class HttpAnswer:
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            # the request was done: only what came of it can't be read
+            # the request was carried out: only its result can't be read
             raise UnexpectedAnswer(
                 f"the body of a {self.status} answer is no JSON: {error}",
                 status=self.status,
@@ -87,13 +86,13 @@ class HttpAnswer:
 
 
 class Outgoing:
-    """What goes out to the gateways at ``url``, of which one is in use. See `Transport`."""
+    """What is sent to the gateways at ``url``, of which one is in use. See `Transport`."""
 
     def __init__(self, url: str, connection: ConnectionSettings) -> None:
         self._bases = [_checked(each.strip()) for each in url.split(",")]
         self._at = 0  # which of them is in use
         self._token = connection.token
-        # Where nothing is said of encodings, a proxy may choose any.
+        # Without Accept-Encoding, a proxy may choose any encoding.
         plain = {"Accept": "application/json", "Accept-Encoding": "identity"}
         self._headers = _with(plain, connection.headers or {})
 
@@ -111,12 +110,12 @@ class Outgoing:
         return f"{self._bases[place]}{path}{asked}"
 
     def failed(self, place: int) -> None:
-        """The gateway there broke a request off: the next one is in use."""
+        """The gateway at ``place`` broke a request off: use the next one."""
         self._at = (place + 1) % len(self._bases)
 
     def headers(self, more: Mapping[str, str]) -> dict[str, str]:
-        """Of a request; ``more`` win over all others. ValueError for a token that is none, and
-        TokenUnavailable where the function that is to return it doesn't."""
+        """A request's headers; ``more`` win over all others. Raises ValueError for a token that is
+        none, TokenUnavailable if the function that returns it fails."""
         headers = self._headers
         if isinstance(self._token, str):
             headers = _with(headers, {"Authorization": _bearer(self._token)})
@@ -129,7 +128,7 @@ class Outgoing:
 
 
 def _with(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """``more`` win, however their names are spelled."""
+    """Both; ``more`` win, however their names are spelled."""
     named = {name.lower() for name in more}
     kept = {name: value for name, value in headers.items() if name.lower() not in named}
     return kept | dict(more)
@@ -143,17 +142,17 @@ def _bearer(token: str) -> str:
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:
-    """From ``now`` to ``deadline``. No request is given less than a moment."""
+    """Seconds from ``now`` to ``deadline``. No request gets less than a moment."""
     return None if deadline is None else max(deadline - now, _LEAST_S)
 
 
 def is_success(status: int) -> bool:
-    """Whether it is the answer to what was asked for; else it is `refusal`."""
+    """Whether it answers what was asked; otherwise `refusal` makes the exception."""
     return 200 <= status < 300 or status == 304
 
 
 def refusal(method: str, answer: HttpAnswer) -> RequestError:
-    """The exception for an answer that is no success."""
+    """The exception for an answer that isn't a success."""
     media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if media_type == _PROBLEM:
         try:
@@ -174,15 +173,15 @@ def refusal(method: str, answer: HttpAnswer) -> RequestError:
 def unreachable(
     method: str, url: str, why: str, *, unsent: bool, is_closed: bool = False
 ) -> Unreachable:
-    """The exception for a request that has no answer. ``unsent``: it never left. ``is_closed``: by
-    a client that was closed, so that no other one will have an answer either. That is then why."""
+    """The exception for a request without an answer. ``unsent``: it never left. ``is_closed``: the
+    client was closed, which is then the reason, and no other request will be answered either."""
     applied = "no" if unsent or method in _READING else "unknown"
     why = "the client was closed" if is_closed else why
     return Unreachable(f"{method} {url}: {why}", applied=applied, retryable=not is_closed)
 
 
 def segment(name: str) -> str:
-    """``name`` as one segment of a path, so that nobody rewrites it on the way."""
+    """``name`` as one segment of a path, so that nothing rewrites it on the way."""
     encoded = quote(name, safe="")
     return encoded.replace(".", "%2E") if name in (".", "..") else encoded
 

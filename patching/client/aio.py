@@ -74,7 +74,7 @@ _UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout
 
 
 class AsyncTransport:
-    """HTTP to a gateway, as `patching.client.transport.Transport`, for one event loop."""
+    """HTTP to a gateway, like `patching.client.transport.Transport`, for one event loop."""
 
     def __init__(self, url: str, **connection: Unpack[ConnectionTerms]) -> None:
         terms = ConnectionSettings(**connection)
@@ -89,10 +89,10 @@ class AsyncTransport:
             follow_redirects=False,
             trust_env=False,
         )
-        self._http.headers.clear()  # what goes out is the wire's to say
+        self._http.headers.clear()  # `Outgoing` says what is sent
 
     async def exchange(self, step: SendOnce) -> Any:
-        """What came of ``step``, sent once. RequestError."""
+        """Sends ``step`` once; returns what came of it. Raises RequestError."""
         sent = self._outgoing.headers(step.headers)
         deadline = None if step.timeout_s is None else time.monotonic() + step.timeout_s
         left = self._outgoing.hosts
@@ -144,13 +144,13 @@ class AsyncTransport:
         await self._http.aclose()
 
 
-# What the event loop alone knows may be gone before it is done.
+# A task to which only the event loop refers may be collected before it is done.
 _closing: Final[set[asyncio.Task[None]]] = set()
 
 
 async def _closed(response: httpx2.Response) -> None:
-    """Close it, to the end also where the task is cancelled meanwhile: else its pool would count
-    the request as one under way for ever."""
+    """Close it, to the end even if the task is cancelled meanwhile; otherwise its pool would count
+    the request as under way for ever."""
     if response.is_closed:  # it was read to its end
         return
     closing = asyncio.create_task(response.aclose())
@@ -182,7 +182,7 @@ def _in_words(error: BaseException) -> str:
 
 
 class AsyncCalls(CallPolicy):
-    """Carries plans out, and lets other tasks go on meanwhile. Of one event loop."""
+    """Carries out plans while other tasks go on. For one event loop."""
 
     def __init__(self, transport: AsyncTransport, retry: Retry, timeout_s: float) -> None:
         super().__init__(retry, timeout_s)
@@ -213,13 +213,13 @@ class AsyncCalls(CallPolicy):
                 await self._pause(step.seconds)
         except GeneratorExit:  # nothing more can be awaited
             raise
-        except BaseException as error:  # noqa: BLE001 - the plan's to judge, cancellation too
+        except BaseException as error:  # noqa: BLE001 - the plan decides, even on cancellation
             progress.failed(error)
         else:
             progress.answered(done)
 
     async def _pause(self, seconds: float) -> None:
-        """By the policy's own ``sleep``, if it has one; that may be a coroutine function."""
+        """Sleep by the policy's own ``sleep``, if it has one; it may be a coroutine function."""
         sleep: Any = self.retry.sleep
         passing = (asyncio.sleep if sleep is time.sleep else sleep)(seconds)
         if inspect.isawaitable(passing):
@@ -229,7 +229,7 @@ class AsyncCalls(CallPolicy):
 def awaited(
     method: Callable[Concatenate[Any, _P], _T],
 ) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]]:
-    """The method of the client that blocks, for this one: the plan is the same."""
+    """The blocking client's method as one to be awaited; the plan is the same."""
     plan = _plan(method)
 
     @functools.wraps(method)
@@ -243,14 +243,14 @@ def awaited(
 def looped(
     method: Callable[Concatenate[Any, _P], Iterator[_T]],
 ) -> Callable[Concatenate[Any, _P], AsyncIterator[_T]]:
-    """Likewise, of a method that is looped over."""
+    """Likewise, for a method that returns an iterator."""
     return planned(method, lambda calls, plan: calls.each(plan))
 
 
 def planned(
     method: Callable[Concatenate[Any, _P], Any], make: Callable[[AsyncCalls, Any], _T]
 ) -> Callable[Concatenate[Any, _P], _T]:
-    """A method that makes something of the plan, and of what carries it out."""
+    """A method that returns what ``make`` makes of the plan and of the calls that carry it out."""
     plan = _plan(method)
 
     @functools.wraps(method)
@@ -266,11 +266,11 @@ def _plan(method: Any) -> Callable[..., Any]:
 
 
 class Gateway:
-    """The gateway at ``url``, for the tasks of one event loop. As `patching.client.Gateway`, with
+    """The gateway at ``url``, for the tasks of one event loop. Like `patching.client.Gateway`, with
     methods to be awaited; it holds connections until ``close``, or until its ``async with`` ends.
-    Its keywords are the same, but for ``batch_s``.
+    Its keywords are the same, except for ``batch_s``.
 
-    ``sleep`` of a `Retry`, if it is given, may be a coroutine function.
+    If a `Retry` has its own ``sleep``, that may be a coroutine function.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class Gateway:
         retry: Retry | None = None,
         **connection: Unpack[ConnectionTerms],
     ) -> None:
-        if not timeout_s > 0:  # nor is NaN
+        if not timeout_s > 0:  # refuses NaN, too
             raise ValueError("timeout_s is more than 0")
         self.url = url.rstrip("/")
         self._transport = AsyncTransport(url, **connection)
@@ -292,7 +292,7 @@ class Gateway:
     is_ready = awaited(_gateway.Gateway.is_ready)
 
     def catalog(self, name: str) -> Catalog:
-        """The catalog of that name, which needn't exist: its first write makes it."""
+        """The catalog of that name, which needn't exist: its first write creates it."""
         return Catalog(self._calls, name)
 
     async def bulk(
@@ -300,7 +300,7 @@ class Gateway:
         lines: Iterable[BulkLine | Mapping[str, Any]] | AsyncIterable[BulkLine | Mapping[str, Any]],
         terms: BulkTerms | None = None,
     ) -> AsyncIterator[BulkAnswer]:
-        """As `patching.client.Gateway.bulk`."""
+        """Like `patching.client.Gateway.bulk`; ``lines`` may be asynchronous."""
         windows = LineWindows(terms or BulkTerms(retry=self._calls.unbounded_retry))
         async for line in _each(lines):
             (made,) = bulk_lines([line], make_keys=self._calls.retry.make_keys)
@@ -315,7 +315,7 @@ class Gateway:
                 yield answer
 
     async def close(self) -> None:
-        """Nothing can be asked any more."""
+        """Close the connections: nothing can be asked any more."""
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -329,7 +329,7 @@ class Gateway:
 
 
 class _Twin(Generic[_T]):
-    """Has the methods of ``same``, an object of the client that blocks, to be awaited."""
+    """Has the methods of ``same``, an object of the blocking client, to be awaited."""
 
     def __init__(self, calls: AsyncCalls, same: _T) -> None:
         self._calls = calls
@@ -337,7 +337,7 @@ class _Twin(Generic[_T]):
 
 
 class Part(_Twin[_documents.Part]):
-    """As the one of `patching.client`: documents' contents, or the attributes beside them."""
+    """Like that of `patching.client`: documents' contents, or their attributes."""
 
     get = awaited(_documents.Part.get)
     put = awaited(_documents.Part.put)
@@ -353,7 +353,7 @@ class ExportStream:
         async with catalog.export() as export:
             contents = {key: content async for key, content in export}
 
-    Unreachable where it breaks off before its end: what came until then is right, but not all.
+    Raises Unreachable if it breaks off before its end: what came until then is right, but not all.
     """
 
     revision: int
@@ -395,7 +395,7 @@ class _Body:
 
 
 class Feed(Following):
-    """The feed that ``Catalog.changes`` returns: one task iterates over it. As the one of
+    """The feed that ``Catalog.changes`` returns: one task iterates over it. Like that of
     `patching.client`; it ends with ``close``, or with its ``async with``."""
 
     _asking: asyncio.Future[None] | None = None
@@ -408,7 +408,7 @@ class Feed(Following):
         return documents
 
     async def close(self) -> None:
-        """End the iteration, also one that waits in another task."""
+        """End the iteration, even one that waits in another task."""
         self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
@@ -428,7 +428,7 @@ class Feed(Following):
             if not self._is_closed or (task is not None and task.cancelling()):
                 self._asking.cancel()
                 raise
-            # It is `close` that ended the wait, not somebody the task.
+            # `close` has ended the wait: the task isn't cancelled.
         finally:
             self._asking = None
         commit = self._take()
@@ -456,7 +456,7 @@ def _feeding(
 
 
 class Catalog(Part):
-    """A catalog of the gateway; only its methods send requests. As `patching.client.Catalog`."""
+    """A catalog of the gateway; only its methods send requests. Like `patching.client.Catalog`."""
 
     _same: _gateway.Catalog
 
@@ -503,7 +503,7 @@ class Catalog(Part):
         self, revision: int | None = None, seconds: int = 600, *, note: str | None = None
     ) -> Pin:
         """Hold ``revision`` (None: the head) against compaction, for an ``async with``, which
-        renews it until it is left. Gone where it is compacted already."""
+        renews the pin until it is left. Entering it raises Gone if it is compacted already."""
         return Pin(self._calls, self._same.pin(revision, seconds, note=note))
 
     def __repr__(self) -> str:
@@ -519,7 +519,7 @@ class SettingsPart(_Twin[_gateway.SettingsPart]):
 
 
 class Upload(_Twin[uploads.Upload]):
-    """An open upload. An ``async with`` drops it where it is left without a commit."""
+    """An open upload. An ``async with`` drops it if it ends without a commit."""
 
     def __init__(self, calls: AsyncCalls, same: uploads.Upload) -> None:
         super().__init__(calls, same)
@@ -550,7 +550,7 @@ class CatalogUploads(_Twin[uploads.CatalogUploads]):
 
 
 class Transaction(TransactionDraft):
-    """As `patching.client.Transaction`; its ``run`` is awaited."""
+    """Like `patching.client.Transaction`; its ``run`` is awaited."""
 
     def __init__(self, catalog: Catalog) -> None:
         super().__init__()
@@ -575,16 +575,16 @@ class Pin(_Twin[_retention.Pin]):
 
     @property
     def revision(self) -> int:
-        """The revision that is held. RuntimeError before it was entered."""
+        """The revision that is held. Raises RuntimeError before the pin is entered."""
         return self._same.revision
 
     @property
     def id(self) -> str:
-        """The gateway's name for it. RuntimeError before it was entered."""
+        """The gateway's name for it. Raises RuntimeError before the pin is entered."""
         return self._same.id
 
     def check(self) -> None:
-        """PinLost where it doesn't hold any more."""
+        """Raises PinLost if it doesn't hold any more."""
         self._same.check()
 
     take = awaited(_retention.Pin.take)
@@ -598,7 +598,7 @@ class Pin(_Twin[_retention.Pin]):
     async def __aexit__(self, *_: object) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-            await asyncio.wait({self._renewal})  # whose own end isn't this task's
+            await asyncio.wait({self._renewal})  # raises nothing, however the renewal ends
         await self._calls.run(self._same.end())
 
 

@@ -1,12 +1,12 @@
 """Many independent writes over `/v1/bulk`: sent in requests of many lines, answered in order.
 
-What is refused for the moment is sent again, and no more than that::
+Only what was refused for the moment, or broke off, is sent again::
 
     lines 1 2 3 4 5 -->  applied, 429, applied, refused, (broken off)
     lines   2     5 -->  applied,                         applied, replayed from the first time
 
-A line without an idempotency key is sent again only where it is certain that it was not applied, or
-where the caller prefers that it is applied twice to that it isn't at all.
+A line without an idempotency key is sent again only if it certainly wasn't applied, or if the
+caller would rather have it applied twice than not at all.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from patching.client.transport import Transport
 
 _PATH: Final = "/v1/bulk"
 _HEADERS: Final = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
-# Below this, a request has little left to be made smaller by.
+# The fewest lines that a busy gateway reduces a request to.
 _LINES_MIN: Final = 16
-# The gateway's answers, in place of a line's, to a body that broke off.
+# The codes with which the gateway answers, instead of a line, a body that broke off.
 _OF_THE_BODY: Final = ("malformed_request", "request_timeout")
-# Likewise, where too many were refused in a row: this line and those behind it weren't looked at.
+# Likewise, if too many lines in a row were refused: it hasn't tried this one and those after it.
 _ENDED: Final = "too_many_refused"
 _BUSY: Final = (429, 503)
 _BYTES_MAX: Final = 8 * 1024 * 1024
@@ -40,7 +40,7 @@ _RETRY: Final = Retry(retries_max=None)
 
 
 class BulkWriter:
-    """Not thread-safe; ``transport`` stays the caller's to close."""
+    """Sends lines in bulk requests. Not thread-safe; the caller closes ``transport``."""
 
     def __init__(self, transport: Transport, terms: BulkTerms | None = None) -> None:
         self._windows = LineWindows(terms or BulkTerms())
@@ -50,8 +50,7 @@ class BulkWriter:
         """The answers, in the order of ``lines``, which are taken as they are needed: those of a
         request have all been answered before the next line is taken.
 
-        Where the first answer that isn't ``decided`` comes, nothing after its request is sent, and
-        the answers end.
+        If an answer isn't ``decided``, nothing after its request is sent, and the answers end.
         """
         for line in lines:
             if (window := self._windows.take(line)) is not None:
@@ -64,8 +63,8 @@ class BulkWriter:
 
 
 class LineWindows:
-    """Lines by the request, and their answers. A request has fewer of them while the gateway is
-    busy."""
+    """Divides lines into requests, and gets their answers. Requests have fewer lines while the
+    gateway is busy."""
 
     def __init__(self, terms: BulkTerms) -> None:
         self.terms = terms
@@ -74,7 +73,7 @@ class LineWindows:
         self._size_bytes = 0
 
     def take(self, line: BulkLine) -> list[BulkLine] | None:
-        """The lines before ``line``, or up to it, where that is as many as a request may have."""
+        """The lines before ``line``, or up to it, once a request can't have more; else None."""
         full: list[BulkLine] | None = None
         if self._window and self._size_bytes + len(line.text) > self.terms.bytes_max:
             full = self.rest()
@@ -85,12 +84,12 @@ class LineWindows:
         return full
 
     def rest(self) -> list[BulkLine]:
-        """The lines that were taken and not handed out yet."""
+        """The lines that were taken and not yet returned."""
         window, self._window, self._size_bytes = self._window, [], 0
         return window
 
     def answers(self, lines: Sequence[BulkLine]) -> Steps[list[BulkAnswer]]:
-        """Those to a window, in its order."""
+        """The answers to a window's lines, in its order."""
         sending = Sending(lines, self.terms)
         failures = 0
         while sending.waiting:
@@ -121,7 +120,7 @@ class LineWindows:
 
 
 def is_decided(answers: Iterable[BulkAnswer]) -> bool:
-    """Whether the next window may be sent behind these."""
+    """Whether all are decided, so that the next window may be sent."""
     return all(answer.decided for answer in answers)
 
 
@@ -131,7 +130,7 @@ def exchange(
     *,
     timeout_s: float | None = None,
 ) -> Steps[tuple[list[Mapping[str, Any]], RequestError | None]]:
-    """Send once. The answers to the first of ``lines``, and why there aren't more."""
+    """Send ``lines`` once. Returns the answers to the first of them, and why there aren't more."""
     body = b"".join(line + b"\n" for line in lines)
     sent = {**_HEADERS, **(headers or {})}
     contents: list[Mapping[str, Any]] = []
@@ -151,7 +150,7 @@ def exchange(
         broken = error
     last = contents[-1].get("problem", {}).get("code") if contents else None
     if last in _OF_THE_BODY:
-        contents.pop()  # it speaks of the body, which got lost on its way
+        contents.pop()  # it is about the body, which broke off on its way
     elif last == _ENDED:
         contents.pop()
         broken = Unreachable("the gateway ended the request early", applied="no")
@@ -161,7 +160,7 @@ def exchange(
 
 
 def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines that have their ends. What comes without one was broken off."""
+    """The lines that have a line end. What comes without one was broken off."""
     begun = b""
     for piece in pieces:
         *lines, begun = (begun + piece).split(b"\n")
@@ -169,7 +168,7 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _content(raw: bytes, place: int) -> Mapping[str, Any]:
-    """The line that answers the line at ``place``."""
+    """The answer to the line at ``place``; UnexpectedAnswer if ``raw`` isn't that."""
     try:
         content = msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError):
@@ -185,8 +184,8 @@ def _content(raw: bytes, place: int) -> Mapping[str, Any]:
 def bulk_lines(
     lines: Iterable[BulkLine | Mapping[str, Any]], *, make_keys: bool
 ) -> Iterator[BulkLine]:
-    """Each as it is, or made of a mapping, which becomes its subject. With ``make_keys`` those
-    without an idempotency key are given one, but for dry runs, which change nothing."""
+    """Each line as it is, or made of a mapping, which becomes its subject. With ``make_keys``,
+    mappings without an idempotency key get one, except for dry runs, which change nothing."""
     for line in lines:
         if isinstance(line, BulkLine):
             yield line
@@ -200,7 +199,7 @@ def bulk_lines(
 
 @dataclass(frozen=True, slots=True)
 class BulkLine:
-    """One write as ``/v1/bulk`` takes it: ``text`` is JSON in one line, without its end.
+    """One write as ``/v1/bulk`` takes it: ``text`` is JSON in one line, without the line end.
 
     ``keyed``: the text has an idempotency key. ``subject`` comes back with the answer.
     """
@@ -212,11 +211,11 @@ class BulkLine:
 
 @dataclass(frozen=True, slots=True)
 class BulkAnswer:
-    """The outcome of a line. ``content`` is the answering line, None where there is none.
+    """The outcome of a line. ``content`` is the gateway's answer to it, None if there is none.
 
-    ``sends`` counts how often it was sent. ``error``: why it is refused, or undecided. ``decided``
-    False: when the time for retries ended, the gateway was out of reach, or refused the request as
-    a whole or the line for the moment. The line was not applied where ``applied`` is ``"no"``.
+    ``sends`` counts how often it was sent. ``error``: why it is refused, or undecided. It isn't
+    ``decided`` if the time for retries ended, the gateway was out of reach, or refused the whole
+    request, or the line for the moment. ``applied`` is "yes", "no" (certainly not) or "unknown".
     """
 
     line: BulkLine
@@ -228,22 +227,23 @@ class BulkAnswer:
 
     @property
     def changed(self) -> bool:
+        """Whether the write changes anything."""
         return self.content is not None and self.content.get("changed") is True
 
     @property
     def replayed(self) -> bool:
-        """Applied by a request before: it was sent twice, and has the first answer."""
+        """It was applied when it was sent before; this is the first answer, again."""
         return self.content is not None and self.content.get("replayed") is True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkTerms:
-    """``lines_max`` and ``bytes_max`` are of one request; it has fewer lines while the gateway is
-    busy. ``retry_timeout_s``: for so long lines are sent again without one being decided, as
-    ``retry`` says, whose ``retries_max`` is of one line. ``backoff`` and ``retries_max``, which set
-    its pauses and bound, are deprecated.
+    """``lines_max`` and ``bytes_max`` bound one request; it has fewer lines while the gateway is
+    busy. ``retry_timeout_s``: how many seconds lines are sent again without one being decided, as
+    ``retry`` says, whose ``retries_max`` is for each line. ``backoff`` and ``retries_max``, which
+    set its pauses and bound, are deprecated.
 
-    ``resend_unknown``: lines without a key, too, are sent again when nobody knows what became of
+    ``resend_unknown``: lines without a key, too, are sent again if nobody knows what became of
     them.
     """
 
@@ -267,8 +267,8 @@ class BulkTerms:
 
 
 class Sending:
-    """The lines of one window, until each has its answer. ``waiting``: the places of those that
-    have none, ascending. ``failed``: why the last exchange left some without."""
+    """The lines of one window, until each has its answer. ``waiting``: the places of those without
+    one, ascending. ``failed``: why the last exchange left some without one."""
 
     def __init__(self, lines: Sequence[BulkLine], terms: BulkTerms) -> None:
         self._lines = lines
@@ -287,7 +287,7 @@ class Sending:
         contents: Sequence[Mapping[str, Any]],
         broken: RequestError | None,
     ) -> int:
-        """How many of ``places`` were decided by what came of sending them."""
+        """Takes the answers to the lines at ``places``; returns how many of them are decided."""
         self.failed = []
         for place in places:
             self._sends[place] += 1
@@ -303,7 +303,7 @@ class Sending:
         return decided
 
     def left_s(self, places: Sequence[int]) -> float | None:
-        """For how long the ones that failed may still be tried; None where that is over."""
+        """For how many seconds those that failed may still be sent again; None if not at all."""
         assert self._since is not None
         left_s = self._terms.retry_timeout_s - (self._terms.retry.clock() - self._since)
         retries_max = self._terms.retry.retries_max
@@ -320,7 +320,7 @@ class Sending:
         return left_s
 
     def give_up(self, error: RequestError) -> None:
-        """All that wait are undecided, those that were not sent among them."""
+        """All that wait are undecided, even those that were not sent."""
         for place in self.waiting:
             unknown = place in self._unknown
             self._answers[place] = BulkAnswer(
@@ -340,7 +340,7 @@ class Sending:
         error: Problem | None = None
         if "problem" in content:
             error = problem_of(content["status"], content["problem"])
-            # One without a valid token says nothing of the line, nor will it of the next ones.
+            # Without a valid token, the gateway hasn't decided this line, nor will it later ones.
             if error.retryable or error.applied != "no" or error.status == _UNAUTHENTICATED:
                 self._fail(place, error)
                 return

@@ -56,11 +56,11 @@ class RequestError(ClientError):
     """A request that failed.
 
     ``code`` is stable and for programs, ``detail`` for people. ``applied`` is ``"no"`` (certainly
-    not) or ``"unknown"``; of a request that only reads it says nothing. ``retryable``: the very
-    same request may succeed later. ``retry_after_s``: not before that, where the gateway said.
-    ``sends``: how often it was sent. ``idempotency_key``: the one that it was sent under, if any:
-    sent again under it, it is done once. A refusal is ``applied="unknown"`` where an answer to the
-    same request got lost before, and that one may still be under way.
+    not) or ``"unknown"``; for a request that only reads it means nothing. ``retryable``: the very
+    same request may succeed later. ``retry_after_s``: the least seconds to wait, if the gateway
+    said so. ``sends``: how often it was sent. ``idempotency_key``: the one that it was sent under,
+    if any: sent again under it, it is applied once. A refusal is ``applied="unknown"`` if an answer
+    to the same request got lost before, and that one may still be under way.
     """
 
     code: str = "request_error"
@@ -78,8 +78,8 @@ class RequestError(ClientError):
 
 
 class Unreachable(RequestError):
-    """No answer came. ``applied`` is ``"unknown"`` where the request may have been received. Not
-    ``retryable``: the client was closed."""
+    """No answer came. ``applied`` is ``"unknown"`` if the request may have been received. If it
+    isn't ``retryable``, the client was closed."""
 
     code = "unreachable"
 
@@ -88,13 +88,13 @@ class Unreachable(RequestError):
 
 
 def is_closed(error: RequestError) -> bool:
-    """Whether the client was closed, so that no other request will have an answer either."""
+    """Whether the client was closed, so that no other request will be answered either."""
     return isinstance(error, Unreachable) and not error.retryable
 
 
 class TokenUnavailable(RequestError):
-    """The function that is to return the token raised, or returned none. The cause is what it
-    raised. Nothing was sent; a call ends with it, while followers and pins try again."""
+    """The function that returns the token raised, or returned an invalid one; the cause is that
+    error. Nothing was sent. A call ends with this, while followers and pins try again."""
 
     code = "token_unavailable"
 
@@ -124,8 +124,8 @@ class NotModified(ClientError):
 class UpdateFailed(ClientError):
     """An update that found the document changed by others each time it was ready to write.
 
-    Certainly not applied. ``tries`` is how often the function was called. The cause is the last
-    refusal.
+    It was certainly not applied. ``tries`` is how often the function was called. The cause is the
+    last refusal.
     """
 
     def __init__(self, key: str, tries: int) -> None:
@@ -135,7 +135,7 @@ class UpdateFailed(ClientError):
 
 
 class PinLost(ClientError):
-    """The revision is not held any more. The cause is why the pin couldn't be renewed."""
+    """The revision is no longer held. The cause is why the pin couldn't be renewed."""
 
     def __init__(self, revision: int) -> None:
         super().__init__(f"revision {revision} is not held any more: its pin was not renewed")
@@ -160,13 +160,13 @@ class RevisionTooOld(_NotKept):
 
 
 class RevisionUnknown(_NotKept):
-    """Beyond what the copy has been told, which goes to revision ``latest``."""
+    """Beyond what the copy knows, which goes to revision ``latest``."""
 
     _why = "beyond what is known"
 
 
 class WaitTimedOut(ClientError):
-    """The copy is at ``position`` still; ``last_error`` is why, if requests fail."""
+    """The copy is still at ``position``; ``last_error`` is why, if requests fail."""
 
     def __init__(self, revision: int, position: int, last_error: Exception | None) -> None:
         why = "" if last_error is None else f" ({last_error})"
@@ -183,11 +183,10 @@ class FollowerStopped(ClientError):
 
 
 class AppendFailed(ClientError):
-    """An append that did not get through before its deadline.
+    """An append that wasn't committed before its deadline.
 
-    ``attempts`` transactions were sent. ``last_head`` is the newest revision of the catalog that
-    was heard of. ``applied`` is ``"unknown"`` where the last one's answer got lost. The cause is
-    the last error.
+    ``attempts`` transactions were sent. ``last_head`` is the newest known revision of the catalog.
+    ``applied`` is ``"unknown"`` if the last one's answer got lost. The cause is the last error.
     """
 
     def __init__(self, detail: str, *, attempts: int, last_head: int, applied: str) -> None:
@@ -201,7 +200,7 @@ class AppendFailed(ClientError):
 
 
 class ListenerStopped(ClientError):
-    """Why a listener gets no more commits although it did not fail itself."""
+    """Why a listener gets no more commits, although it hasn't failed itself."""
 
 
 class ListenerTooSlow(ListenerStopped):
@@ -213,9 +212,9 @@ class ListenerTooSlow(ListenerStopped):
 
 
 class CommitsMissed(ListenerStopped):
-    """Commits above ``position`` are gone; the next that can be told is above ``revision``.
+    """Commits above ``position`` are gone; the next one that is there is above ``revision``.
 
-    Only a listener that came without ``on_reload`` is stopped by this.
+    This stops only a listener without ``on_reload``.
     """
 
     def __init__(self, position: int, revision: int, reason: str) -> None:
@@ -227,8 +226,8 @@ class CommitsMissed(ListenerStopped):
 
 @dataclass(frozen=True, slots=True)
 class CommitSummary:
-    """A commit as a refusal tells of it. ``changes`` are (key, action); where it is about one
-    document, ``action`` is what was done to that and there are none."""
+    """A commit as a refusal shows it. ``changes`` are pairs of key and action; if the refusal is
+    about one document, they are empty, and ``action`` is what was done to it."""
 
     revision: int
     time: Moment
@@ -245,9 +244,9 @@ def _summary(shape: Mapping[str, Any]) -> CommitSummary:
 
 
 class Problem(RequestError):
-    """A refusal by the gateway. ``problem`` is all of the problem+json body; see the contract's
-    table of codes for the members that each code comes with. The properties give those that help
-    most, None where the problem doesn't tell."""
+    """A refusal by the gateway. ``problem`` is the whole problem+json body; the contract's table of
+    codes has the members of each code. The properties are those that help most, None if the problem
+    lacks them."""
 
     def __init__(
         self, status: int, problem: Mapping[str, Any], retry_after_s: float | None = None
@@ -278,7 +277,7 @@ class Problem(RequestError):
 
     @property
     def _current(self) -> Mapping[str, Any]:
-        """What the refusal tells of the state that it met."""
+        """What the refusal shows of the state that it met."""
         current = self.problem.get("current")
         return current if isinstance(current, dict) else {}
 
@@ -290,20 +289,20 @@ class Problem(RequestError):
 
     @property
     def current_value(self) -> Json | Absent:
-        """The document's content now, of a write with ``show_refused``; ABSENT where it isn't told:
+        """The document's content now, if the write had ``show_refused``; ABSENT if it isn't shown:
         there is none, or it may not be read."""
         value: Json | Absent = self._current.get("value", ABSENT)
         return value
 
     @property
     def current_attributes(self) -> Mapping[str, Any]:
-        """Its attributes, where ``current_value`` is told; else {}."""
+        """Its attributes, if ``current_value`` is shown; else {}."""
         attributes: Mapping[str, Any] = self._current.get("attributes", {})
         return attributes
 
     @property
     def current_revision(self) -> int | None:
-        """The revision of the document's last change, or of the catalog where it is about that."""
+        """The revision of the document's last change, or of the catalog if it is about that."""
         revision = self._current.get("revision")
         if revision is None:
             revision = self.problem.get("resource_version")
@@ -322,7 +321,7 @@ class Problem(RequestError):
 
     @property
     def pointer(self) -> str | None:
-        """Where in the document or the body, as a JSON Pointer."""
+        """The place in the document or the body, as a JSON Pointer."""
         pointer = self.problem.get("pointer")
         return pointer if isinstance(pointer, str) else None
 
@@ -346,7 +345,7 @@ class NotFound(Problem):
 
 
 class Conflict(Problem):
-    """It doesn't fit the state that it met."""
+    """The request doesn't fit the state that it met."""
 
 
 class Gone(Problem):
@@ -362,7 +361,7 @@ class OverLimit(Problem):
 
 
 class Invalid(Problem):
-    """Understood, but it can't be."""
+    """Well formed, but not valid: it breaks a schema, say."""
 
 
 class PreconditionRequired(Problem):
@@ -374,7 +373,7 @@ class Busy(Problem):
 
 
 class Unavailable(Problem):
-    """The service can't at the moment; certainly not applied."""
+    """The gateway can't do it at the moment; certainly not applied."""
 
 
 class OutcomeUnknown(Problem):

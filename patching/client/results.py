@@ -21,10 +21,10 @@ from patching.values import Absent
 class Document:
     """A document's content and its version token, as the catalog had it at ``catalog_revision``.
 
-    ``value`` is decoded JSON; changing it changes nothing elsewhere. ``revision`` (of its last
-    change), ``create_revision`` and ``attributes`` are told by listings alone, ``modified`` (the
-    time of its last change, in whole seconds) by reads of a single document; else they are None.
-    What was read by ``catalog.attributes`` has the attributes as its ``value``.
+    ``value`` is decoded JSON; changing it changes nothing elsewhere. Only listings have
+    ``revision`` (of its last change), ``create_revision`` and ``attributes``; only reads of a
+    single document have ``modified`` (the time of its last change, in whole seconds); otherwise
+    these are None. What ``catalog.attributes`` reads has the attributes as its ``value``.
     """
 
     key: str
@@ -50,8 +50,8 @@ class DocumentDigest:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """``manager`` owns a leaf since revision ``since``; ``plain``: by a write that wasn't an
-    apply, as whose author it is named."""
+    """``manager`` has owned a leaf since revision ``since``; ``plain``: by a write that wasn't an
+    apply, whose author it is."""
 
     manager: str
     since: int
@@ -60,7 +60,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class LeafOwners:
-    """A leaf of a document, and who owns it."""
+    """A leaf of a document, and its owners."""
 
     pointer: str
     owners: tuple[Owner, ...]
@@ -68,8 +68,8 @@ class LeafOwners:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """A commit that took ``fields`` of document ``key`` over from a manager; each has the owners of
-    now."""
+    """A commit that took ``fields`` of document ``key`` over from a manager; each with its present
+    owners."""
 
     key: str
     revision: int
@@ -91,12 +91,12 @@ class OwnershipChange:
 
 @dataclass(frozen=True, slots=True)
 class ContestedLeaf:
-    """A leaf that others own and that a manager wants otherwise; or a place, of document ``key`` in
-    its ``part`` "content" or "attributes", that was changed since what a revert would undo, the
-    last time at ``revision`` or before.
+    """A leaf that others own and that a manager wants with another value; or a place, of document
+    ``key`` in its ``part`` "content" or "attributes", that was changed since what a revert would
+    undo, the last time at ``revision`` or before.
 
-    ``value`` is there, ``wanted`` is sent or was there before; ABSENT where the gateway doesn't
-    tell them, or there is, or would be, nothing.
+    ``value`` is there, ``wanted`` was sent or was there before; ABSENT if the gateway doesn't show
+    it, or there is, or would be, nothing.
     """
 
     pointer: str
@@ -112,13 +112,13 @@ class ContestedLeaf:
 class Written:
     """The result of a write.
 
-    ``etag`` (the next token), ``revision`` and ``create_revision`` are None where there is no
-    document afterwards, and where a dry run would have changed it. ``catalog_revision`` is the
-    catalog's afterwards. ``commit_id`` is that of the commit that last changed the document: this
-    one or, where ``changed`` is False, another; None where there is none. ``attempts`` counts the
-    gateway's tries. ``rebased_from`` is the token that a rebased patch was made for. ``replayed``:
-    the write was applied before, under the same idempotency key. ``skipped`` is what an apply left
-    to others, ``changes`` what a dry run would do to the document, each as the history tells it.
+    ``etag`` (the next token), ``revision`` and ``create_revision`` are None if there is no document
+    afterwards, or if a dry run would have changed it. ``catalog_revision`` is the catalog's
+    afterwards. ``commit_id`` is that of the commit that last changed the document: this one or, if
+    not ``changed``, an earlier one; None if there is none. ``attempts`` counts the gateway's tries.
+    ``rebased_from`` is the token that a rebased patch was made for. ``replayed``: the write was
+    applied before, under the same idempotency key. ``skipped`` is what an apply left to others,
+    ``changes`` what a dry run would do to the document, each as in the history.
     """
 
     key: str
@@ -166,8 +166,8 @@ class CatalogHead:
 class Several:
     """Documents by key, all as the catalog had them at ``revision``; None: there is none.
 
-    ``etag`` is their composite: a write with ``if_match=several`` depends on all of them, also on
-    those that aren't there.
+    ``etag`` is their composite: a write with ``if_match=several`` depends on all of them, even
+    those that don't exist.
     """
 
     revision: int
@@ -177,8 +177,8 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """The result of `update`: ``value`` is the content that the function returned, under the token
-    ``etag`` (None: deleted, or a dry run). ``written`` is None where there was nothing to change.
+    """The result of `update`: ``value`` is the content that the function returned, with the token
+    ``etag`` (None: deleted, or a dry run). ``written`` is None if there was nothing to change.
     ``tries`` counts the calls of the function."""
 
     key: str
@@ -200,7 +200,7 @@ class Compaction:
 @dataclass(frozen=True, slots=True)
 class CatalogState:
     """``time`` is that of the commit at ``revision``, ``floor`` the oldest revision that can be
-    read; ``settings`` and their token ``etag`` are None where nothing was set."""
+    read; ``settings`` and their token ``etag`` are None if nothing was set."""
 
     revision: int
     time: Moment
@@ -213,13 +213,13 @@ class CatalogState:
 class Change:
     """A commit's change of one document; ``key`` None: of the catalog's settings.
 
-    ``patch`` is the effective RFC 6902 patch of the content, removal at "" where it was deleted.
-    ``attributes`` are those afterwards, None where they are unchanged; ``owners`` what became of
-    the owners of its leaves; ``managers`` those who applied or let go. All values are shared: treat
-    them as immutable.
+    ``patch`` is the effective RFC 6902 patch of the content, removal at "" if it was deleted.
+    ``attributes`` are those afterwards, None if they are unchanged; ``owners`` how the owners of
+    its leaves changed; ``managers`` those who applied or let go. All values are shared: treat them
+    as immutable.
 
     ``before`` and ``value`` are the content before and after the commit, in a feed that includes
-    them; ABSENT where there is no document, and where ``withheld`` names them: they were too much.
+    them; ABSENT if there is no document, or if ``withheld`` names them: they were too large.
     """
 
     key: str | None
@@ -236,12 +236,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A document that two revisions have otherwise; ``key`` None: the catalog's settings.
+    """A document that differs between two revisions; ``key`` None: the catalog's settings.
 
     ``change`` is "created", "changed" or "deleted". ``value`` and ``attributes`` are those of a
-    document that was created or deleted; ``value`` is ABSENT, ``attributes`` None, where it was
-    changed. Then ``patch`` and ``attributes_patch`` lead from the one revision to the other.
-    ``etag`` and ``revision`` are told at that, None where it was deleted.
+    document that was created or deleted. For a changed one ``value`` is ABSENT and ``attributes``
+    None; ``patch`` and ``attributes_patch`` lead from the first revision to the second. ``etag``
+    and ``revision`` are those at the second, None if it was deleted.
     """
 
     key: str | None
@@ -257,7 +257,7 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One atomic change of a catalog; without changes it was a touch. ``parent`` is the id of the
-    commit before it: None for the first one, and where an earlier gateway didn't record it."""
+    commit before it: None for the first one, and if an earlier gateway didn't record it."""
 
     revision: int
     time: Moment
@@ -283,10 +283,10 @@ class Commit:
 class ActionResult:
     """A document as the whole transaction left it; ``key`` None: of ``touch``, and of ranges.
 
-    ``value`` is told of ``get`` alone, and ABSENT where there is no document. ``etag`` is None then
-    and where a dry run would have changed it. ``exists`` None: it can't be told any more.
-    ``left_out``: the action's own condition is false. ``written`` and ``deleted`` documents of the
-    range ``prefix``, if the action is about one.
+    Only ``get`` has a ``value``: ABSENT if there is no document. ``etag`` is None then, or if a dry
+    run would have changed it. ``exists`` None: it is no longer known. ``left_out``: the action's
+    own condition is false. ``written`` and ``deleted`` count the documents of the range ``prefix``,
+    if the action is about one.
     """
 
     action: str
@@ -304,10 +304,10 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """``revision`` is the catalog's afterwards; ``commit_id`` None where nothing was written.
+    """``revision`` is the catalog's afterwards; ``commit_id`` None if nothing was written.
 
-    ``succeeded``: ``then`` was done; else ``otherwise`` was. ``results`` has one for each action of
-    that. ``etag`` is the composite of the documents that it wrote. ``replayed``: it was done
+    ``succeeded``: ``then`` was done; otherwise ``otherwise`` was. ``results`` has one for each
+    action done. ``etag`` is the composite of the documents that it wrote. ``replayed``: it was done
     before, under the same idempotency key. ``changes``: what a dry run would have committed.
     """
 
@@ -328,8 +328,8 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class SkippedPlace:
-    """A place that was changed since, and left so: of a document's content, or (``part``) of its
-    attributes. ``key`` None: of the catalog's settings."""
+    """A place that a revert left, as it was changed since: in a document's content or, by ``part``,
+    its attributes. ``key`` None: in the catalog's settings."""
 
     key: str | None
     part: str
@@ -338,7 +338,7 @@ class SkippedPlace:
 
 @dataclass(frozen=True, slots=True)
 class Reverted:
-    """``revision`` is the catalog's afterwards; ``commit_id`` None where nothing was written.
+    """``revision`` is the catalog's afterwards; ``commit_id`` None if nothing was written.
 
     ``changes`` are those of the commit, or those that a dry run would have made. ``replayed``: it
     was done before, under the same idempotency key.
@@ -370,8 +370,8 @@ class PinState:
 
 @dataclass(frozen=True, slots=True)
 class UploadState:
-    """An upload as the gateway has it. ``parts`` are the numbers of those that are staged;
-    ``committed`` is the revision that it was committed as."""
+    """An upload as the gateway has it. ``parts`` are the numbers of the staged ones; ``committed``
+    is the revision of its commit, None before that."""
 
     id: str
     key: str
@@ -382,7 +382,7 @@ class UploadState:
 
 @contextmanager
 def expecting(what: str) -> Iterator[None]:
-    """Turns the errors of reading an answer of another shape into UnexpectedAnswer."""
+    """Turns the errors of reading an answer of an unexpected shape into UnexpectedAnswer."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
@@ -392,8 +392,8 @@ def expecting(what: str) -> Iterator[None]:
 
 
 def value_of(kind: type[_Value], shape: Any, **given: Any) -> _Value:
-    """The ``kind`` that ``shape``, decoded JSON, tells of: a field is called as its member, or is
-    ``given``. Other members are left out. UnexpectedAnswer where it is none."""
+    """Makes a ``kind`` of ``shape``, decoded JSON: a field is the member of its name, or is
+    ``given``. Other members are ignored. Raises UnexpectedAnswer if it doesn't fit."""
     with expecting(kind.__name__):
         return msgspec.convert({**shape, **given}, kind)
 
@@ -445,7 +445,7 @@ def parse_document(key: str, answer: HttpAnswer) -> Document:
 
 
 def parse_listed(shape: Any, revision: int) -> Document | None:
-    """None where ``shape`` says that there is no such document."""
+    """None if ``shape`` says that there is no such document."""
     if shape["etag"] is None:
         return None
     attributes = shape.get("attributes", {})

@@ -40,8 +40,8 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """Commits ascending, and the bookmark: all that there is up to it has been told. ``commit_id``
-    made that revision, if that is known."""
+    """Commits, ascending, and the bookmark: there is nothing else up to it. ``commit_id`` made that
+    revision, if known."""
 
     commits: tuple[Commit, ...]
     revision: int
@@ -50,10 +50,9 @@ class FeedPage:
 
 @dataclass(frozen=True, slots=True)
 class StatePage:
-    """Documents as of ``revision``, by key. ``settings`` are told on the first page alone, None
-    where nothing was set. The next page is behind ``position``, or, where ``is_last``, there are
-    the commits above the revision, which the commit ``commit_id`` made at ``time``, if that is
-    known."""
+    """Documents as of ``revision``, by key. Only the first page has the ``settings``, None if
+    nothing was set. The next page is after ``position``; after the one that ``is_last`` come the
+    commits above the revision, which the commit ``commit_id`` made at ``time``, if known."""
 
     documents: tuple[Document, ...]
     settings: Any
@@ -66,9 +65,9 @@ class StatePage:
 
 @dataclass(frozen=True, slots=True)
 class CommitPage:
-    """Commits ascending; ``next_after`` continues, None where nothing is left.
+    """Commits, ascending; ``next_after`` continues, None if nothing is left.
 
-    ``head_revision`` is where the catalog was while this was answered: 0 if it was never written.
+    ``head_revision`` is where the catalog was when this was answered: 0 if it was never written.
     """
 
     commits: tuple[Commit, ...]
@@ -77,8 +76,8 @@ class CommitPage:
 
 
 class CatalogRoutes:
-    """Every method raises RequestError; ``transport`` stays the caller's to close. Without one, it
-    has plans alone, for others to carry out."""
+    """Every method raises RequestError; the caller closes ``transport``. Without one, there are
+    only plans, for others to carry out."""
 
     def __init__(self, transport: Transport | None, catalog: str) -> None:
         self._calls = None if transport is None else Alone(transport, time.sleep)
@@ -86,13 +85,13 @@ class CatalogRoutes:
 
     @called
     def read(self) -> Steps[CatalogState]:
-        """NotFound where it was never written or is deleted."""
+        """The catalog's state. Raises NotFound if it was never written or is deleted."""
         return parse_state((yield from self._get("")))
 
     @called
     def export(self, *, revision: int | None = None, prefix: str = "") -> Steps[Export]:
         """All documents whose keys begin with ``prefix``, as ``revision`` (None: the head) had
-        them. NotFound where the catalog was never written; Gone below the history's floor."""
+        them. Raises NotFound if the catalog was never written; Gone below the floor."""
         query: list[tuple[str, str | int]] = []
         if revision is not None:
             query.append(("revision", revision))
@@ -108,8 +107,8 @@ class CatalogRoutes:
     def state(
         self, position: str | None, *, prefix: str = "", limit: int = 1000
     ) -> Steps[StatePage]:
-        """A page of the documents that a feed begins with: the first one, of the present (None), or
-        what is behind a page's ``position``. Gone where its revision was compacted away."""
+        """A page of the documents that a feed begins with: the first, as of now (None), or the one
+        after a page's ``position``. Raises Gone if its revision was compacted."""
         query: list[tuple[str, str | int]] = [("initial", "true"), ("limit", limit)]
         if prefix:
             query.append(("prefix", prefix))
@@ -144,11 +143,11 @@ class CatalogRoutes:
         more: Query = (),
         commit_id: str | None = None,
     ) -> Steps[FeedPage]:
-        """The commits above ``after``, which ``commit_id`` made, if that is known: at once if there
-        are any, else within ``timeout_s`` (whole seconds; the gateway has a maximum). With a prefix
-        or keys: only commits that change such a document, whole. ``more`` are further parameters.
-        Gone where ``after`` is below the history's floor; NotFound where it isn't in the history,
-        or another commit made it."""
+        """The commits above ``after``, which ``commit_id`` made, if known: at once if there are
+        any, else within ``timeout_s`` (whole seconds; the gateway has a maximum). With a prefix or
+        keys: only commits that change such a document, whole. ``more`` are further parameters.
+        Raises Gone if ``after`` is below the floor; NotFound if it isn't in the history, or another
+        commit made it."""
         query: list[tuple[str, str | int]] = [("after", after), ("timeout", int(timeout_s)), *more]
         query += [("key", key) for key in keys]
         if prefix:
@@ -164,7 +163,7 @@ class CatalogRoutes:
 
     @called
     def commits(self, after: int, *, limit: int = 100) -> Steps[CommitPage]:
-        """Commits above ``after``, at most ``limit``. Gone below the history's floor."""
+        """Commits above ``after``, at most ``limit``. Raises Gone below the floor."""
         query: Query = [("after", after), ("limit", limit)]
         answer: HttpAnswer = yield SendOnce("GET", f"{self._path}/commits", query)
         content = answer.json()
@@ -182,7 +181,7 @@ class CatalogRoutes:
         idempotency_key: str | None = None,
         read_timeout_s: float | None = None,
     ) -> Steps[TransactionResult]:
-        """All of ``then`` as one commit if every compare is true; PreconditionFailed otherwise."""
+        """Do ``then`` as one commit if every compare is true; otherwise PreconditionFailed."""
         body: dict[str, Any] = {"compare": list(compare), "then": list(then)}
         if message is not None:
             body["message"] = message

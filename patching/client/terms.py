@@ -15,7 +15,7 @@ from patching.operations import as_operations
 if TYPE_CHECKING:
     from jsonpatch import JsonPatch
 
-# Visible ASCII but for "%": what stands in a percent-encoded header as it is.
+# Visible ASCII except "%": the characters that a percent-encoded header has as they are.
 _LITERAL: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 _TOKEN: Final = re.compile(r"[!#-~]+").fullmatch
 _KEY: Final = re.compile(r"[!-~]{1,255}").fullmatch
@@ -29,13 +29,13 @@ class Tagged(Protocol):
 
 
 Token: TypeAlias = "str | Tagged"
-"""A version token, or what carries it: ``if_match=document`` says ``if_match=document.etag``.
+"""A version token, or what has one: ``if_match=document`` means ``if_match=document.etag``.
 
 ``"*"``: there is a document. Composites (``"a=t1;b=absent"``) and a catalog's tag (``"@1f"``) are
 tokens, too."""
 
 Tokens: TypeAlias = "Token | Sequence[Token]"
-"""A token, or several of which one must hold."""
+"""A token, or several of which one must match."""
 
 
 Operations: TypeAlias = "Sequence[Mapping[str, Any]] | JsonPatch"
@@ -45,16 +45,16 @@ Operations: TypeAlias = "Sequence[Mapping[str, Any]] | JsonPatch"
 class WriteTerms(TypedDict, total=False):
     """The keywords that every write takes.
 
-    ``message``: for the commit. ``author``: another than oneself, for who may write for others.
+    ``message``: the commit's. ``author``: another than oneself, for those who may write for others.
     ``idempotency_key``: the request's name; sent again under it, in this process or another, the
-    write is decided once. One is made where none is given (see `Retry`).
+    write is decided once. If none is given, one is made (see `Retry`).
     ``resource_version``: the catalog must be at this revision.
-    ``if_unchanged_under``: by the beginning of documents' keys, the revision since which none of
-    these documents may have been created, changed or deleted: ``{"tables/": 12}``.
+    ``if_unchanged_under``: by prefix of keys, the revision since which none of these documents may
+    have been created, changed or deleted: ``{"tables/": 12}``.
     ``dry_run``: decide and answer, but write nothing.
-    ``show_refused``: a refusal has the document that the write met, as ``current_value``.
-    ``wait_s``: for how long the gateway tries at most, in whole seconds.
-    ``timeout_s``: for how long the call tries, in place of the gateway's ``timeout_s``.
+    ``show_refused``: a refusal shows the document that the write met, as ``current_value``.
+    ``wait_s``: for how many whole seconds the gateway tries at most.
+    ``timeout_s``: for how many seconds the call tries, instead of the gateway's ``timeout_s``.
     """
 
     message: str | None
@@ -70,7 +70,7 @@ class WriteTerms(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedTerms:
-    """`WriteTerms` as one value, with their defaults. ValueError for a key that can't be one."""
+    """`WriteTerms` as one value, with their defaults. ValueError for an invalid key."""
 
     message: str | None = None
     author: str | None = None
@@ -103,7 +103,7 @@ class CheckedTerms:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Without the idempotency key."""
+        """All but the idempotency key."""
         headers = {}
         if self.message is not None:
             headers["Commit-Message"] = quote(self.message, safe=_LITERAL)
@@ -115,8 +115,8 @@ class CheckedTerms:
 
     @property
     def members(self) -> dict[str, Any]:
-        """As the members of a bulk line, without the idempotency key. There are none for what is
-        answered otherwise there: ``dry_run``, ``show_refused`` and ``wait_s``."""
+        """The members of a bulk line, without the idempotency key, and without what bulk requests
+        answer in another way: ``dry_run``, ``show_refused`` and ``wait_s``."""
         members: dict[str, Any] = {}
         if self.message is not None:
             members["message"] = self.message
@@ -131,11 +131,12 @@ class CheckedTerms:
 
 
 def new_idempotency_key() -> str:
+    """A random key that no other write has."""
     return uuid.uuid4().hex
 
 
 def token_texts(tokens: Tokens) -> list[str]:
-    """``tokens`` without quotes. ValueError where there is none: a condition is never dropped."""
+    """``tokens`` without quotes. ValueError if there is none: a condition is never dropped."""
     listed: Sequence[Token]
     listed = tokens if isinstance(tokens, Sequence) and not isinstance(tokens, str) else [tokens]
     if not listed:
@@ -158,7 +159,7 @@ def _token_text(token: Token) -> str:
 
 
 def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str]:
-    """ValueError where they contradict each other."""
+    """The headers of a condition. ValueError if the two contradict each other."""
     if if_match is None:
         return {"If-None-Match": "*"} if if_absent else {}
     if if_absent:
@@ -167,7 +168,7 @@ def condition_headers(if_match: Tokens | None, if_absent: bool) -> dict[str, str
 
 
 def condition_members(if_match: Tokens | None, if_absent: bool) -> dict[str, Any]:
-    """Those of `condition_headers` as members of a bulk line."""
+    """Likewise, as members of a bulk line."""
     if if_match is not None:
         texts = token_texts(if_match)
         return {"if_match": texts[0] if len(texts) == 1 else texts}
@@ -180,10 +181,10 @@ def tag_list(tokens: Tokens) -> str:
 
 
 def range_list(unchanged: Mapping[str, int]) -> str:
-    """Prefixes and revisions as the header has them (RFC 9651). ValueError for none."""
+    """Prefixes and revisions as the header has them (RFC 9651). ValueError if there are none."""
     if not unchanged:
         raise ValueError("no ranges are no condition that can hold")
-    # Percent-encoded in any case: a display string.
+    # Always as display strings, which are percent-encoded.
     return ", ".join(
         f'%"{_shown(prefix)}";revision={int(revision)}' for prefix, revision in unchanged.items()
     )
@@ -202,8 +203,8 @@ def operations_of(operations: Operations) -> list[Any]:
 
 
 def encoded(value: Any) -> bytes:
-    """``value`` as JSON. ValueError for NaN, infinities and lone surrogates, TypeError for what
-    is no JSON: nothing is sent as something else. A `jsonpatch.JsonPatch` is its operations."""
+    """``value`` as JSON; a `jsonpatch.JsonPatch` as its operations. ValueError for NaN, infinities
+    and lone surrogates, TypeError for what isn't JSON: nothing is sent as something else."""
     return json.dumps(
         value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_operations
     ).encode()

@@ -22,14 +22,14 @@ Relation = Literal["less", "equal", "greater"]
 
 
 class Condition:
-    """Compares, all of which are to be true. Every method returns the condition."""
+    """Compares that must all be true. Every method returns the condition."""
 
     def __init__(self) -> None:
         self._compares: list[dict[str, Any]] = []
 
     @property
     def compares(self) -> list[dict[str, Any]]:
-        """As the JSON of the contract."""
+        """As the contract's JSON."""
         return list(self._compares)
 
     def compare(
@@ -42,8 +42,8 @@ class Condition:
         equals: Json | Absent = ABSENT,
         test: Operations | None = None,
     ) -> Self:
-        """One of: it has this token, there is none, it hasn't changed since a revision, it equals a
-        value, or tests and predicates are true of it. ValueError otherwise."""
+        """Require one of: the document has this token, there is none, it hasn't changed since a
+        revision, it equals a value, or passes tests and predicates. ValueError otherwise."""
         demands: dict[str, Any] = {}
         if etag is not None:
             demands["etag"] = token_texts(etag)[0]
@@ -69,9 +69,9 @@ class Condition:
         absent: bool = False,
         count: Mapping[Relation, int] | None = None,
     ) -> Self:
-        """Of all documents whose keys begin with ``prefix``, one of: none was created, changed or
-        deleted since a revision; there are none; or ``count``, their number is ``{"less": 10}``,
-        ``equal`` or ``greater``. ValueError otherwise."""
+        """Require, of all documents whose keys begin with ``prefix``, one of: none was created,
+        changed or deleted since a revision; there are none; or their number is ``count``:
+        ``{"less": 10}``, ``equal`` or ``greater``. ValueError otherwise."""
         demands: dict[str, Any] = {}
         if unchanged_since is not None:
             demands["unchanged_since"] = unchanged_since
@@ -85,19 +85,19 @@ class Condition:
         return self
 
     def compare_revision(self, revision: int) -> Self:
-        """The catalog is at this revision."""
+        """Require that the catalog is at this revision."""
         self._compares.append({"resource_version": revision})
         return self
 
 
 class Branch:
-    """Actions, done in order, each on what those before it left. Every method returns the branch.
+    """Actions, done in order, each on what the earlier ones left. Every method returns the branch.
 
-    ``when`` gives the actions behind it a condition of their own::
+    ``when`` gives the actions after it a condition of their own::
 
         transaction.then.when(Condition().compare("a", absent=True)).put("a", 1).always().touch()
 
-    ``nothing`` makes an empty ``otherwise`` one that is done: a false compare is no error then.
+    ``nothing`` gives an ``otherwise`` without actions: then a false compare is no error.
     """
 
     def __init__(self) -> None:
@@ -106,8 +106,8 @@ class Branch:
         self._when: list[dict[str, Any]] = []
 
     def when(self, condition: Condition) -> Self:
-        """Each of the actions from here on is done only where ``condition`` is true of what those
-        before it have left; else it is left out, which its result says. ValueError for an empty
+        """Do each action from here on only if ``condition`` is true of what the earlier ones have
+        left; otherwise it is left out, and its result says so. ValueError for an empty
         condition."""
         if not condition.compares:
             raise ValueError("a condition without a compare is always true")
@@ -115,12 +115,12 @@ class Branch:
         return self
 
     def always(self) -> Self:
-        """The actions from here on have no condition of their own."""
+        """Do the actions from here on without a condition of their own."""
         self._when = []
         return self
 
     def put(self, key: str, value: Json, *, attributes: Mapping[str, Any] | None = None) -> Self:
-        """Create or replace; ``attributes`` None: as they are, ``{}``: none, else these."""
+        """Create or replace; ``attributes``: None keeps them, ``{}`` clears them, else these."""
         action = {"action": "put", "key": key, "value": value}
         if attributes is not None:
             mode = {"mode": "replace", "value": attributes} if attributes else {"mode": "clear"}
@@ -134,13 +134,14 @@ class Branch:
         *,
         array_primary_keys: Mapping[str, Sequence[str]] | None = None,
     ) -> Self:
-        """A JSON Patch, or an extended one."""
+        """Apply a JSON Patch, or an extended one."""
         action: dict[str, Any] = {"action": "patch", "key": key, "patch": operations_of(operations)}
         if array_primary_keys is not None:
             action["array_primary_keys"] = array_primary_keys
         return self._add(action)
 
     def merge(self, key: str, value: Json) -> Self:
+        """Apply a merge patch (RFC 7396)."""
         return self._add({"action": "merge", "key": key, "value": value})
 
     def apply(
@@ -167,6 +168,7 @@ class Branch:
         return self._add({"action": "give_back", "key": key, "pointers": list(pointers)})
 
     def delete(self, key: str) -> Self:
+        """Delete the document."""
         return self._add({"action": "delete", "key": key})
 
     def delete_range(self, prefix: str) -> Self:
@@ -174,12 +176,12 @@ class Branch:
         return self._add({"action": "delete", "prefix": prefix})
 
     def replace_range(self, prefix: str, documents: Mapping[str, Json]) -> Self:
-        """Have these ``documents``, by key, under ``prefix`` and no other. Those that are there
+        """Make these ``documents``, by key, the only ones under ``prefix``. Those that exist
         already keep their attributes."""
         return self._add({"action": "replace", "prefix": prefix, "documents": documents})
 
     def move(self, key: str, to: str) -> Self:
-        """Where there is a document ``to`` already, the transaction is refused (Conflict)."""
+        """Move it to the key ``to``; refused (Conflict) if there is a document already."""
         return self._add({"action": "move", "from": key, "to": to})
 
     def attributes(self, key: str, value: Mapping[str, Any]) -> Self:
@@ -187,19 +189,21 @@ class Branch:
         return self._add({"action": "attributes", "key": key, "value": value})
 
     def touch(self) -> Self:
+        """Commit even if no document changes."""
         return self._add({"action": "touch"})
 
     def get(self, key: str) -> Self:
-        """Tell the document, as the whole transaction leaves it, in the results."""
+        """Have the document, as the whole transaction leaves it, in the results."""
         return self._add({"action": "get", "key": key})
 
     def nothing(self) -> Self:
+        """Add no action, but use the branch."""
         self._is_given = True
         return self
 
     @property
     def actions(self) -> list[dict[str, Any]] | None:
-        """None: it was left alone."""
+        """As the contract's JSON; None if nothing was called."""
         return list(self._actions) if self._is_given else None
 
     def _add(self, action: dict[str, Any]) -> Self:
@@ -208,7 +212,7 @@ class Branch:
 
 
 class TransactionDraft(Condition):
-    """What a transaction is to do: conditions, and the actions of both ways."""
+    """What a transaction is to do: compares, and the actions of both branches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +221,7 @@ class TransactionDraft(Condition):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The transaction as the JSON of the contract."""
+        """The transaction as the contract's JSON."""
         body: dict[str, Any] = {"compare": self.compares, "then": self.then.actions or []}
         if self.otherwise.actions is not None:
             body["else"] = self.otherwise.actions
@@ -233,7 +237,7 @@ class Transaction(TransactionDraft):
         transaction.otherwise.get("info")
         result = transaction.run(message="rename")
 
-    Where ``otherwise`` was left alone, false compares are PreconditionFailed.
+    If ``otherwise`` isn't used, a false compare raises PreconditionFailed.
     """
 
     def __init__(self, transact: Callable[..., TransactionResult]) -> None:

@@ -1,5 +1,5 @@
 """One HTTP request, without retries: the pool, the timeouts, and what an answer means. Another
-thread can break it off: what waits ends at once."""
+thread can break it off, so that a waiting call ends at once."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from patching.client.terms import encoded
 
 __all__ = ["Closable", "HttpAnswer", "Query", "Transport", "segment"]
 
-# How urllib3 begins what it says: with the connection or the pool, as Python shows objects.
+# How urllib3's messages begin: with the repr of the connection or the pool.
 _OBJECT: Final = re.compile(r"^(?:\w+\([^()]*\)|<[^<>]*>): ")
 _NUMBER: Final = re.compile(r"\[Errno -?\d+\] ")
 _UNSENT: Final = (NewConnectionError, ConnectTimeoutError)
 
 
 class Closable:
-    """Closed where a ``with`` ends."""
+    """Closed at the end of a ``with``."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -64,14 +64,13 @@ class Closable:
 class Transport(Closable):
     """HTTP to a gateway. Thread-safe; holds connections until ``close``.
 
-    ``url`` may carry a path, under which the gateway's routes are; and it may be several, with
-    commas between, of gateways over one database: where the one in use can't be connected to, the
-    request goes to the next, and after a request that broke off, the following ones do.
-    ``connection`` is the keywords of `ConnectionTerms`: ``token``, ``headers``, ``pool_size``,
-    ``connect_timeout_s``, ``ca_file``, ``certificate_file``, ``key_file``.
-    ``read_timeout_s`` is for each read of an answer; ``request`` can be given another, which is for
-    the connection, too. Redirects aren't followed: they are UnexpectedAnswer, and the token goes
-    nowhere else.
+    ``url`` may have a path, below which the gateway's routes are; and it may be several, separated
+    by commas, of gateways over one database: if the one in use can't be connected to, the request
+    goes to the next, and after a request broke off, the following ones do. ``connection``: the
+    keywords of `ConnectionTerms`: ``token``, ``headers``, ``pool_size``, ``connect_timeout_s``,
+    ``ca_file``, ``certificate_file``, ``key_file``. ``read_timeout_s`` is for each read of an
+    answer, in seconds; ``request`` can have another, which then bounds connecting, too. Redirects
+    aren't followed: they raise UnexpectedAnswer, and the token goes nowhere else.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Transport(Closable):
         read_timeout_s: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
         """Like ``request``, but returns with the head of a 2xx answer. The caller reads the body,
-        handles urllib3's errors of that, and closes it."""
+        handles urllib3's errors in that, and closes it."""
         url, response = self._send(
             method, path, query, body, headers or {}, read_timeout_s, whole=False
         )
@@ -152,7 +151,7 @@ class Transport(Closable):
         *,
         whole: bool = True,
     ) -> tuple[str, urllib3.BaseHTTPResponse]:
-        """The answer, and the URL that it is of."""
+        """The URL that answered, and its answer."""
         sent = self._outgoing.headers(headers)
         deadline = None if read_timeout_s is None else time.monotonic() + read_timeout_s
         left = self._outgoing.hosts
@@ -191,12 +190,12 @@ class Transport(Closable):
         return unreachable(method, url, in_words(error), unsent=is_unsent, is_closed=is_closed)
 
     def _refusal(self, method: str, answer: HttpAnswer) -> RequestError:
-        """What is raised for ``answer``; a subclass may tell more."""
+        """The exception for ``answer``; a subclass may say more."""
         return refusal(method, answer)
 
 
 class _Lines:
-    """The lines of an answer's head as they are read; ``last`` is empty where it was cut off."""
+    """The lines of an answer's head as they are read; ``last`` is empty if it was cut off."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -211,8 +210,8 @@ class _Lines:
 
 
 class _WholeHead(HTTPResponse):
-    """For http.client, a connection that is closed ends a head as an empty line does (an answer
-    without content, say, or with half a header), and 103 is an answer."""
+    """Corrects http.client, which takes a closed connection for the end of a head (of an answer
+    without content, say, or with half a header), and 103 for an answer."""
 
     def begin(self) -> None:
         while self.headers is None:
@@ -220,7 +219,7 @@ class _WholeHead(HTTPResponse):
             if self.status == SWITCHING_PROTOCOLS:
                 raise BadStatusLine("what follows is no HTTP")
             if 100 <= self.status < 200:
-                # Taken for the answer, it would leave that to the connection's next request.
+                # If it were the answer, the real one would go to the connection's next request.
                 self.headers = self.msg = None
 
     def _read_head(self) -> None:
@@ -237,11 +236,11 @@ class _WholeHead(HTTPResponse):
 
 
 class ConnectionPools(PerProcess):
-    """A urllib3 pool, and the connections that it has open, those in use among them.
+    """A urllib3 pool, and its open connections, including those in use.
 
-    urllib3 itself can only forget about a connection in use: a long poll would sit on, with its
-    thread here and its slot at the gateway, until the gateway answers. And two processes that
-    share a connection get each other's answers.
+    urllib3 itself can only forget a connection in use: a long poll would wait on, with its thread
+    here and its slot at the gateway, until the gateway answers. And two processes that share a
+    connection get each other's answers.
     """
 
     def __init__(self, terms: ConnectionSettings, hosts: int) -> None:
@@ -267,7 +266,7 @@ class ConnectionPools(PerProcess):
         self.pool.pool_classes_by_scheme = self._pool_classes()
 
     def close(self) -> None:
-        """Break off what is under way. Nothing can be asked over it afterwards."""
+        """Break off what is under way. Nothing can be sent afterwards."""
         with self._lock:
             self.is_closed = True
             connections = list(self._open)

@@ -18,7 +18,7 @@ from patching.client.terms import CheckedTerms, Tokens, condition_members, encod
 Source: TypeAlias = "bytes | os.PathLike[str] | IO[bytes] | Iterable[bytes]"
 Attributes: TypeAlias = "Mapping[str, Any] | Literal['keep', 'clear']"
 
-# Leaving one doesn't wait for longer: it expires by itself.
+# Leaving an upload waits no longer than this: it expires by itself.
 _LEAVING_TIMEOUT_S: Final = 5.0
 _JSON: Final = {"Content-Type": "application/json"}
 _BYTES: Final = {"Content-Type": "application/octet-stream"}
@@ -26,8 +26,8 @@ _PART_BYTES: Final = 1024 * 1024
 
 
 class Upload:
-    """An open upload: put its parts, then ``commit``. As a context manager it is dropped where it
-    is left without having been committed."""
+    """An open upload: put its parts, then ``commit``. As a context manager, it is dropped if it is
+    left without a commit."""
 
     def __init__(self, calls: CallPolicy, path: str, state: UploadState) -> None:
         self._calls = calls
@@ -39,7 +39,7 @@ class Upload:
 
     @called
     def put_part(self, number: int, part: bytes) -> Steps[None]:
-        """Stage bytes as part ``number``, from 1 on; put again, it is replaced."""
+        """Stage ``part`` under ``number``, from 1 on; another part with this number is replaced."""
         path = f"{self._path}/parts/{number}"
         call = Call(method="PUT", path=path, body=part, headers=_BYTES, repeatable=True)
         yield from self._calls.send(call)
@@ -55,9 +55,9 @@ class Upload:
         wait_s: int | None = None,
         timeout_s: float | None = None,
     ) -> Steps[Written]:
-        """Replace the document by the parts (None: all), in ascending order. Conflict
-        ``upload_conflict``: the document changed since the upload was opened, and nothing was
-        touched. Sent again, it answers with its first result."""
+        """Replace the document by the parts (None: all), in ascending order. Raises Conflict
+        (``upload_conflict``) if the document has changed since the upload was opened; nothing is
+        changed then. Sent again, it returns its first result."""
         terms = CheckedTerms(message=message, author=author, dry_run=dry_run, wait_s=wait_s)
         call = Call(
             method="POST",
@@ -76,13 +76,13 @@ class Upload:
 
     @called
     def read(self) -> Steps[UploadState]:
-        """NotFound where it is dropped or has expired."""
+        """The upload's state. Raises NotFound if it was dropped or has expired."""
         answer = yield from self._calls.get(self._path)
         return _parse_state(answer.json())
 
     @called
     def drop(self) -> Steps[None]:
-        """Forget it and its parts. What was committed stays so."""
+        """Forget it and its parts. A document that it committed stays."""
         yield from self._calls.send(self._dropping())
 
     def _dropping(self) -> Call:
@@ -95,7 +95,7 @@ class Upload:
         self._calls.run(self.end())
 
     def end(self) -> Steps[None]:
-        """The plan of leaving it: dropped, unless it was committed."""
+        """The plan of leaving it: drop it, unless it was committed."""
         if not self._is_committed:
             with suppress(RequestError):  # it expires by itself
                 yield from self._calls.send(self._dropping(), _LEAVING_TIMEOUT_S)
@@ -118,10 +118,11 @@ class CatalogUploads:
         if_unchanged_under: Mapping[str, int] | None = None,
         attributes: Attributes = "keep",
     ) -> Steps[Upload]:
-        """Check the conditions (PreconditionFailed) and remember them. Nothing is locked.
+        """Open an upload: check the conditions (PreconditionFailed) and remember them. Nothing is
+        locked.
 
-        ``if_unchanged_under``: as that of every write. ``attributes``: what becomes of them at the
-        commit: kept, cleared, or replaced by these.
+        ``if_unchanged_under``: as for every write. ``attributes``: kept or cleared by the commit,
+        or replaced by these.
         """
         if if_match is not None and if_absent:
             raise ValueError("if_match and if_absent contradict each other")
@@ -137,7 +138,7 @@ class CatalogUploads:
 
     @called
     def resume(self, upload_id: str) -> Steps[Upload]:
-        """An upload that was opened before. NotFound."""
+        """An upload that was opened before. Raises NotFound."""
         answer = yield from self._calls.get(self._one(upload_id))
         return self._upload(_parse_state(answer.json()))
 
@@ -156,8 +157,8 @@ class CatalogUploads:
         author: str | None = None,
         wait_s: int | None = None,
     ) -> Steps[Written]:
-        """Open, stage and commit: ``source`` is JSON as bytes, as pieces of them, or as a file or a
-        path to one. What fails leaves no upload behind."""
+        """Open, stage and commit. ``source`` is JSON as bytes, pieces of them, a file, or a path to
+        one, staged in parts of ``part_bytes``. If it fails, no upload is left behind."""
         if part_bytes < 1:
             raise ValueError("a part has a byte at least")
         upload = yield from plan_of(self.open)(
