@@ -43,7 +43,7 @@ def diff(
     most 256 insertions and removals apart; otherwise, items are compared by position. Below
     `limits.depth_max`, values that differ are replaced.
 
-    Items of `lists` are told apart by key, wherever they are; their order is no difference. The
+    Items of `lists` are told apart by key, wherever they are; their order doesn't matter. The
     patch is then an extended one, for `apply_extended` with the same lists: it names items by key
     and uses `add_to_set` and `pull`. The result is `b` except for the order of the items: those of
     `a` come first. Two such patches that change different items don't get in each other's way.

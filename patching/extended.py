@@ -222,10 +222,10 @@ def parse_extended(value: object, *, limits: Limits = DEFAULT_LIMITS) -> Extende
     value. `patch` is required; any other member is refused.
 
     Operations are predicates, those of RFC 6902 (errors as `parse`), and `add_to_set`, `pull`,
-    `increment`, `set`, `max`, `min`, `append_text` and `stamp`. `remove` takes `if_exists`; `add`
-    and the operations that aren't RFC 6902's, except `pull`, take `create_parents`. Only stamps may
-    follow a `stamp`. Members that an operation doesn't define are ignored. `array_primary_keys`
-    says which arrays have their items addressed by key, in `path` and `from` alike.
+    `increment`, `set`, `max`, `min`, `append_text` and `stamp`, which take `create_parents` (except
+    `pull`), as does `add`; `remove` takes `if_exists`. Only stamps may follow a `stamp`. Members
+    that an operation doesn't define are ignored. `array_primary_keys` says which arrays have their
+    items addressed by key, in `path` and `from` alike.
 
     Raises InvalidPatch with the operation's index, its pointer and the member at fault; also if an
     address and the value for it contradict each other. LimitExceeded as `parse`; predicates in

@@ -47,7 +47,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 class LocationNames:
     """Names for locations in the successive states of one document that don't depend on the order
-    of lists: pointers in which items of lists go by what tells them apart."""
+    of lists: pointers that name items of lists by key or, in sets, by value."""
 
     def __init__(self, lists: Lists) -> None:
         self.lists = lists
@@ -134,8 +134,8 @@ class Footprint:
     """What a patch reads and writes, as JSON Pointers. A pointer stands for the whole value at it,
     "" for everything.
 
-    Items of lists go by what tells them apart (see `LocationNames`). `indexed` are the lists that
-    the patch leads through by index. `a | b` is the footprint of both; so many commits have one."""
+    Items of lists are named by key or value (see `LocationNames`). `indexed` are the lists that
+    the patch leads through by index. `a | b` is that of both, and so of many."""
 
     reads: frozenset[str] = _NOTHING
     writes: frozenset[str] = _NOTHING

@@ -79,7 +79,7 @@ class OwnerTree(msgspec.Struct, frozen=True):
         return sorted({each.manager for owners in self.by for each in owners if not each.plain})
 
     def size_bytes(self) -> int:
-        """The size of the owners as JSON."""
+        """The size of the owners as JSON, in bytes."""
         return len(_encode(self))
 
 

@@ -2,9 +2,9 @@
 
 A manager sends the part of the document that it wants, an object. From then on it owns the leaves
 in it (`owners` says what a leaf is). Worked example: A wants {"a": {"x": 1}, "b": 2}, and there is
-no document. This becomes the document, and A owns /a/x and /b. Then B wants {"a": {"y": 5}, "b":
-2}: the document gets /a/y too, which B owns, and both own /b. Then A wants {"a": {"x": 3}}: /a/x
-changes, and A lets go of /b, which stays, because B owns it. When B wants {}, /a/y and /b go.
+no document. This becomes the document, and A owns /a/x and /b. Then B wants
+{"a": {"y": 5}, "b": 2}: /a/y is added, which B owns, and both own /b. Then A wants {"a": {"x": 3}}:
+/a/x changes, and A lets go of /b, which stays, because B owns it. When B wants {}, /a/y and /b go.
 
 The rules:
 
@@ -240,8 +240,8 @@ def taken_over(
     """Returns the owners after a plain write by `author`, which made `after` of `before`: see the
     module.
 
-    Returns the same object if no owned leaf changed; if nothing at all did, even with new `lists`.
-    It examines only what is owned and not shared by both. Raises LimitExceeded for
+    Returns the same object if no owned leaf changed and, even with new `lists`, if nothing at all
+    did. It examines only what is owned and not shared by both. Raises LimitExceeded for
     `owned_leaves_max` and `owners_max`."""
     if owners is None or before is after:
         return owners
@@ -257,8 +257,8 @@ def taken_over(
 
 
 def require_fit(owners: OwnerTree | None, content: Document, lists: Lists, limits: Limits) -> None:
-    """Raises LimitExceeded if a document that comes where it has these `lists` would have too many
-    owners, now that what is in a new list belongs to the owners of the array."""
+    """Raises LimitExceeded if a document that moves where these `lists` apply would have too many
+    owners: what is in a list that is new to it belongs to the owners of the array."""
     if owners is not None and lists:
         refuse_many(owners, fitted(owners, content, lists), limits, plain=True)
 
