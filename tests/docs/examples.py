@@ -25,8 +25,11 @@ from typing import Any
 
 from tests.docs.pages import ROOT, Block, Page
 from tests.patience import RUN_S
+from tests.ports import own_port
 
 WRITTEN_URL = "http://127.0.0.1:8080"
+# The port of a receiver that a page starts.
+WRITTEN_PORT = "9187"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,9 @@ def run(page: Page, url: str, directory: Path) -> list[str]:
     """What each example printed, against the gateway at `url`; AssertionError where one fails."""
     found = examples(page)
     script = "set -euo pipefail\n"
+    port = str(own_port())
     for number, example in enumerate(found):
-        code = example.block.content.replace(WRITTEN_URL, url)
+        code = example.block.content.replace(WRITTEN_URL, url).replace(WRITTEN_PORT, port)
         if example.block.language == "python":
             program = directory / f"example_{number}.py"
             program.write_text(code)
