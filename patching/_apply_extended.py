@@ -591,7 +591,9 @@ def step(lowering: Lowering, operation: ExtendedOperation) -> None:
     before = len(lowering.effective)
     try:
         if lowering.root is ABSENT and not _can_do_without(operation):
-            raise DocumentAbsent("there is no document; only 'add' at \"\" makes one")
+            raise DocumentAbsent(
+                "there is no document; 'add' or 'set' at \"\" makes one, and so does create_parents"
+            )
         LOWER[type(operation)](lowering, operation)
         if lowering.keyed and len(lowering.effective) > before:
             lowering.require_distinct(operation.tokens)
