@@ -28,7 +28,7 @@ class Blocking:
     def __init__(
         self, exchange: Callable[[SendOnce], Any], sleep: Callable[[float], object]
     ) -> None:
-        self._ask = exchange
+        self.exchange = exchange
         self._sleep = sleep
 
     def run(self, plan: Steps[_T]) -> _T:
@@ -53,7 +53,7 @@ class Blocking:
         try:
             done: Any = None
             if isinstance(step, SendOnce):
-                done = self._ask(step)
+                done = self.exchange(step)
             elif step.seconds:
                 self._sleep(step.seconds)
         except BaseException as error:  # noqa: BLE001 - the plan decides, even on Ctrl+C
@@ -102,14 +102,18 @@ class CallSender(Blocking, CallPolicy):
         self, transport: Transport, retry: Retry, timeout_s: float, batcher: Batcher | None = None
     ) -> None:
         CallPolicy.__init__(self, retry, timeout_s, batches=batcher is not None)
-        Blocking.__init__(self, self.exchange, retry.sleep)
+        exchange: Callable[[SendOnce], Any] = partial(exchanged, transport)
+        if batcher is not None:
+            exchange = partial(_shared, transport, batcher, timeout_s)
+        # Not a method of its own: a bound one would make a cycle, which keeps the connections of a
+        # client that nobody closed until it is collected.
+        Blocking.__init__(self, exchange, retry.sleep)
         self.transport = transport
-        self._batcher = batcher
 
-    def exchange(self, step: SendOnce) -> Any:
-        """Sends ``step``, and a line with others, if any; returns what came of it."""
-        if self._batcher is None or step.line is None:
-            return exchanged(self.transport, step)
-        timeout_s = self.timeout_s if step.timeout_s is None else step.timeout_s
-        alone = partial(exchanged, self.transport, step)
-        return self._batcher.send(step.line, step.shared, timeout_s, alone)
+
+def _shared(transport: Transport, batcher: Batcher, usual_s: float, step: SendOnce) -> Any:
+    """Sends ``step``, and a line with others, if any; returns what came of it."""
+    if step.line is None:
+        return exchanged(transport, step)
+    timeout_s = usual_s if step.timeout_s is None else step.timeout_s
+    return batcher.send(step.line, step.shared, timeout_s, partial(exchanged, transport, step))

@@ -113,6 +113,17 @@ def test_the_path_is_taken_as_it_was_sent(environ: dict[str, str], path: str) ->
     assert raw_path({**bare, **environ}) == path
 
 
+@pytest.mark.parametrize("target", ["http://localhost", "http://localhost?"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+def test_an_empty_path_is_the_root(target: str, method: str, client: FlaskClient) -> None:
+    empty, root = (
+        client.open("/", method=method, environ_overrides={"RAW_URI": each})
+        for each in (target, "/")
+    )
+    assert empty.status_code == root.status_code == (405 if method == "POST" else 307)
+    assert empty.headers.get("Location") == root.headers.get("Location")
+
+
 @pytest.mark.parametrize(
     "path",
     ["//v1/catalogs", "///v1/catalogs", "//v1/catalogs/c/documents/k", "//livez", "//console/"],

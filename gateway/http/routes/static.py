@@ -215,7 +215,7 @@ class ServiceRoutes(Routes):
         environ = context.environ
         parameters(environ, NO_PARAMETERS)
         # The root's is temporary: a browser would keep a 308 for any later service at this address.
-        status = 307 if environ["PATH_INFO"] == "/" else 308
+        status = 307 if environ["PATH_INFO"] in ("", "/") else 308
         return empty_answer([("Location", "console/"), ("Content-Length", "0")], status)
 
     @route("GET", "/console/", "console")

@@ -1,0 +1,29 @@
+"""A client that nobody has any more is gone, with its connections: not when cycles are looked for,
+which a process may do rarely, or never."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from patching.client import Gateway
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("batch_s", [None, 0.0])
+def test_a_client_that_is_let_go_takes_its_connections_along(batch_s: float | None) -> None:
+    gateway = Gateway("http://localhost:1", batch_s=batch_s)
+    held: Any = gateway._calls
+    let_go = [weakref.ref(held), weakref.ref(held.transport)]
+    del held, gateway
+    assert [each() for each in let_go] == [None, None]
