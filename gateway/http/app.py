@@ -190,7 +190,7 @@ class GatewayFlask(Flask):
         Most routes in a catalog, which most requests use, are found by one segment of the path and
         the method, others by Werkzeug. Hosts and schemes play no part.
         """
-        # An empty path is the root's (RFC 9110, section 4.2.3); Werkzeug would redirect it to there.
+        # An empty path is the root's (RFC 9110, section 4.2.3). Werkzeug would redirect it.
         path = observed.environ["PATH_INFO"] or "/"
         parts = path.split("/", 5)
         if len(parts) == 6 and parts[1] == "v1" and parts[2] == "catalogs":
