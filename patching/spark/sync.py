@@ -506,10 +506,11 @@ def options_for(
 def _given(
     url: str, catalog: str, prefix: str, message: str | None, options: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The options of the data source: a run's own arguments, and its ``options``."""
+    """The options of the data source: a run's own arguments, which win, and its ``options``. So no
+    other catalog is written than the one that is named."""
     own = {"prefix": prefix, "message": message}
     given = {name: text for name, text in own.items() if text}
-    return {"url": url, "catalog": catalog, **(options or {}), **given}
+    return {"url": url, **(options or {}), "catalog": catalog, **given}
 
 
 def _frame(desired: DataFrame | str) -> DataFrame:

@@ -308,6 +308,14 @@ def test_only_keys_with_the_prefix_are_deleted(there: Catalog) -> None:
     assert (report.patched, report.deleted) == (1, 1)
 
 
+def test_no_other_catalog_is_written_than_the_one_that_is_named(there: Catalog) -> None:
+    """An option of that name is taken, as by all that this package does, and means nothing."""
+    report = there.sync({"a": 1}, options={"Catalog": f"{there.name}-other"})
+
+    assert (report.catalog, report.created) == (there.name, 1)
+    assert there.documents() == {"a": 1}
+
+
 def test_an_empty_state_deletes_nothing_by_mistake(there: Catalog) -> None:
     there.put({"a": 1})
     with pytest.raises(DesiredInvalid, match="all of 1 documents would be deleted"):
