@@ -207,7 +207,8 @@ class GatewayFlask(Flask):
             adapter = MapAdapter(self.url_map, "", "/", "", "http", path, observed.method)
             rule, named = adapter.match(return_rule=True)
         except HTTPException as error:
-            return _raising(error), {}
+            # Its frames would hold the view, which holds it, where the caller isn't let in.
+            return _raising(untraced(error)), {}
         observed.route = _route_taken(rule.endpoint, _template(rule.rule), named)
         return cast("View", self.view_functions[rule.endpoint]), named
 

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import pytest
 
+from gateway.access import Principal
+from gateway.errors import Unauthenticated
 from gateway.http import create_app
 from gateway.http.wire.problems import remembered
 from gateway.limits import ConnectionLimits, ServiceLimits
@@ -60,6 +62,8 @@ REQUESTS: Final[tuple[tuple[str, str, Any], ...]] = (
         )
     ),
 )
+# Without a token, where one is needed.
+REFUSED: Final = (("GET", "/documents/k"), ("GET", "/nothing"), ("DELETE", "/commits"))
 _JSON: Final = "application/json"
 _KINDS: Final = {"PATCH": "application/json-patch+json", "PUT": _JSON, "POST": _JSON}
 _EXTENDED: Final = "application/vnd.metadata.patch+json"
@@ -108,9 +112,18 @@ def sent(served: Served, method: str, path: str, body: Any) -> tuple[int, list[s
 def main() -> None:
     gateway = GatewayService(MemoryStore(), ThreadRuntime(), ServiceLimits(), told=remembered)
     served = Served(create_app(gateway))
+    strict = Served(create_app(gateway, authenticate=_refuse))
     gc.disable()  # nobody looks for cycles meanwhile but the test
     gc.freeze()  # and that not among all that was imported
-    print(json.dumps([sent(served, *each) for each in REQUESTS]))
+    told = [sent(served, *each) for each in REQUESTS]
+    told += [
+        (strict.send(method, f"/v1/catalogs/c{path}", None), left()) for method, path in REFUSED
+    ]
+    print(json.dumps(told))
+
+
+def _refuse(_: str | None) -> Principal:
+    raise Unauthenticated("nobody is let in", presented=False)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +135,10 @@ def told() -> list[tuple[int, list[str]]]:
     return list(json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("number", range(len(REQUESTS)), ids=lambda n: f"{REQUESTS[n][:2]} {n}")
+_ALL: Final = (*REQUESTS, *REFUSED)
+
+
+@pytest.mark.parametrize("number", range(len(_ALL)), ids=lambda n: f"{_ALL[n][:2]} {n}")
 def test_a_request_leaves_no_cycles(number: int, told: list[tuple[int, list[str]]]) -> None:
     status, types = told[number]
     assert status != 500
