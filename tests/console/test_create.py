@@ -35,7 +35,7 @@ def test_a_document_is_made_by_the_form_that_its_schema_asks_for(
     writer.set_settings({"schemas": {"tables/*": SCHEMA}})
     browser.open(writer.catalog)
     browser.press("New document")
-    assert browser.focused() == "Key"
+    browser.wait(lambda: browser.focused() == "Key")
     browser.keys("tables/t")
     browser.wait_text("dialog", "The team", "How much depends on it.")
     browser.tab_to("tier", 12)
@@ -44,11 +44,11 @@ def test_a_document_is_made_by_the_form_that_its_schema_asks_for(
     browser.keys("bi")
     browser.tab_to("Add a member", 12)
     # That of the group comes first.
-    assert browser.focused() == "Add a member of owner"
+    browser.wait(lambda: browser.focused() == "Add a member of owner")
     browser.keys(Keys.TAB)
     browser.tab_to("Add a member", 12)
     browser.keys(Keys.ENTER)
-    assert browser.focused() == "Name"
+    browser.wait(lambda: browser.focused() == "Name")
     browser.keys("rows", Keys.TAB)
     browser.tab_to("rows", 3)
     browser.keys("9007199254740993")
@@ -97,7 +97,7 @@ def test_a_document_is_made_of_members_where_no_schema_says_anything(
             )
             browser.keys(value)
     browser.press("Create", within="dialog")
-    assert browser.focused() == "Name"
+    browser.wait(lambda: browser.focused() == "Name")
     assert browser.run("return document.activeElement.validationMessage") == (
         "That is there already."
     )
@@ -158,7 +158,7 @@ def test_a_member_is_given_another_name(browser: Browser, writer: Writer) -> Non
     writer.put("t", {"nmae": {"long": True}, "rows": 1})
     browser.open(writer.catalog, "t")
     browser.at_field("/nmae", "Rename")
-    assert browser.focused() == "Name"
+    browser.wait(lambda: browser.focused() == "Name")
     browser.keys("rows", Keys.ENTER)
     assert browser.run("return document.activeElement.validationMessage") == (
         "That is there already."

@@ -277,7 +277,7 @@ def test_what_is_no_number_is_told_beside_it_and_not_saved(browser: Browser, tab
     browser.fill_in("12,5")
     browser.wait_text(".inline", "This is no number")
     browser.press("Done")
-    assert browser.focused() == "rows"
+    browser.wait(lambda: browser.focused() == "rows")
     assert not browser.shown(".unsaved")
     # Nor what it said before the last letter, with what else was edited.
     browser.press("Cancel", within=".inline")
@@ -289,7 +289,7 @@ def test_what_is_no_number_is_told_beside_it_and_not_saved(browser: Browser, tab
     browser.keys("12,5")
     browser.wait_text(".inline", "This is no number")
     browser.press("Save")
-    assert browser.focused() == "rows"
+    browser.wait(lambda: browser.focused() == "rows")
     assert "/rows" not in browser.text(".unsaved")
     assert table.read(T) == TABLE
     browser.press("Discard my changes")
@@ -319,7 +319,7 @@ def test_what_stands_in_an_open_row_is_saved_too(browser: Browser, table: Writer
     browser.press("Stay", within="dialog")
     browser.at_field("/rows", "Edit")
     browser.wait_text(".inline", "Finish this first, or cancel it.")
-    assert browser.focused() == "Name"
+    browser.wait(lambda: browser.focused() == "Name")
     saved(browser, 4)
     assert table.read(T) == TABLE | {"comment": "another", "owner": "ann"}
     # Nor is it folded away.
@@ -337,7 +337,7 @@ def test_fields_are_edited_by_the_keyboard_alone(browser: Browser, table: Writer
     browser.open(table.catalog, T)
     browser.tab_to("Edit")
     browser.keys(Keys.TAB, Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
-    assert browser.focused() == "comment"
+    browser.wait(lambda: browser.focused() == "comment")
     browser.keys("by hand", Keys.ENTER)
     browser.wait_text(".unsaved", "/comment")
     assert browser.text(".foot code") == "/comment"

@@ -80,7 +80,7 @@ def test_who_edits_a_pipelines_field_says_first_whether_to_take_it_over(
     assert violations(browser) == []
     browser.press("Send")
     browser.wait_text(".outgoing", "Nothing was sent")
-    assert browser.focused() == "Take over: it becomes mine"
+    browser.wait(lambda: browser.focused() == "Take over: it becomes mine")
     assert shared.owners(T) == before
 
     # Left as it is: what is the person's own goes on.

@@ -37,7 +37,8 @@ def test_the_admin_sees_how_far_a_subscription_is_and_pauses_it(
 
         browser.press("Pause")
         browser.wait_text(".subscriptions", "paused")
-        assert browser.focused() == "Resume billing", "who pressed it can press it again"
+        # Who pressed it can press it again.
+        browser.wait(lambda: browser.focused() == "Resume billing")
         writer.put("k", 2)
         browser.wait_text(".subscriptions", "1 commit behind, to revision 1")
 
@@ -78,7 +79,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         browser.tab_to("Make the subscription")
         browser.keys(Keys.ENTER)
         browser.wait_text(".note.good", "The secret of search", "shown this once")
-        assert browser.focused() == "The secret of search"
+        browser.wait(lambda: browser.focused() == "The secret of search")
         secret = browser.text(".secret")
         assert violations(browser) == []
         receiver.wait_for(lambda it: it.of("document") and it.of("synced"))
@@ -86,7 +87,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         assert is_signed(receiver.posts[0], secret)
         browser.tab_to("I have kept it")
         browser.keys(Keys.ENTER)
-        assert browser.focused() == "Change … search"
+        browser.wait(lambda: browser.focused() == "Change … search")
         assert secret not in browser.run("return document.documentElement.outerHTML")
         browser.wait_text(".subscriptions", "search", "up to date", "tables/", "one event in each")
 
@@ -99,7 +100,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         browser.tab_to("Set it")
         browser.keys(Keys.ENTER)
         browser.wait_text(".subscriptions", "tables/a")
-        assert browser.focused() == "Change … search"
+        browser.wait(lambda: browser.focused() == "Change … search")
         assert browser.find(".secret") is None
         writer.put("tables/a", 3)
         receiver.wait_for_commits(3)
@@ -109,7 +110,7 @@ def test_a_steward_makes_changes_and_deletes_one_by_the_keyboard(
         browser.tab_to("Delete … search")
         browser.keys(Keys.ENTER)
         browser.wait_text("dialog", "Delete search?", receiver.url)
-        assert browser.focused() == "Cancel"
+        browser.wait(lambda: browser.focused() == "Cancel")
         assert violations(browser) == []
         browser.tab_to("Delete", 3)
         browser.keys(Keys.ENTER)
@@ -167,7 +168,7 @@ def test_a_refusal_stands_beside_what_it_is_about(
         at = "return document.getElementById(arguments[0].id + '-fault')?.innerText"
         assert reason in browser.run(at, control)
         assert control.get_attribute("aria-invalid") == "true"
-        assert browser.focused() == label
+        browser.wait(lambda: browser.focused() == label)
 
     browser.labelled("Deliver to").send_keys("https://search.example.com/in")
     refused("Name", "a name", "letters, digits, _ and -")

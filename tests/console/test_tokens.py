@@ -38,7 +38,7 @@ def test_an_admin_makes_a_token_and_revokes_it(
     screenshot(browser, "token-new")
     browser.press("Make the token")
     browser.wait_text(".note.good", "The token of loader", "shown this once")
-    assert browser.focused() == "The token of loader"
+    browser.wait(lambda: browser.focused() == "The token of loader")
     secret = browser.text(".secret")
     assert secret.startswith("gwt_")
     browser.wait_text(".tokens", "loader", "read and write in shop-*", "expires")
@@ -64,7 +64,7 @@ def test_an_admin_makes_a_token_and_revokes_it(
 
     browser.run("document.querySelector('[aria-label=\"Revoke loader\"]').click()")
     browser.wait_text("dialog", "read and write in shop-*", "can't be undone")
-    assert browser.focused() == "Cancel"
+    browser.wait(lambda: browser.focused() == "Cancel")
     assert violations(browser) == []
     browser.press("Revoke", within="dialog")
     browser.wait_text(".tokens .over", "loader", "revoked")

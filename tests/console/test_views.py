@@ -287,11 +287,11 @@ def test_by_the_keyboard_alone(browser: Browser, table: Writer) -> None:
     browser.tab_to("Delete …")
     browser.keys(Keys.ENTER)
     browser.wait_text("dialog", "Delete tables/t?")
-    assert browser.focused() == "Cancel"
+    browser.wait(lambda: browser.focused() == "Cancel")
     assert browser.run("return document.querySelector('dialog').matches(':modal')")
     browser.keys(Keys.ESCAPE)
     browser.wait(lambda: browser.find("dialog") is None)
-    assert browser.focused() == "Delete …"
+    browser.wait(lambda: browser.focused() == "Delete …")
     browser.keys(Keys.ENTER)
     browser.tab_to("Delete", 8)
     browser.keys(Keys.ENTER)

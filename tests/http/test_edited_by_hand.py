@@ -134,9 +134,14 @@ def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been
     for revision in gone:
         store._on.commits.delete_one({"_id": commit_id("c", revision)})
     reader: Caller = Service(gateway=gateway_on(store)).caller("ann", "write:*")
+    before_gap = [*range(1, min(gone))]
     for path in ("commits", "commits?limit=6", "commits?newest_first=true", "changes?after=0"):
         caplog.clear()
         answer = reader.send("GET", f"{_C}/{path}")
+        if path.startswith("changes") and answer.status_code == 200:
+            # The gateway's own reading of the log was faster, and has come as far as it can.
+            assert [each["revision"] for each in answer.get_json()["commits"]] == before_gap
+            answer = reader.send("GET", f"{_C}/changes?after={before_gap[-1]}")
         assert (path, answer.status_code) == (path, 500)
         assert "`gateway verify` says more" in answer.get_json()["detail"]
         assert f"the log has no commit {told};" in caplog.text
@@ -145,7 +150,7 @@ def test_a_log_without_some_of_its_commits_is_not_told_as_if_they_had_never_been
         answer = reader.send("GET", f"{_C}/{path}?after={max(gone)}")
         assert [each["revision"] for each in answer.get_json()["commits"]] == rest
     before = reader.send("GET", f"{_C}/commits?before={min(gone)}")
-    assert [each["revision"] for each in before.get_json()["commits"]] == [*range(1, min(gone))]
+    assert [each["revision"] for each in before.get_json()["commits"]] == before_gap
 
 
 def test_a_stream_ends_with_a_word_at_a_hole_in_the_log(
