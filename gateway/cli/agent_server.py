@@ -24,6 +24,7 @@ from mcp.server.mcpserver.tools.base import Tool
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.shared._stream_protocols import WriteStream
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp.shared.uri_template import UriTemplate
 from mcp.types import (
@@ -149,15 +150,16 @@ class _Lines:
         self._unanswered: set[RequestId] = set()
         self._answered = anyio.Event()
 
-    def answered(self, request: RequestId) -> None:
-        self._unanswered.discard(request)
-        self._answered.set()
+    def answered(self, request: object) -> None:
+        if isinstance(request, int | str):  # a client may cancel anything
+            self._unanswered.discard(coerce_request_id(request))
+            self._answered.set()
 
     def _received(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest) and message.method != _LISTEN:
-            self._unanswered.add(message.id)
+            self._unanswered.add(coerce_request_id(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
-            self.answered((message.params or {}).get("requestId", 0))
+            self.answered((message.params or {}).get("requestId"))
 
     async def __aiter__(self) -> AsyncIterator[str]:
         async for line in self._messages():

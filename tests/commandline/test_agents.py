@@ -863,8 +863,11 @@ def test_what_was_asked_is_answered_although_stdin_has_ended(
         {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": _MODERN}}
         for number, (method, params) in enumerate(asked)
     ]
-    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}
-    written = "".join(f"{json.dumps(line)}\n" for line in [*lines, cancelled])
+    cancelled = [
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request}}
+        for request in ([], {}, None, "9")
+    ]
+    written = "".join(f"{json.dumps(line)}\n" for line in [*lines, *cancelled])
     arguments = [sys.executable, "-m", "gateway.cli", "mcp", "--url", running.url]
     ended = subprocess.run(
         arguments, input=written, capture_output=True, text=True, timeout=WAIT_S, check=True
