@@ -32,6 +32,7 @@ from gateway.store.mongodb import connect
 from tests.http.conftest import JSON_PATCH, MERGE_PATCH
 from tests.memory_store import MemoryStore
 from tests.patience import WAIT_MS
+from tests.simulation.model_patches import merged
 
 KEYS = ("a", "b", "t/a", "t/b", "t/b/c", "~/%", "é")
 PREFIXES = ("", "t/", "t/b", "z")
@@ -63,7 +64,7 @@ def perform(documents: Documents, action: Mapping[str, Any]) -> None:
     elif name == "attributes":
         documents[key]["attributes"] = value
     elif name == "merge":
-        documents[key]["value"] = _merged(documents[key]["value"], value)
+        documents[key]["value"] = merged(documents[key]["value"], value)
     elif name == "patch":
         documents[key]["value"] = _patched(documents[key]["value"], action["patch"])
     elif name == "move":
@@ -87,18 +88,6 @@ def _holds(documents: Documents, compare: Mapping[str, Any]) -> bool:
     found = sum(each.startswith(compare["prefix"]) for each in documents)
     ((how, count),) = compare["count"].items()
     return bool({"less": found < count, "equal": found == count, "greater": found > count}[how])
-
-
-def _merged(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = _merged(merged.get(name), value)
-    return merged
 
 
 def _patched(value: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
@@ -126,6 +115,7 @@ class History:
         self.clients = clients
         self.name = f"history-{seed}"
         self.head = 0
+        self.head_seen = 0  # by the last look at the newest state
         self.documents: Documents = {}
         self.states: dict[int, Documents] = {0: {}}
         self.owned: dict[int, dict[str, Any]] = {0: {}}
@@ -330,7 +320,8 @@ class History:
             return
         body = "\n".join(json.dumps(each) for each in sent).encode()
         answer = self.ask("POST", "/v1/bulk", body, "application/x-ndjson")
-        for line, told in zip(sent, map(json.loads, answer.text.splitlines()), strict=False):
+        answers = [each for each in map(json.loads, answer.text.splitlines()) if "index" in each]
+        for line, told in zip(sent, answers, strict=True):
             after = self.after([{**line, "action": line["op"]}])
             assert (told["status"] < 300) == (after is not None), (line, told)
             self.documents = self.documents if after is None else after
