@@ -363,6 +363,7 @@ class TestKeys:
             # Cut off, it looks whole.
             (b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps({"keys": [KEY.as_jwk()]}).encode(), b" "),
         ],
+        ids=["no line", "head", "body", "chunks", "whole"],
     )
     def test_a_set_that_drips_is_given_up_when_its_time_is_up(
         self, start: bytes, piece: bytes, issuer: Issuer
